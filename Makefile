@@ -1,0 +1,128 @@
+# Everything runs in the virtual environment .venv; outputs lie under build/ and beside the package.
+
+PYTHON ?= python3.11
+BAZEL ?= bazel
+CLANG_FORMAT = .venv/bin/clang-format
+SHELL = /bin/bash
+.SHELLFLAGS = -euo pipefail -c
+JOBS := $(shell nproc)
+
+export HPLACER_WERROR = 1
+
+CC_FILES := $(wildcard cc/*/*.cc cc/*/*.h python/*.cc python/*.h tests/cc/*.cc tests/cc/*.h)
+
+##@ Use
+.PHONY: help
+help: ## List the targets
+	@awk 'BEGIN { FS = ":.*## " } /^##@/ { print "\n" substr($$0, 5) } \
+	  /^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+.PHONY: build
+build: preflight .venv/.locked ## Make .venv with the locked packages, build the native modules
+	@.venv/bin/python setup.py --quiet build_ext --inplace
+	@$(MAKE) --no-print-directory .venv/.installed
+
+.PHONY: demo
+demo: build ## Build, then run `hplacer demo`
+	@.venv/bin/hplacer demo
+
+##@ Check
+.PHONY: test
+test: build lint cc-test-if-possible ## Lint, type check, C++ tests, fast Python tests
+	@.venv/bin/python -m pytest
+
+.PHONY: test-all
+test-all: build lint cc-test cc-test-sanitize ## The same with sanitizers and slow tests
+	@.venv/bin/python -m pytest -m ''
+
+.PHONY: lint
+lint: .venv/.locked ## Check format, style and types
+	@.venv/bin/ruff check --quiet
+	@.venv/bin/ruff format --check --quiet
+	@$(CLANG_FORMAT) --dry-run -Werror $(CC_FILES)
+	@.venv/bin/mypy
+
+.PHONY: format
+format: .venv/.locked ## Format all sources in place
+	@.venv/bin/ruff check --quiet --fix-only
+	@.venv/bin/ruff format
+	@$(CLANG_FORMAT) -i $(CC_FILES)
+
+.PHONY: cc-test
+cc-test: preflight doctest ## C++ unit tests of cc/engine
+	@$(MAKE) --no-print-directory -sj$(JOBS) build/cc/test
+	@build/cc/test
+
+.PHONY: cc-test-sanitize
+cc-test-sanitize: preflight doctest ## The same under the address and undefined-behaviour sanitizers
+	@$(MAKE) --no-print-directory -sj$(JOBS) build/cc-sanitize/test
+	@build/cc-sanitize/test
+
+##@ Maintain
+.PHONY: bazel
+bazel: ## Build the native modules with Bazel
+	@command -v $(BAZEL) > /dev/null && [[ -d /usr/share/bazel/rules/java ]] || { echo "hplacer: no \
+	\`$(BAZEL)\` found (Debian: \`apt-get install bazel-bootstrap bazel-rules-java\`)." >&2; exit 1; }
+	@$(MAKE) --no-print-directory build
+	$(BAZEL) build //:native
+
+# One resolver run answers with exact versions of everything that the extras need. tf_keras makes it
+# list tensorflow, which is left out because tensorflow-cpu holds the same files.
+.PHONY: lock
+lock: .venv/.locked ## Resolve requirements.lock anew
+	@mkdir -p build
+	@.venv/bin/python -m pip install --quiet --dry-run --ignore-installed --report build/lock.json \
+	  '.[cpu,demo,dev]'
+	@.venv/bin/python tools/write_lock.py build/lock.json requirements.lock
+
+.PHONY: clean
+clean: ## Remove what was built, .venv included
+	rm -rf .venv build dist *.egg-info hplacer_optimizer/*.so .mypy_cache .pytest_cache .ruff_cache
+
+# What the targets above are made of.
+
+.PHONY: preflight
+preflight:
+	@command -v $(CXX) > /dev/null || { echo "hplacer: no C++ compiler \`$(CXX)\` found; install one \
+	(Debian: \`apt-get install g++\`)." >&2; exit 1; }
+	@[[ -x .venv/bin/python ]] || $(PYTHON) -c '' 2> /dev/null || { echo "hplacer: no \`$(PYTHON)\` \
+	found; install Python 3.11 or name another with \`make PYTHON=...\`." >&2; exit 1; }
+	@[[ -x .venv/bin/python ]] || $(PYTHON) -c 'import ensurepip, venv' 2> /dev/null || { echo \
+	"hplacer: \`$(PYTHON)\` has no venv module (Debian: \`apt-get install python3-venv\`)." >&2; exit 1; }
+
+.venv/.locked: requirements.lock | preflight
+	@[[ -x .venv/bin/python ]] || $(PYTHON) -m venv .venv
+	@echo "installing the packages of requirements.lock"
+	@.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r $<
+	@touch $@
+
+.venv/.installed: pyproject.toml setup.py .venv/.locked
+	@.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \
+	  --no-build-isolation --editable .
+	@touch $@
+
+.PHONY: doctest
+doctest:
+	@tests/cc/fetch_doctest.sh
+
+.PHONY: cc-test-if-possible
+cc-test-if-possible:
+	@if tests/cc/fetch_doctest.sh; then $(MAKE) --no-print-directory cc-test; \
+	  else echo "hplacer: the C++ unit tests were skipped." >&2; fi
+
+CC_TEST_SOURCES := $(wildcard cc/engine/*.cc tests/cc/*.cc)
+CC_TEST_FLAGS = -std=c++17 -g -Wall -Wextra -Werror -Icc -isystem build/doctest/include -MMD -MP -pthread
+build/cc/%: CC_TEST_FLAGS += -O1
+build/cc-sanitize/%: CC_TEST_FLAGS += -O1 -fsanitize=address,undefined -fno-sanitize-recover=all
+
+define CC_TEST_RULES
+build/$(1)/test: $$(CC_TEST_SOURCES:%.cc=build/$(1)/%.o)
+	@$$(CXX) $$(CC_TEST_FLAGS) $$^ -o $$@
+build/$(1)/%.o: %.cc Makefile
+	@mkdir -p $$(@D)
+	@echo "compiling $$@"
+	@$$(CXX) $$(CC_TEST_FLAGS) -c $$< -o $$@
+-include $$(CC_TEST_SOURCES:%.cc=build/$(1)/%.d)
+endef
+$(eval $(call CC_TEST_RULES,cc))
+$(eval $(call CC_TEST_RULES,cc-sanitize))

@@ -1,0 +1,289 @@
+#include "engine/problem.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <numeric>
+#include <set>
+#include <unordered_map>
+
+#include "engine/problem_check.h"
+
+namespace hplacer {
+namespace {
+
+using Int128 = __int128;
+
+// Sorts the rows of a flat row-major table and removes repeated ones.
+template <size_t kWidth>
+void SortDistinctRows(std::vector<int32_t>* table) {
+  std::vector<std::array<int32_t, kWidth>> rows(table->size() / kWidth);
+  for (size_t i = 0; i < table->size(); ++i) rows[i / kWidth][i % kWidth] = (*table)[i];
+  std::sort(rows.begin(), rows.end());
+  rows.erase(std::unique(rows.begin(), rows.end()), rows.end());
+  table->clear();
+  for (const auto& row : rows) table->insert(table->end(), row.begin(), row.end());
+}
+
+// CSR offsets of rows whose keys are counted: ptr[k]..ptr[k + 1] for key k.
+std::vector<int32_t> Offsets(const std::vector<int32_t>& keys, int32_t num_keys) {
+  std::vector<int32_t> ptr(num_keys + 1, 0);
+  for (int32_t key : keys) ++ptr[key + 1];
+  std::partial_sum(ptr.begin(), ptr.end(), ptr.begin());
+  return ptr;
+}
+
+// Positions 0..keys.size()-1 grouped by key, ascending within a key.
+std::vector<int32_t> GroupByKey(const std::vector<int32_t>& keys, std::vector<int32_t> ptr) {
+  std::vector<int32_t> positions(keys.size());
+  for (size_t i = 0; i < keys.size(); ++i) positions[ptr[keys[i]]++] = static_cast<int32_t>(i);
+  return positions;
+}
+
+void SortDistinctAllowed(ProblemSpec* spec) {
+  std::vector<int32_t> devices;
+  std::vector<int64_t> ptr = {0};
+  for (size_t i = 0; i < spec->op_names.size(); ++i) {
+    const auto begin = spec->allowed_device.begin();
+    const std::set<int32_t> distinct(begin + spec->allowed_ptr[i],
+                                     begin + spec->allowed_ptr[i + 1]);
+    devices.insert(devices.end(), distinct.begin(), distinct.end());
+    ptr.push_back(static_cast<int64_t>(devices.size()));
+  }
+  spec->allowed_device = std::move(devices);
+  spec->allowed_ptr = std::move(ptr);
+}
+
+Int128 LinkNs(int64_t latency_ns, int64_t bytes_per_s, int64_t bytes) {
+  return latency_ns + (static_cast<Int128>(bytes) * 1'000'000'000 + bytes_per_s - 1) / bytes_per_s;
+}
+
+}  // namespace
+
+Problem Problem::Build(ProblemSpec spec) {
+  CheckSpec(spec);
+  SortDistinctRows<3>(&spec.edges);
+  SortDistinctRows<2>(&spec.control_edges);
+  SortDistinctAllowed(&spec);
+  Problem problem(std::move(spec));
+  problem.IndexChannels();
+  problem.IndexEdges();
+  problem.IndexControlEdges();
+  problem.IndexAliases();
+  problem.CheckAcyclic();
+  problem.CheckBounds();
+  problem.IndexUnits();
+  problem.IndexCandidates();
+  return problem;
+}
+
+bool Problem::IsAllowed(int32_t op, int32_t device) const {
+  if (!spec_.allowed_given[op]) return CostNs(op, device) != kNoKernel;
+  const auto begin = spec_.allowed_device.begin();
+  return std::binary_search(begin + spec_.allowed_ptr[op], begin + spec_.allowed_ptr[op + 1],
+                            device);
+}
+
+int64_t Problem::TransferNs(int32_t link, int64_t bytes) const {
+  const int64_t latency_ns = spec_.link_latency_ns[link];
+  const int64_t bytes_per_s = spec_.link_bytes_per_s[link];
+  // 64-bit division is several times faster and enough for tensors below 9 GB.
+  constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
+  if (bytes <= (kMax - bytes_per_s) / 1'000'000'000) {
+    return latency_ns + (bytes * 1'000'000'000 + bytes_per_s - 1) / bytes_per_s;
+  }
+  return static_cast<int64_t>(LinkNs(latency_ns, bytes_per_s, bytes));
+}
+
+void Problem::IndexChannels() {
+  std::unordered_map<std::string, int32_t> index;
+  link_of_pair_.assign(static_cast<size_t>(num_devices()) * num_devices(), -1);
+  for (size_t i = 0; i < spec_.link_channel.size(); ++i) {
+    const auto [it, added] = index.emplace(spec_.link_channel[i], num_channels());
+    if (added) channel_names_.push_back(spec_.link_channel[i]);
+    link_channel_.push_back(it->second);
+    link_of_pair_[static_cast<size_t>(spec_.link_src[i]) * num_devices() + spec_.link_dst[i]] =
+        static_cast<int32_t>(i);
+  }
+}
+
+void Problem::IndexEdges() {
+  tensor_op_.resize(num_tensors());
+  for (int32_t op = 0; op < num_ops(); ++op) {
+    std::fill(tensor_op_.begin() + FirstTensor(op), tensor_op_.begin() + FirstTensor(op + 1), op);
+  }
+  for (size_t e = 0; e < spec_.edges.size(); e += 3) {
+    edge_tensor_.push_back(FirstTensor(spec_.edges[e]) + spec_.edges[e + 1]);
+    consumers_.push_back(spec_.edges[e + 2]);
+  }
+  consumer_ptr_ = Offsets(edge_tensor_, num_tensors());
+  read_ptr_ = Offsets(consumers_, num_ops());
+  read_edges_ = GroupByKey(consumers_, read_ptr_);
+}
+
+void Problem::IndexControlEdges() {
+  std::vector<int32_t> src, dst;
+  for (size_t c = 0; c < spec_.control_edges.size(); c += 2) {
+    src.push_back(spec_.control_edges[c]);
+    dst.push_back(spec_.control_edges[c + 1]);
+  }
+  control_out_ptr_ = Offsets(src, num_ops());
+  control_in_ptr_ = Offsets(dst, num_ops());
+  for (int32_t edge : GroupByKey(dst, control_in_ptr_)) control_in_.push_back(src[edge]);
+  control_out_ = std::move(dst);
+  for (int32_t op = 0; op < num_ops(); ++op) {
+    in_degree_.push_back(read_ptr_[op + 1] - read_ptr_[op] + control_in_ptr_[op + 1] -
+                         control_in_ptr_[op]);
+  }
+}
+
+void Problem::IndexAliases() {
+  alias_edge_ = spec_.output_alias_src;
+  for (int32_t tensor = 0; tensor < num_tensors(); ++tensor) {
+    const int32_t src = spec_.output_alias_src[tensor];
+    if (src == kNoAlias || src == kPersistentAlias) continue;
+    const int32_t op = tensor_op_[tensor], output = spec_.output_alias_output[tensor];
+    const auto begin = read_edges_.begin() + read_ptr_[op];
+    const auto end = read_edges_.begin() + read_ptr_[op + 1];
+    const auto it = std::find_if(begin, end, [&](int32_t edge) {
+      return tensor_op_[edge_tensor_[edge]] == src &&
+             edge_tensor_[edge] - FirstTensor(src) == output;
+    });
+    if (it == end) {
+      Fail(FieldPath("ops", op, "output_alias"),
+           "output " + std::to_string(tensor - FirstTensor(op)) + " aliases [" +
+               std::to_string(src) + ", " + std::to_string(output) + "], which op '" +
+               spec_.op_names[op] + "' does not read");
+    }
+    alias_edge_[tensor] = *it;
+  }
+}
+
+void Problem::CheckAcyclic() const {
+  std::vector<int32_t> pending = in_degree_;
+  std::vector<int32_t> done;
+  const auto visit = [&](int32_t op) {
+    if (--pending[op] == 0) done.push_back(op);
+  };
+  for (int32_t op = 0; op < num_ops(); ++op) {
+    if (pending[op] == 0) done.push_back(op);
+  }
+  for (size_t next = 0; next < done.size(); ++next) {
+    const int32_t op = done[next];
+    const int32_t end = consumer_ptr_[FirstTensor(op + 1)];
+    for (int32_t edge = consumer_ptr_[FirstTensor(op)]; edge < end; ++edge) visit(consumers_[edge]);
+    for (int32_t c = control_out_ptr_[op]; c < control_out_ptr_[op + 1]; ++c)
+      visit(control_out_[c]);
+  }
+  if (static_cast<int32_t>(done.size()) < num_ops()) throw ProblemError(DescribeCycle(pending));
+}
+
+// Every op with inputs pending has a predecessor with inputs pending, so that walking backwards
+// over these must close a cycle.
+std::string Problem::DescribeCycle(const std::vector<int32_t>& pending) const {
+  const auto predecessor = [&](int32_t op) -> std::pair<int32_t, bool> {
+    for (int32_t r = read_ptr_[op]; r < read_ptr_[op + 1]; ++r) {
+      const int32_t src = tensor_op_[edge_tensor_[read_edges_[r]]];
+      if (pending[src] > 0) return {src, true};
+    }
+    const auto begin = control_in_.begin() + control_in_ptr_[op];
+    const auto end = control_in_.begin() + control_in_ptr_[op + 1];
+    return {*std::find_if(begin, end, [&](int32_t src) { return pending[src] > 0; }), false};
+  };
+  std::vector<int32_t> position(num_ops(), -1), walk;
+  const auto first = std::find_if(pending.begin(), pending.end(), [](int32_t p) { return p > 0; });
+  int32_t op = static_cast<int32_t>(first - pending.begin());
+  for (; position[op] < 0; op = predecessor(op).first) {
+    position[op] = static_cast<int32_t>(walk.size());
+    walk.push_back(op);
+  }
+  const std::vector<int32_t> cycle(walk.begin() + position[op], walk.end());
+  const bool has_data =
+      std::any_of(cycle.begin(), cycle.end(), [&](int32_t v) { return predecessor(v).second; });
+  std::string message = has_data ? "edges: cycle " : "control_edges: cycle ";
+  message += "'" + spec_.op_names[op] + "'";
+  for (auto it = cycle.rbegin(); it != cycle.rend(); ++it) {
+    message += " -> '" + spec_.op_names[*it] + "'";
+  }
+  return message;
+}
+
+void Problem::CheckBounds() const {
+  constexpr Int128 kMax = std::numeric_limits<int64_t>::max();
+  std::set<std::pair<int64_t, int64_t>> rates;
+  for (size_t i = 0; i < spec_.link_src.size(); ++i) {
+    rates.emplace(spec_.link_latency_ns[i], spec_.link_bytes_per_s[i]);
+  }
+  // The slowest `consumers` or fewer transfers of one tensor, to as many devices.
+  const auto transfers_ns = [&](int64_t bytes, int32_t consumers) {
+    Int128 slowest = 0;
+    for (const auto& [latency, rate] : rates) {
+      slowest = std::max(slowest, LinkNs(latency, rate, bytes));
+    }
+    return slowest * std::max(0, std::min(consumers, num_devices() - 1));
+  };
+  Int128 time_ns = 0, bytes = 0;
+  for (int32_t op = 0; op < num_ops(); ++op) {
+    int64_t cost = 0;
+    for (int32_t device = 0; device < num_devices(); ++device) {
+      cost = std::max(cost, CostNs(op, device));
+    }
+    time_ns += cost + transfers_ns(0, control_out_ptr_[op + 1] - control_out_ptr_[op]);
+    bytes += spec_.persistent_bytes[op];
+    bytes += spec_.temp_bytes[op];
+    for (int32_t tensor = FirstTensor(op); tensor < FirstTensor(op + 1); ++tensor) {
+      bytes += spec_.output_bytes[tensor];
+      time_ns += transfers_ns(spec_.output_bytes[tensor],
+                              consumer_ptr_[tensor + 1] - consumer_ptr_[tensor]);
+    }
+    if (time_ns > kMax) Fail("ops", "the sum of all times could exceed 2^63 - 1 ns");
+    if (bytes > kMax) Fail("ops", "the sum of all sizes could exceed 2^63 - 1 bytes");
+  }
+}
+
+void Problem::IndexUnits() {
+  std::vector<int32_t> unit_of_group(spec_.colocation_group_names.size(), -1);
+  int32_t num_units = 0;
+  for (int32_t op = 0; op < num_ops(); ++op) {
+    const int32_t group = spec_.colocation_group[op];
+    if (group == kNoGroup) {
+      units_.push_back(num_units++);
+      continue;
+    }
+    if (unit_of_group[group] < 0) unit_of_group[group] = num_units++;
+    units_.push_back(unit_of_group[group]);
+  }
+  unit_op_ptr_ = Offsets(units_, num_units);
+  unit_ops_ = GroupByKey(units_, unit_op_ptr_);
+}
+
+void Problem::IndexCandidates() {
+  candidate_ptr_.push_back(0);
+  for (int32_t unit = 0; unit < num_units(); ++unit) {
+    const auto begin = unit_ops_.begin() + unit_op_ptr_[unit];
+    const auto end = unit_ops_.begin() + unit_op_ptr_[unit + 1];
+    for (int32_t device = 0; device < num_devices(); ++device) {
+      const bool runs = std::all_of(begin, end, [&](int32_t op) {
+        return CostNs(op, device) != kNoKernel && IsAllowed(op, device);
+      });
+      if (runs) candidates_.push_back(device);
+    }
+    candidate_ptr_.push_back(static_cast<int32_t>(candidates_.size()));
+  }
+}
+
+void CheckPlacement(const Problem& problem, const std::vector<int32_t>& placement) {
+  if (placement.size() != static_cast<size_t>(problem.num_ops())) {
+    Fail("placement", "has " + std::to_string(placement.size()) + " devices for " +
+                          std::to_string(problem.num_ops()) + " ops");
+  }
+  for (size_t i = 0; i < placement.size(); ++i) {
+    if (placement[i] < 0 || placement[i] >= problem.num_devices()) {
+      Fail(FieldPath("placement", i), "device " + std::to_string(placement[i]) +
+                                          " is out of range, there are " +
+                                          std::to_string(problem.num_devices()));
+    }
+  }
+}
+
+}  // namespace hplacer

@@ -1,0 +1,37 @@
+// Writes a plan's devices into a graph: checked as a whole first, then all or nothing.
+#ifndef HPLACER_TF_ASSIGNMENT_H_
+#define HPLACER_TF_ASSIGNMENT_H_
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "tf/captured_step.h"
+#include "tf/step.h"
+
+namespace hplacer {
+
+using NodeDevices = std::vector<std::pair<tensorflow::Node*, const std::string*>>;
+
+// Finds the node of every entry of `assignment`: by name where name and hash agree, else by hash.
+// FailedPrecondition, with nothing changed, if a device is not among `devices`, an entry has no
+// node, or several nodes of one hash have different devices and no names to tell them apart.
+//
+//   entry (name, hash, device)      graph                        result
+//   ("a", 7, CPU:1)                 a:7                          a -> CPU:1
+//   ("a", 7, CPU:1)                 renamed_a:7                  renamed_a -> CPU:1
+//   ("a", 7, CPU:0) ("b", 7, CPU:1) x:7 y:7                      error: tie
+absl::Status ResolveAssignment(const Step& step, const std::vector<uint64_t>& node_hashes,
+                               const Assignment& assignment,
+                               const std::vector<SessionDevice>& devices, NodeDevices* resolved);
+
+// Requests the devices.
+//
+//   before: node "a" requests ""         after: node "a" requests "/job:.../device:CPU:1"
+void ApplyDevices(const NodeDevices& resolved);
+
+}  // namespace hplacer
+
+#endif  // HPLACER_TF_ASSIGNMENT_H_

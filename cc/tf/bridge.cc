@@ -1,0 +1,99 @@
+#include "tf/bridge.h"
+
+#include <unistd.h>
+
+#include <utility>
+
+namespace hplacer {
+namespace {
+
+constexpr size_t kMaxReports = 1000;
+
+}  // namespace
+
+void PlannerRequest::Finish(Reply reply) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (reply_.result != Result::kPending) return;
+  reply_ = std::move(reply);
+  finished_.notify_all();
+}
+
+PlannerRequest::Reply PlannerRequest::Wait(Clock::time_point deadline) {
+  const std::shared_ptr<void> guard = Bridge::Get().EnterWait();
+  std::unique_lock<std::mutex> lock(mutex_);
+  finished_.wait_until(lock, deadline, [this] { return reply_.result != Result::kPending; });
+  return reply_;
+}
+
+Bridge& Bridge::Get() {
+  static Bridge* const bridge = new Bridge;
+  return *bridge;
+}
+
+void Bridge::SetWaitGuard(std::function<std::shared_ptr<void>()> guard) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  wait_guard_ = std::move(guard);
+}
+
+std::shared_ptr<void> Bridge::EnterWait() const {
+  std::function<std::shared_ptr<void>()> guard;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    guard = wait_guard_;
+  }
+  return guard ? guard() : nullptr;  // takes no lock of ours while it runs
+}
+
+bool Bridge::Submit(std::shared_ptr<PlannerRequest> request) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (!open_ || owner_pid_ != getpid()) return false;
+  queue_.push_back(std::move(request));
+  changed_.notify_one();
+  return true;
+}
+
+std::shared_ptr<PlannerRequest> Bridge::Next(std::chrono::milliseconds timeout) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  changed_.wait_for(lock, timeout, [this] { return !queue_.empty() || !open_; });
+  if (queue_.empty()) return nullptr;
+  std::shared_ptr<PlannerRequest> request = std::move(queue_.front());
+  queue_.pop_front();
+  return request;
+}
+
+void Bridge::Open() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (owner_pid_ != getpid()) queue_.clear();  // a parent's requests are not ours
+  owner_pid_ = getpid();
+  open_ = true;
+}
+
+void Bridge::Close() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  open_ = false;
+  changed_.notify_all();
+}
+
+bool Bridge::IsOpen() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return open_ && owner_pid_ == getpid();
+}
+
+void Bridge::AddReport(PassReport report) {
+  auto request = std::make_shared<PlannerRequest>();
+  request->stage = PlannerRequest::Stage::kReport;
+  request->report = report;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    reports_.push_back(std::move(report));
+    if (reports_.size() > kMaxReports) reports_.pop_front();
+  }
+  Submit(std::move(request));
+}
+
+std::vector<PassReport> Bridge::Reports() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return {reports_.begin(), reports_.end()};
+}
+
+}  // namespace hplacer

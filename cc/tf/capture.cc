@@ -1,0 +1,285 @@
+#include "tf/capture.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_cat.h"
+#include "tensorflow/core/framework/types.h"
+
+namespace hplacer {
+namespace {
+
+using tensorflow::Edge;
+using tensorflow::Node;
+
+constexpr int32_t kNoAlias = -1;
+constexpr int32_t kPersistentAlias = -2;
+constexpr int64_t kMaxCostNs = int64_t{1} << 50;  // 13 days; keeps sums of a step in 63 bits
+
+// Ops whose output 0 is their input 0 under another name.
+bool ForwardsInput(const Node& node) {
+  static const auto* const ops = new absl::flat_hash_set<std::string>(
+      {"Identity", "StopGradient", "PreventGradient", "Reshape", "Squeeze", "ExpandDims",
+       "RefIdentity", "Switch", "RefSwitch"});
+  return ops->contains(node.type_string());
+}
+
+class StepCapture {
+ public:
+  StepCapture(const UnitsInput& input, const std::vector<uint64_t>& node_hashes,
+              const CostOptions& options, CapturedStep* captured)
+      : input_(input),
+        step_(*input.step),
+        hashes_(node_hashes),
+        options_(options),
+        out_(captured) {}
+
+  absl::Status Run() {
+    if (absl::Status status = FindUnits(input_, &units_); !status.ok()) return status;
+    absl::Status status =
+        EstimateCosts(step_.nodes, input_.library, options_, &costs_, &out_->assumptions);
+    if (!status.ok()) return status;
+    if (status = NumberOps(); !status.ok()) return status;
+    trips_ = TripsOfNodes();
+    FillOps();
+    FillEdges();
+    FillAliases();
+    FillUnits();
+    FillNodes();
+    return absl::OkStatus();
+  }
+
+ private:
+  // Position -> op, ops in topological order with every collapsed loop as one op.
+  absl::Status NumberOps() {
+    const size_t num_nodes = step_.nodes.size();
+    const size_t num_frames = units_.frame_names.size();
+    // Provisional ids: frames first, then single nodes.
+    std::vector<int32_t> provisional(num_nodes);
+    int32_t count = static_cast<int32_t>(num_frames);
+    for (size_t i = 0; i < num_nodes; ++i) {
+      provisional[i] = units_.frame_of[i] >= 0 ? units_.frame_of[i] : count++;
+    }
+    std::vector<std::vector<int32_t>> successors(count);
+    std::vector<int32_t> pending(count, 0);
+    std::vector<int32_t> first_position(count, -1);
+    for (size_t i = 0; i < num_nodes; ++i) {
+      if (first_position[provisional[i]] < 0) first_position[provisional[i]] = i;
+      ForEachInput(i, [&](int32_t source, const Edge&) {
+        if (provisional[source] == provisional[i]) return;
+        successors[provisional[source]].push_back(provisional[i]);
+        ++pending[provisional[i]];
+      });
+    }
+    std::set<std::pair<int32_t, int32_t>> ready;  // by step position: a stable order
+    for (int32_t id = 0; id < count; ++id) {
+      if (pending[id] == 0) ready.emplace(first_position[id], id);
+    }
+    std::vector<int32_t> final_id(count, -1);
+    int32_t next = 0;
+    while (!ready.empty()) {
+      const int32_t id = ready.begin()->second;
+      ready.erase(ready.begin());
+      final_id[id] = next++;
+      for (const int32_t successor : successors[id]) {
+        if (--pending[successor] == 0) ready.emplace(first_position[successor], successor);
+      }
+    }
+    if (next != count) {
+      return absl::UnimplementedError(
+          "a while loop feeds itself through ops outside of the loop: it cannot be one op");
+    }
+    op_of_.resize(num_nodes);
+    for (size_t i = 0; i < num_nodes; ++i) op_of_[i] = final_id[provisional[i]];
+    frame_op_.resize(num_frames);
+    for (size_t f = 0; f < num_frames; ++f) frame_op_[f] = final_id[f];
+    num_ops_ = count;
+    return absl::OkStatus();
+  }
+
+  // Calls f(source position, edge) for the step's edges into position `i`; back-edges are cut.
+  template <typename F>
+  void ForEachInput(size_t i, const F& f) const {
+    for (const Edge* edge : step_.nodes[i]->in_edges()) {
+      if (!edge->src()->IsOp() || IsBackEdge(*edge)) continue;
+      f(step_.position[edge->src()->id()], *edge);
+    }
+  }
+
+  // How often each node of a collapsed loop runs; 1 elsewhere.
+  std::vector<int64_t> TripsOfNodes() {
+    std::vector<int64_t> trips(step_.nodes.size(), 1);
+    if (units_.frame_names.empty()) return trips;
+    const std::map<std::string, int64_t> constant = ConstantLoopTrips(step_.nodes);
+    int64_t assumed = 0;
+    std::vector<int64_t> of_frame;
+    for (const std::string& frame : units_.frame_names) {
+      const auto it = constant.find(frame);
+      assumed += it == constant.end();
+      of_frame.push_back(it == constant.end() ? options_.loop_trip_count : it->second);
+    }
+    for (size_t i = 0; i < trips.size(); ++i) {
+      if (units_.frame_of[i] >= 0) trips[i] = std::max<int64_t>(1, of_frame[units_.frame_of[i]]);
+    }
+    if (assumed > 0) {
+      out_->assumptions.push_back(
+          absl::StrCat(assumed, " while loops without a constant bound: ", options_.loop_trip_count,
+                       " trips (option loop_trip_count)"));
+    }
+    return trips;
+  }
+
+  bool IsLoopOutput(size_t i) const {
+    if (units_.frame_of[i] < 0 || !step_.nodes[i]->IsExit()) return false;
+    return std::any_of(step_.nodes[i]->out_edges().begin(), step_.nodes[i]->out_edges().end(),
+                       [&](const Edge* edge) {
+                         return step_.position[edge->dst()->id()] >= 0 &&
+                                units_.frame_of[step_.position[edge->dst()->id()]] !=
+                                    units_.frame_of[i];
+                       });
+  }
+
+  void FillOps() {
+    const size_t num_kinds = options_.kinds->size();
+    out_->num_kinds = static_cast<int>(num_kinds);
+    out_->op_names.resize(num_ops_);
+    out_->op_types.resize(num_ops_);
+    out_->cost_ns.assign(num_ops_ * num_kinds, 0);
+    out_->temp_bytes.assign(num_ops_, 0);
+    out_->persistent_bytes.assign(num_ops_, 0);
+    std::vector<std::vector<int64_t>> outputs(num_ops_);
+    first_output_.assign(step_.nodes.size(), -1);
+    for (size_t i = 0; i < step_.nodes.size(); ++i) {
+      const int32_t op = op_of_[i];
+      const bool in_loop = units_.frame_of[i] >= 0;
+      out_->op_names[op] =
+          in_loop ? units_.frame_names[units_.frame_of[i]] : step_.nodes[i]->name();
+      out_->op_types[op] = in_loop ? "WhileLoop" : step_.nodes[i]->type_string();
+      for (size_t kind = 0; kind < num_kinds; ++kind) {
+        int64_t& cost = out_->cost_ns[op * num_kinds + kind];
+        const int64_t body = costs_[i].cost_ns[kind];
+        cost = body > (kMaxCostNs - cost) / trips_[i] ? kMaxCostNs : cost + body * trips_[i];
+      }
+      out_->persistent_bytes[op] += costs_[i].persistent_bytes;
+      if (in_loop && !IsLoopOutput(i)) continue;
+      first_output_[i] = static_cast<int32_t>(outputs[op].size());
+      outputs[op].insert(outputs[op].end(), costs_[i].output_bytes.begin(),
+                         costs_[i].output_bytes.end());
+    }
+    MakeNamesDistinct();
+    out_->output_ptr.push_back(0);
+    for (const auto& bytes : outputs) {
+      out_->output_bytes.insert(out_->output_bytes.end(), bytes.begin(), bytes.end());
+      out_->output_ptr.push_back(static_cast<int64_t>(out_->output_bytes.size()));
+    }
+  }
+
+  // A loop's frame name may equal a node's name.
+  void MakeNamesDistinct() {
+    absl::flat_hash_set<std::string> names(out_->op_names.begin(), out_->op_names.end());
+    if (names.size() == out_->op_names.size()) return;
+    for (const int32_t op : frame_op_) out_->op_names[op] += " (loop)";
+  }
+
+  void FillEdges() {
+    for (size_t i = 0; i < step_.nodes.size(); ++i) {
+      ForEachInput(i, [&](int32_t source, const Edge& edge) {
+        if (op_of_[source] == op_of_[i]) return;
+        if (edge.IsControlEdge() || first_output_[source] < 0) {
+          out_->control_edges.insert(out_->control_edges.end(), {op_of_[source], op_of_[i]});
+        } else {
+          out_->edges.insert(
+              out_->edges.end(),
+              {op_of_[source], first_output_[source] + edge.src_output(), op_of_[i]});
+        }
+      });
+    }
+  }
+
+  void FillAliases() {
+    out_->output_alias_src.assign(out_->output_bytes.size(), kNoAlias);
+    out_->output_alias_output.assign(out_->output_bytes.size(), 0);
+    for (size_t i = 0; i < step_.nodes.size(); ++i) {
+      const Node& node = *step_.nodes[i];
+      if (units_.frame_of[i] >= 0 || node.num_outputs() == 0) continue;
+      const int64_t base = out_->output_ptr[op_of_[i]];
+      const bool is_reference = tensorflow::IsRefType(node.output_type(0));
+      if (node.type_string() == "ReadVariableOp" ||
+          (is_reference && costs_[i].persistent_bytes > 0)) {
+        out_->output_alias_src[base] = kPersistentAlias;
+      } else if (ForwardsInput(node) || node.type_string() == "IdentityN") {
+        ForEachInput(i, [&](int32_t source, const Edge& edge) {
+          if (edge.IsControlEdge() || first_output_[source] < 0) return;
+          if (node.type_string() != "IdentityN" && edge.dst_input() != 0) return;
+          const int outputs = node.IsSwitch() ? 2 : 1;
+          for (int k = edge.dst_input(); k < edge.dst_input() + outputs; ++k) {
+            out_->output_alias_src[base + k] = op_of_[source];
+            out_->output_alias_output[base + k] = first_output_[source] + edge.src_output();
+          }
+        });
+      }
+    }
+  }
+
+  void FillUnits() {
+    out_->unit.resize(num_ops_);
+    std::vector<int32_t> position_of(num_ops_, -1);
+    for (size_t i = 0; i < step_.nodes.size(); ++i) {
+      int32_t& position = position_of[op_of_[i]];
+      // A loop is known by its first node that was free to join the loop's unit.
+      if (position < 0 || (units_.movable[i] && !units_.movable[position])) {
+        position = static_cast<int32_t>(i);
+      }
+    }
+    absl::flat_hash_map<int32_t, int32_t> dense;
+    out_->allowed_ptr.push_back(0);
+    for (int32_t op = 0; op < num_ops_; ++op) {
+      const int32_t unit = units_.unit_of[position_of[op]];
+      out_->unit[op] = dense.emplace(unit, static_cast<int32_t>(dense.size())).first->second;
+      const std::vector<int32_t>& allowed = units_.allowed[unit];
+      out_->allowed_device.insert(out_->allowed_device.end(), allowed.begin(), allowed.end());
+      out_->allowed_ptr.push_back(static_cast<int64_t>(out_->allowed_device.size()));
+    }
+    out_->num_units = static_cast<int>(dense.size());
+    unit_position_ = std::move(position_of);
+  }
+
+  void FillNodes() {
+    for (size_t i = 0; i < step_.nodes.size(); ++i) {
+      // A loop's op stands for the nodes of its unit only; others stay where TensorFlow has them.
+      if (!units_.movable[i] || units_.unit_of[i] != units_.unit_of[unit_position_[op_of_[i]]]) {
+        continue;
+      }
+      out_->node_names.push_back(step_.nodes[i]->name());
+      out_->node_hashes.push_back(hashes_[i]);
+      out_->node_op.push_back(op_of_[i]);
+    }
+  }
+
+  const UnitsInput& input_;
+  const Step& step_;
+  const std::vector<uint64_t>& hashes_;
+  const CostOptions& options_;
+  CapturedStep* out_;
+  Units units_;
+  std::vector<OpCosts> costs_;          // by position
+  std::vector<int64_t> trips_;          // by position
+  std::vector<int32_t> op_of_;          // by position
+  std::vector<int32_t> frame_op_;       // by collapsed loop
+  std::vector<int32_t> first_output_;   // by position: its output 0 among the op's, or -1
+  std::vector<int32_t> unit_position_;  // by op: the position whose unit is the op's
+  int32_t num_ops_ = 0;
+};
+
+}  // namespace
+
+absl::Status CaptureStep(const UnitsInput& input, const std::vector<uint64_t>& node_hashes,
+                         const CostOptions& options, CapturedStep* captured) {
+  return StepCapture(input, node_hashes, options, captured).Run();
+}
+
+}  // namespace hplacer

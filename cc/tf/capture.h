@@ -1,0 +1,27 @@
+// Turns a step into the arrays of a Problem: the full work of a miss (a hit never comes here).
+//
+//   nodes of the step --(loops collapsed)--> ops --(groups)--> units
+//
+// Each node becomes one op, except that a while loop without a variable update becomes one op:
+// cost = trips x body, outputs = its Exits. Ops come in topological order. Identity-like outputs
+// are aliases of what they read; a variable's read is an alias of persistent memory.
+#ifndef HPLACER_TF_CAPTURE_H_
+#define HPLACER_TF_CAPTURE_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "tf/captured_step.h"
+#include "tf/costs.h"
+#include "tf/units.h"
+
+namespace hplacer {
+
+// `node_hashes`: the fingerprint's, by step position.
+absl::Status CaptureStep(const UnitsInput& input, const std::vector<uint64_t>& node_hashes,
+                         const CostOptions& options, CapturedStep* captured);
+
+}  // namespace hplacer
+
+#endif  // HPLACER_TF_CAPTURE_H_

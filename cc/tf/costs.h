@@ -1,0 +1,47 @@
+// Analytic costs of ops: time per device kind, and bytes of outputs and variables.
+//
+// Shapes come from TensorFlow's own inference (GraphProperties), times from its
+// OpLevelCostEstimator at the kind's rates, plus the kind's launch overhead for every op.
+// Unknown batch dimensions are filled first: `batch_size`, else the largest static leading
+// dimension of a fed tensor, else 32. Every assumption is reported as a sentence.
+#ifndef HPLACER_TF_COSTS_H_
+#define HPLACER_TF_COSTS_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "tensorflow/core/framework/function.h"
+#include "tensorflow/core/graph/graph.h"
+#include "tf/captured_step.h"
+
+namespace hplacer {
+
+struct CostOptions {
+  const std::vector<KindRates>* kinds;
+  int64_t batch_size = 0;  // 0: choose
+  int64_t loop_trip_count = 10;
+};
+
+struct OpCosts {
+  std::vector<int64_t> cost_ns;  // by kind
+  std::vector<int64_t> output_bytes;
+  int64_t persistent_bytes = 0;
+};
+
+// Costs by node, in the order of `nodes` (a set closed under ancestors). A node inside a while
+// loop costs one trip; LoopTrips tells how many there are.
+absl::Status EstimateCosts(const std::vector<tensorflow::Node*>& nodes,
+                           const tensorflow::FunctionLibraryDefinition* library,
+                           const CostOptions& options, std::vector<OpCosts>* costs,
+                           std::vector<std::string>* assumptions);
+
+// Trips of each loop frame among `nodes` whose bound is constant: LoopCond's comparison with a
+// constant limit, start and stride. Frames that are missing have no constant bound.
+std::map<std::string, int64_t> ConstantLoopTrips(const std::vector<tensorflow::Node*>& nodes);
+
+}  // namespace hplacer
+
+#endif  // HPLACER_TF_COSTS_H_

@@ -1,0 +1,198 @@
+#include "tf/fingerprint.h"
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_format.h"
+#include "tensorflow/core/framework/types.h"
+#include "tf/hash.h"
+#include "tf/node_hasher.h"
+
+namespace hplacer {
+namespace {
+
+using tensorflow::Edge;
+using tensorflow::Graph;
+using tensorflow::Node;
+
+std::string Hex(uint64_t hash) { return absl::StrFormat("%016x", hash); }
+
+class Fingerprinter {
+ public:
+  explicit Fingerprinter(const FingerprintInput& input)
+      : graph_(*input.graph), step_(*input.step), input_(input), hasher_(input.library) {}
+
+  Fingerprint Run(std::vector<uint64_t>* node_hashes) {
+    HashInputs();
+    HashConsumers();
+    Fingerprint result;
+    uint64_t graph = step_.nodes.size();
+    for (const uint64_t hash : down_) graph += Mix(31, hash);
+    result.parts.emplace_back("graph", Hex(graph));
+    uint64_t targets = 0;
+    for (const Node* target : step_.targets)
+      targets += Mix(37, down_[step_.position[target->id()]]);
+    result.parts.emplace_back("targets", Hex(targets));
+    uint64_t machine = 0;
+    for (const SessionDevice& device : *input_.devices) {
+      machine = HashBytes(device.name, Mix(machine, device.may_plan));
+      machine = HashBytes(device.type, machine);
+    }
+    result.parts.emplace_back("machine", Hex(machine));
+    result.parts.emplace_back("constraints", Hex(Constraints()));
+    result.parts.emplace_back("format", "hplacer-plan/1 tensorflow-" HPLACER_TF_VERSION);
+    result.key = Key(result);
+    *node_hashes = std::move(down_);
+    return result;
+  }
+
+ private:
+  uint64_t LocalHash(const Node& node) {
+    uint64_t hash = hasher_.Hash(node.def());
+    if (!node.requested_device().empty()) hash = HashBytes(node.requested_device(), Mix(hash, 1));
+    if (node.has_assigned_device_name())
+      hash = HashBytes(node.assigned_device_name(), Mix(hash, 2));
+    return hash;
+  }
+
+  void HashInputs() {
+    up_.resize(step_.nodes.size());
+    std::vector<uint64_t> inputs;
+    for (size_t i = 0; i < step_.nodes.size(); ++i) {
+      const Node& node = *step_.nodes[i];
+      uint64_t hash = LocalHash(node);
+      uint64_t controls = 0;
+      inputs.assign(node.num_inputs(), 0);
+      for (const Edge* edge : node.in_edges()) {
+        if (!edge->src()->IsOp() || IsBackEdge(*edge)) continue;
+        const uint64_t source = up_[step_.position[edge->src()->id()]];
+        if (edge->IsControlEdge()) {
+          controls += Mix(source, 41);
+        } else {
+          inputs[edge->dst_input()] = Mix(source, edge->src_output());
+        }
+      }
+      for (const uint64_t source : inputs) hash = Mix(hash, source);
+      up_[i] = Mix(hash, controls);
+    }
+  }
+
+  void HashConsumers() {
+    down_.resize(step_.nodes.size());
+    for (size_t i = step_.nodes.size(); i-- > 0;) {
+      const Node& node = *step_.nodes[i];
+      uint64_t consumers = 0;
+      for (const Edge* edge : node.out_edges()) {
+        if (!edge->dst()->IsOp() || IsBackEdge(*edge) || !step_.Contains(edge->dst())) continue;
+        const uint64_t port = Mix(edge->src_output() + 1, edge->dst_input() + 1);
+        consumers += Mix(down_[step_.position[edge->dst()->id()]], port);
+      }
+      down_[i] = Mix(up_[i], consumers);
+    }
+  }
+
+  // Nodes outside of the step that share a colocation group with it (through "_class" or through
+  // resource and reference edges) narrow where the group may go: each kind of them counts once.
+  uint64_t Constraints() {
+    absl::flat_hash_map<std::string_view, std::vector<const Node*>> groups;
+    absl::flat_hash_map<const Node*, std::vector<std::string_view>> classes_of;
+    CollectClasses(&groups, &classes_of);
+    uint64_t hash = Mix(43, input_.allow_soft_placement);
+    uint64_t class_sum = 0;
+    for (const auto& [name, members] : groups) {
+      uint64_t sum = 0;
+      for (const Node* member : members) {
+        if (step_.Contains(member)) sum += Mix(47, down_[step_.position[member->id()]]);
+      }
+      if (sum != 0) class_sum += Mix(53, sum);
+    }
+    absl::flat_hash_set<const Node*> outside;
+    std::vector<const Node*> frontier(step_.nodes.begin(), step_.nodes.end());
+    const auto reach = [&](const Node* node) {
+      if (node->IsOp() && !step_.Contains(node) && outside.insert(node).second) {
+        frontier.push_back(node);
+      }
+    };
+    while (!frontier.empty()) {
+      const Node* node = frontier.back();
+      frontier.pop_back();
+      for (const Edge* edge : node->out_edges()) {
+        if (!edge->IsControlEdge() && Binds(node->output_type(edge->src_output()))) {
+          reach(edge->dst());
+        }
+      }
+      if (!step_.Contains(node)) {
+        for (const Edge* edge : node->in_edges()) {
+          if (!edge->IsControlEdge() && Binds(edge->src()->output_type(edge->src_output()))) {
+            reach(edge->src());
+          }
+        }
+      }
+      const auto it = classes_of.find(node);
+      if (it == classes_of.end()) continue;
+      for (const std::string_view name : it->second) {
+        for (const Node* member : groups[name]) reach(member);
+      }
+    }
+    absl::flat_hash_set<uint64_t> distinct;
+    for (const Node* node : outside) distinct.insert(LocalHash(*node));
+    uint64_t outside_sum = 0;
+    for (const uint64_t value : distinct) outside_sum += Mix(59, value);
+    return Mix(Mix(hash, class_sum), outside_sum);
+  }
+
+  static bool Binds(tensorflow::DataType type) {
+    return tensorflow::IsRefType(type) || type == tensorflow::DT_RESOURCE;
+  }
+
+  // Colocation classes by name ("loc:@x" also holds the node x).
+  void CollectClasses(absl::flat_hash_map<std::string_view, std::vector<const Node*>>* groups,
+                      absl::flat_hash_map<const Node*, std::vector<std::string_view>>* classes_of) {
+    constexpr std::string_view kPrefix = "loc:@";
+    for (const Node* node : graph_.op_nodes()) {
+      const auto it = node->def().attr().find("_class");
+      if (it == node->def().attr().end()) continue;
+      for (const auto& name : it->second.list().s()) {
+        if (name.compare(0, kPrefix.size(), kPrefix) != 0) continue;
+        const std::string_view group = std::string_view(name).substr(kPrefix.size());
+        (*groups)[group].push_back(node);
+        (*classes_of)[node].push_back(group);
+      }
+    }
+    if (groups->empty()) return;
+    for (const Node* node : graph_.op_nodes()) {
+      const auto it = groups->find(node->name());
+      if (it == groups->end()) continue;
+      it->second.push_back(node);
+      (*classes_of)[node].push_back(it->first);
+    }
+  }
+
+  static std::string Key(const Fingerprint& fingerprint) {
+    uint64_t low = 61;
+    uint64_t high = 67;
+    for (const auto& [name, value] : fingerprint.parts) {
+      low = HashBytes(value, HashBytes(name, low));
+      high = HashBytes(value, HashBytes(name, high));
+    }
+    return Hex(high) + Hex(low);
+  }
+
+  const Graph& graph_;
+  const Step& step_;
+  const FingerprintInput& input_;
+  NodeHasher hasher_;
+  std::vector<uint64_t> up_;    // by position: the node and its ancestors
+  std::vector<uint64_t> down_;  // by position: and its consumers
+};
+
+}  // namespace
+
+Fingerprint ComputeFingerprint(const FingerprintInput& input, std::vector<uint64_t>* node_hashes) {
+  return Fingerprinter(input).Run(node_hashes);
+}
+
+}  // namespace hplacer

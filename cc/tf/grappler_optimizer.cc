@@ -1,0 +1,124 @@
+#include "tf/grappler_optimizer.h"
+
+#include <algorithm>
+#include <deque>
+#include <mutex>
+#include <string_view>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "tensorflow/core/framework/graph.pb.h"
+#include "tensorflow/core/grappler/grappler_item.h"
+#include "tensorflow/core/grappler/optimizers/custom_graph_optimizer.h"
+#include "tensorflow/core/grappler/optimizers/custom_graph_optimizer_registry.h"
+
+namespace hplacer {
+namespace {
+
+constexpr size_t kMaxPlans = 64;
+constexpr size_t kMaxChecks = 256;
+constexpr size_t kMaxDifferences = 100;
+
+struct RememberedPlan {
+  std::string fingerprint;
+  std::shared_ptr<const Assignment> assignment;
+  absl::flat_hash_map<std::string_view, uint16_t> device_of;  // built at the first check
+};
+
+class CheckBook {
+ public:
+  static CheckBook& Get() {
+    static CheckBook* const book = new CheckBook;
+    return *book;
+  }
+
+  void Remember(const std::string& fingerprint, std::shared_ptr<const Assignment> assignment) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    plans_.push_front({fingerprint, std::move(assignment), {}});
+    if (plans_.size() > kMaxPlans) plans_.pop_back();
+  }
+
+  void Check(const tensorflow::grappler::GrapplerItem& item) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    RememberedPlan* best = nullptr;
+    StepCheck best_check;
+    for (RememberedPlan& plan : plans_) {
+      StepCheck check = Compare(item, &plan);
+      if (check.num_planned <= best_check.num_planned) continue;
+      best = &plan;
+      best_check = std::move(check);
+    }
+    if (best == nullptr) return;
+    best_check.fingerprint = best->fingerprint;
+    best_check.fetches = item.fetch;
+    checks_.push_back(std::move(best_check));
+    if (checks_.size() > kMaxChecks) checks_.pop_front();
+  }
+
+  std::vector<StepCheck> Checks() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return {checks_.begin(), checks_.end()};
+  }
+
+ private:
+  static StepCheck Compare(const tensorflow::grappler::GrapplerItem& item, RememberedPlan* plan) {
+    if (plan->device_of.empty()) Index(plan);
+    StepCheck check;
+    check.num_nodes = item.graph.node_size();
+    for (const auto& node : item.graph.node()) {
+      const auto it = plan->device_of.find(node.name());
+      if (it == plan->device_of.end()) continue;
+      ++check.num_planned;
+      const std::string& planned = plan->assignment->device_names[it->second];
+      if (node.device() != planned && check.differences.size() < kMaxDifferences) {
+        check.differences.push_back({node.name(), planned, node.device()});
+      }
+    }
+    return check;
+  }
+
+  static void Index(RememberedPlan* plan) {
+    std::string_view names = plan->assignment->names;
+    for (const uint16_t device : plan->assignment->devices) {
+      const std::string_view name = names.substr(0, names.find('\n'));
+      plan->device_of.emplace(name, device);
+      names.remove_prefix(std::min(names.size(), name.size() + 1));
+    }
+  }
+
+  std::mutex mutex_;
+  std::deque<RememberedPlan> plans_;  // newest first
+  std::deque<StepCheck> checks_;
+};
+
+class HierarchicalPlacerOptimizer : public tensorflow::grappler::CustomGraphOptimizer {
+ public:
+  absl::Status Init(const tensorflow::RewriterConfig_CustomGraphOptimizer*) override {
+    return absl::OkStatus();
+  }
+  std::string name() const override { return kOptimizerName; }
+  bool UsesFunctionLibrary() const override { return false; }
+
+  absl::Status Optimize(tensorflow::grappler::Cluster*,
+                        const tensorflow::grappler::GrapplerItem& item,
+                        tensorflow::GraphDef*) override {
+    CheckBook::Get().Check(item);
+    return absl::AbortedError("nothing to change");
+  }
+};
+
+}  // namespace
+
+void RememberPlan(const std::string& fingerprint, std::shared_ptr<const Assignment> assignment) {
+  CheckBook::Get().Remember(fingerprint, std::move(assignment));
+}
+
+std::vector<StepCheck> StepChecks() { return CheckBook::Get().Checks(); }
+
+void RegisterGrapplerOptimizer() {
+  tensorflow::grappler::CustomGraphOptimizerRegistry::RegisterOptimizerOrDie(
+      [] { return new HierarchicalPlacerOptimizer; }, kOptimizerName);
+}
+
+}  // namespace hplacer

@@ -1,0 +1,40 @@
+// The Grappler optimizer "HierarchicalPlacer". Its name in RewriterConfig.custom_optimizers is
+// what switches the plugin on. It runs after placement, per fetch set, on pruned graphs, and
+// changes nothing: it checks that the plan took effect and records which steps really run.
+#ifndef HPLACER_TF_GRAPPLER_OPTIMIZER_H_
+#define HPLACER_TF_GRAPPLER_OPTIMIZER_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tf/captured_step.h"
+
+namespace hplacer {
+
+inline constexpr char kOptimizerName[] = "HierarchicalPlacer";
+
+// One optimised graph, compared with the plan that its nodes come from.
+struct StepCheck {
+  struct Difference {
+    std::string node;
+    std::string planned;
+    std::string actual;
+  };
+  std::string fingerprint;
+  std::vector<std::string> fetches;
+  int num_nodes = 0;
+  int num_planned = 0;                  // nodes of the graph that the plan names
+  std::vector<Difference> differences;  // at most 100
+};
+
+// Remembers a plan that was written into a graph (node names as in that graph).
+void RememberPlan(const std::string& fingerprint, std::shared_ptr<const Assignment> assignment);
+
+std::vector<StepCheck> StepChecks();
+
+void RegisterGrapplerOptimizer();
+
+}  // namespace hplacer
+
+#endif  // HPLACER_TF_GRAPPLER_OPTIMIZER_H_

@@ -1,0 +1,33 @@
+// Hashes single nodes for the fingerprint: op type and attributes, without names.
+#ifndef HPLACER_TF_NODE_HASHER_H_
+#define HPLACER_TF_NODE_HASHER_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/container/flat_hash_map.h"
+#include "tensorflow/core/framework/attr_value.pb.h"
+#include "tensorflow/core/framework/function.h"
+#include "tensorflow/core/framework/node_def.pb.h"
+
+namespace hplacer {
+
+class NodeHasher {
+ public:
+  explicit NodeHasher(const tensorflow::FunctionLibraryDefinition* library) : library_(library) {}
+
+  // Op type and attributes of `node`; not its name, inputs and device.
+  uint64_t Hash(const tensorflow::NodeDef& node);
+
+ private:
+  uint64_t HashValue(const tensorflow::AttrValue& value);
+  uint64_t HashFunction(const std::string& name);
+  uint64_t HashBody(const tensorflow::FunctionDef& function);
+
+  const tensorflow::FunctionLibraryDefinition* library_;
+  absl::flat_hash_map<std::string, uint64_t> functions_;
+};
+
+}  // namespace hplacer
+
+#endif  // HPLACER_TF_NODE_HASHER_H_

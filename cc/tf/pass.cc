@@ -1,0 +1,431 @@
+#include "tf/pass.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstdlib>
+#include <exception>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "tensorflow/core/common_runtime/device.h"
+#include "tensorflow/core/common_runtime/device_set.h"
+#include "tensorflow/core/common_runtime/optimization_registry.h"
+#include "tensorflow/core/protobuf/rewriter_config.pb.h"
+#include "tensorflow/core/public/session_options.h"
+#include "tensorflow/core/util/device_name_utils.h"
+#include "tf/assignment.h"
+#include "tf/bridge.h"
+#include "tf/capture.h"
+#include "tf/fingerprint.h"
+#include "tf/grappler_optimizer.h"
+#include "tf/step.h"
+
+namespace hplacer {
+namespace {
+
+using tensorflow::DeviceNameUtils;
+using tensorflow::GraphOptimizationPassOptions;
+using Entry = tensorflow::RewriterConfig_CustomGraphOptimizer;
+using Reply = PlannerRequest::Reply;
+using Result = PlannerRequest::Result;
+
+constexpr int kPhase = 100;  // TensorFlow's own: 0, 10, 35 ... 50, 99999
+
+// The options that the pass itself reads; names and defaults as in hplacer_optimizer/options.py.
+struct PassOptions {
+  int64_t min_ops = 20;
+  double timeout_s = 30;
+  int64_t batch_size = 0;
+  int64_t loop_trip_count = 10;
+  std::vector<std::string> targets;
+  std::vector<std::string> devices;
+};
+
+std::vector<std::string> Strings(const tensorflow::AttrValue& value) {
+  if (value.value_case() == tensorflow::AttrValue::kS) return {value.s()};
+  return {value.list().s().begin(), value.list().s().end()};
+}
+
+PassOptions ReadOptions(const Entry& entry) {
+  PassOptions options;
+  for (const auto& [name, value] : entry.parameter_map()) {
+    if (name == "min_ops") options.min_ops = value.i();
+    if (name == "timeout_s") {
+      const bool is_int = value.value_case() == tensorflow::AttrValue::kI;
+      options.timeout_s = is_int ? static_cast<double>(value.i()) : value.f();
+    }
+    if (name == "batch_size") options.batch_size = value.i();
+    if (name == "loop_trip_count") options.loop_trip_count = value.i();
+    if (name == "targets") options.targets = Strings(value);
+    if (name == "devices") options.devices = Strings(value);
+  }
+  return options;
+}
+
+const Entry* FindEntry(const GraphOptimizationPassOptions& options) {
+  if (options.session_options == nullptr) return nullptr;
+  const auto& rewriter = options.session_options->config.graph_options().rewrite_options();
+  for (const Entry& entry : rewriter.custom_optimizers()) {
+    if (entry.name() == kOptimizerName) return &entry;
+  }
+  return nullptr;
+}
+
+bool IsDisabled() {
+  const char* value = std::getenv("HPLACER_DISABLE");
+  return value != nullptr && *value != '\0' && std::string(value) != "0";
+}
+
+// "__inference_train_step_1234" -> "function train_step"
+std::string Label(const GraphOptimizationPassOptions& options) {
+  if (!options.is_function_graph) return "session graph";
+  if (options.function_def == nullptr) return "function";
+  std::string name = options.function_def->signature().name();
+  const size_t last = name.rfind('_');
+  if (last != std::string::npos && last + 1 < name.size() &&
+      name.find_first_not_of("0123456789", last + 1) == std::string::npos) {
+    name.resize(last);
+  }
+  return absl::StrCat("function ", absl::StripPrefix(name, "__inference_"));
+}
+
+// Devices that a plan may name: real ones. Those of other tasks only if the option lists them.
+std::vector<SessionDevice> Devices(const GraphOptimizationPassOptions& options,
+                                   const std::vector<std::string>& wanted) {
+  const tensorflow::Device* home = options.is_function_graph && options.default_function_device
+                                       ? options.default_function_device
+                                       : options.device_set->client_device();
+  std::vector<SessionDevice> devices;
+  for (const tensorflow::Device* device : options.device_set->devices()) {
+    const std::string& type = device->device_type();
+    if (absl::StartsWith(type, "XLA_") || type == "TPU_SYSTEM" || type == "COMPOSITE" ||
+        absl::StartsWith(type, "REMOTE")) {
+      continue;
+    }
+    SessionDevice entry;
+    entry.name = device->name();
+    entry.type = type;
+    entry.description = device->attributes().physical_device_desc();
+    entry.memory_bytes = device->attributes().memory_limit();
+    if (wanted.empty()) {
+      entry.may_plan = home == nullptr || DeviceNameUtils::IsSameAddressSpace(
+                                              home->parsed_name(), device->parsed_name());
+    } else {
+      entry.may_plan = false;
+      for (const std::string& spec : wanted) {
+        DeviceNameUtils::ParsedName parsed;
+        const std::string full = absl::StartsWith(spec, "/") ? spec : "/device:" + spec;
+        entry.may_plan |= DeviceNameUtils::ParseFullName(full, &parsed) &&
+                          DeviceNameUtils::IsCompleteSpecification(parsed, device->parsed_name());
+      }
+    }
+    devices.push_back(std::move(entry));
+  }
+  std::sort(devices.begin(), devices.end(),
+            [](const SessionDevice& a, const SessionDevice& b) { return a.name < b.name; });
+  return devices;
+}
+
+// Work on one fingerprint, shared by all threads that bring it at the same time.
+class Flight {
+ public:
+  void Land(std::shared_ptr<const Assignment> assignment) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    assignment_ = std::move(assignment);
+    landed_ = true;
+    changed_.notify_all();
+  }
+
+  // Null if it failed or did not land until `deadline`.
+  std::shared_ptr<const Assignment> Wait(Clock::time_point deadline) {
+    const std::shared_ptr<void> guard = Bridge::Get().EnterWait();
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait_until(lock, deadline, [this] { return landed_; });
+    return assignment_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::shared_ptr<const Assignment> assignment_;
+  bool landed_ = false;
+};
+
+class Flights {
+ public:
+  static Flights& Get() {
+    static Flights* const flights = new Flights;
+    return *flights;
+  }
+
+  // The flight for `key`; `leads` is true for the thread that has to do the work.
+  std::shared_ptr<Flight> Board(const std::string& key, bool* leads) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    std::shared_ptr<Flight>& flight = flights_[key];
+    *leads = flight == nullptr;
+    if (*leads) flight = std::make_shared<Flight>();
+    return flight;
+  }
+
+  void Remove(const std::string& key) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    flights_.erase(key);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::string, std::shared_ptr<Flight>> flights_;
+};
+
+// Adds the seconds until its end to `total`.
+class Timer {
+ public:
+  explicit Timer(double* total) : total_(total), start_(Clock::now()) {}
+  ~Timer() { *total_ += std::chrono::duration<double>(Clock::now() - start_).count(); }
+  Timer(const Timer&) = delete;
+  Timer& operator=(const Timer&) = delete;
+
+ private:
+  double* total_;
+  Clock::time_point start_;
+};
+
+// One graph on its way through the pass.
+class GraphPlacement {
+ public:
+  GraphPlacement(const GraphOptimizationPassOptions& options, const Entry& entry,
+                 const PassOptions& pass_options, std::vector<SessionDevice> devices)
+      : options_(options),
+        entry_(entry),
+        pass_options_(pass_options),
+        devices_(std::move(devices)),
+        deadline_(Clock::now() +
+                  std::chrono::milliseconds(static_cast<int64_t>(pass_options.timeout_s * 1000))) {
+    const auto* session = options.session_options;
+    soft_placement_ = session == nullptr || session->config.allow_soft_placement();
+    report_.label = Label(options);
+    for (const SessionDevice& device : devices_) report_.num_devices += device.may_plan;
+  }
+
+  void Run() {
+    {
+      Timer timer(&report_.pass_s);
+      try {
+        absl::Status status = Place();
+        if (!status.ok()) Fail(std::string(status.message()));
+      } catch (const std::exception& error) {
+        Fail(error.what());
+      }
+    }
+    if (!report_.outcome.empty()) Bridge::Get().AddReport(std::move(report_));
+  }
+
+ private:
+  void Fail(std::string reason) {
+    report_.outcome = "failed";
+    report_.reason = std::move(reason);
+  }
+
+  absl::Status Place() {
+    {
+      Timer timer(&report_.step_s);
+      absl::Status status =
+          FindStep(**options_.graph, options_.is_function_graph, pass_options_.targets, &step_);
+      if (!status.ok()) return status;
+    }
+    report_.num_ops = static_cast<int>(step_.nodes.size());
+    if (report_.num_ops < pass_options_.min_ops) return absl::OkStatus();
+    {
+      Timer timer(&report_.fingerprint_s);
+      fingerprint_ = ComputeFingerprint(
+          {options_.graph->get(), &step_, options_.flib_def, &devices_, soft_placement_},
+          &node_hashes_);
+    }
+    report_.fingerprint = fingerprint_.key;
+    std::string serialised;
+    entry_.SerializeToString(&serialised);
+    const std::string key = fingerprint_.key + serialised;
+    bool leads = false;
+    const std::shared_ptr<Flight> flight = Flights::Get().Board(key, &leads);
+    if (!leads) return Follow(flight.get());
+    std::shared_ptr<const Assignment> assignment;
+    absl::Status status;
+    try {
+      status = Lead(serialised, &assignment);
+    } catch (const std::exception& error) {
+      status = absl::InternalError(error.what());
+    }
+    Flights::Get().Remove(key);
+    flight->Land(std::move(assignment));
+    return status;
+  }
+
+  absl::Status Follow(Flight* flight) {
+    const std::shared_ptr<const Assignment> assignment = flight->Wait(deadline_);
+    if (assignment == nullptr) {
+      report_.outcome = "skipped";
+      report_.reason = "another thread did not get a plan for the same graph";
+      return absl::OkStatus();
+    }
+    report_.outcome = "shared";
+    return Rewrite(assignment);
+  }
+
+  // Looks the plan up, else has one made; `assignment` is set once it is in the graph.
+  absl::Status Lead(const std::string& serialised, std::shared_ptr<const Assignment>* assignment) {
+    Reply reply;
+    {
+      Timer timer(&report_.lookup_s);
+      if (absl::Status status = Ask(PlannerRequest::Stage::kLookup, serialised, nullptr, &reply);
+          !status.ok()) {
+        return status;
+      }
+    }
+    if (reply.result == Result::kDeclined) return Decline(reply.reason);
+    if (reply.result == Result::kAssigned) {
+      const absl::Status status = Rewrite(reply.assignment);
+      if (status.ok()) {
+        report_.outcome = "loaded";
+        *assignment = reply.assignment;
+        return status;
+      }
+      report_.reason = absl::StrCat("the stored plan does not fit: ", status.message());
+    }
+    auto captured = std::make_shared<CapturedStep>();
+    {
+      Timer timer(&report_.capture_s);
+      const UnitsInput input{
+          options_.graph->get(),
+          &step_,
+          options_.flib_def,
+          options_.device_set,
+          options_.is_function_graph ? options_.default_function_device : nullptr,
+          &devices_,
+          soft_placement_,
+          FunctionName()};
+      const CostOptions costs{&reply.machine.kinds, pass_options_.batch_size,
+                              pass_options_.loop_trip_count};
+      absl::Status status = CaptureStep(input, node_hashes_, costs, captured.get());
+      if (!status.ok()) return status;
+    }
+    if (captured->node_names.empty()) {
+      report_.outcome = "skipped";
+      report_.reason = "every op is pinned to one device";
+      return absl::OkStatus();
+    }
+    {
+      Timer timer(&report_.plan_s);
+      if (absl::Status status = Ask(PlannerRequest::Stage::kPlan, serialised, captured, &reply);
+          !status.ok()) {
+        return status;
+      }
+    }
+    if (reply.result == Result::kDeclined) return Decline(reply.reason);
+    const absl::Status status = Rewrite(reply.assignment);
+    if (status.ok()) {
+      report_.outcome = "planned";
+      *assignment = reply.assignment;
+    }
+    return status;
+  }
+
+  absl::Status Decline(const std::string& reason) {
+    report_.outcome = reason.empty() ? "skipped" : "failed";
+    report_.reason = reason.empty() ? "no stored plan, and on_miss is \"skip\"" : reason;
+    return absl::OkStatus();
+  }
+
+  absl::Status Ask(PlannerRequest::Stage stage, const std::string& serialised,
+                   std::shared_ptr<const CapturedStep> captured, Reply* reply) {
+    auto request = std::make_shared<PlannerRequest>();
+    request->stage = stage;
+    request->label = report_.label;
+    request->entry = serialised;
+    request->num_ops = report_.num_ops;
+    request->fingerprint = fingerprint_;
+    request->devices = devices_;
+    request->step = std::move(captured);
+    if (!Bridge::Get().Submit(request)) {
+      return absl::UnavailableError("the planner's thread is not running in this process");
+    }
+    *reply = request->Wait(deadline_);
+    if (reply->result != Result::kPending) return absl::OkStatus();
+    return absl::DeadlineExceededError(
+        absl::StrCat("no answer within ", pass_options_.timeout_s,
+                     " s; raise option timeout_s or lower budget_s"));
+  }
+
+  absl::Status Rewrite(const std::shared_ptr<const Assignment>& assignment) {
+    Timer timer(&report_.rewrite_s);
+    NodeDevices resolved;
+    absl::Status status = ResolveAssignment(step_, node_hashes_, *assignment, devices_, &resolved);
+    if (!status.ok()) return status;
+    ApplyDevices(resolved);
+    report_.num_placed = static_cast<int>(resolved.size());
+    RememberPlan(fingerprint_.key, assignment);
+    return absl::OkStatus();
+  }
+
+  std::string FunctionName() const {
+    const bool known = options_.is_function_graph && options_.function_def != nullptr;
+    return known ? options_.function_def->signature().name() : std::string();
+  }
+
+  const GraphOptimizationPassOptions& options_;
+  const Entry& entry_;
+  const PassOptions& pass_options_;
+  const std::vector<SessionDevice> devices_;
+  const Clock::time_point deadline_;
+  bool soft_placement_ = true;
+  Step step_;
+  Fingerprint fingerprint_;
+  std::vector<uint64_t> node_hashes_;
+  PassReport report_;
+};
+
+class HierarchicalPlacerPass : public tensorflow::GraphOptimizationPass {
+ public:
+  absl::Status Run(const GraphOptimizationPassOptions& options) override {
+    const Entry* entry = FindEntry(options);
+    if (entry == nullptr || IsDisabled()) return absl::OkStatus();
+    if (options.graph == nullptr || *options.graph == nullptr || options.device_set == nullptr) {
+      return absl::OkStatus();
+    }
+    const PassOptions pass_options = ReadOptions(*entry);
+    if ((*options.graph)->num_op_nodes() < pass_options.min_ops) return absl::OkStatus();
+    if (options.function_def != nullptr &&
+        options.function_def->attr().contains("_tf_data_function")) {
+      return absl::OkStatus();
+    }
+    if (!Bridge::Get().IsOpen()) return absl::OkStatus();
+    std::vector<SessionDevice> devices = Devices(options, pass_options.devices);
+    int candidates = 0;
+    for (const SessionDevice& device : devices) candidates += device.may_plan;
+    if (candidates < 2) return absl::OkStatus();
+    GraphPlacement(options, *entry, pass_options, std::move(devices)).Run();
+    return absl::OkStatus();
+  }
+};
+
+}  // namespace
+
+void RegisterPasses() {
+  static const bool registered = [] {
+    auto pass = std::make_unique<HierarchicalPlacerPass>();
+    pass->set_name("HierarchicalPlacerPass");
+    tensorflow::OptimizationPassRegistry::Global()->Register(
+        tensorflow::OptimizationPassRegistry::PRE_PLACEMENT, kPhase, std::move(pass));
+    RegisterGrapplerOptimizer();
+    return true;
+  }();
+  static_cast<void>(registered);
+}
+
+}  // namespace hplacer

@@ -1,0 +1,41 @@
+// Finds the training step inside a graph.
+//
+// A function body is its own step: everything in it runs. A session's graph also holds
+// initialisers, savers and summaries; there the step is the closure (all ancestors) of the
+// training targets: named by the user, else of the sink that updates variables and costs most.
+// "Costs" is judged without shapes (contractions weigh most, initial values nothing), because
+// the step must be known before anything expensive runs.
+#ifndef HPLACER_TF_STEP_H_
+#define HPLACER_TF_STEP_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "tensorflow/core/graph/graph.h"
+
+namespace hplacer {
+
+struct Step {
+  std::vector<tensorflow::Node*> nodes;    // topological, loop back-edges cut
+  std::vector<int32_t> position;           // by node id; -1: outside of the step
+  std::vector<tensorflow::Node*> targets;  // empty for a function body
+
+  bool Contains(const tensorflow::Node* node) const { return position[node->id()] >= 0; }
+};
+
+// True for ops that write to a variable ("ResourceApplyAdam", "AssignVariableOp", ...).
+bool UpdatesVariable(const std::string& op_type);
+
+// True for the edge that closes a loop; cutting these leaves the graph acyclic.
+inline bool IsBackEdge(const tensorflow::Edge& edge) { return edge.src()->IsNextIteration(); }
+
+// Fills `step`. NotFound if a named target is not in the graph, InvalidArgument if the graph
+// has a cycle that no loop explains.
+absl::Status FindStep(const tensorflow::Graph& graph, bool is_function,
+                      const std::vector<std::string>& target_names, Step* step);
+
+}  // namespace hplacer
+
+#endif  // HPLACER_TF_STEP_H_

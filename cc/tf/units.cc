@@ -1,0 +1,220 @@
+#include "tf/units.h"
+
+#include <algorithm>
+#include <iterator>
+#include <numeric>
+#include <set>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "tensorflow/core/common_runtime/colocation_graph.h"
+#include "tensorflow/core/common_runtime/device.h"
+#include "tensorflow/core/framework/node_def_util.h"
+#include "tensorflow/core/graph/control_flow.h"
+
+namespace hplacer {
+namespace {
+
+using tensorflow::Edge;
+using tensorflow::Node;
+
+bool IsContraction(const std::string& op) {
+  return op == "Conv2D" || op == "Conv3D" || op == "DepthwiseConv2dNative" || op == "MatMul" ||
+         op == "BatchMatMul" || op == "BatchMatMulV2" || op == "BatchMatMulV3";
+}
+
+bool IsBatchNorm(const std::string& op) { return absl::StartsWith(op, "FusedBatchNorm"); }
+
+// Ops that the remapper can absorb into a contraction or batch norm that feeds them.
+bool IsFusedEpilogue(const Node& node) {
+  static const auto* const ops = new absl::flat_hash_set<std::string>(
+      {"BiasAdd", "BiasAddV1", "Add", "AddV2", "AddN", "Squeeze", "Relu", "Relu6", "Elu", "Tanh",
+       "Sigmoid", "LeakyRelu", "Mul", "Mish", "_FusedHardSwish", "Maximum"});
+  return ops->contains(node.type_string());
+}
+
+// A batch norm at training time computes its own statistics: it cannot join a contraction.
+bool IsInferenceBatchNorm(const Node& node) {
+  bool is_training = true;
+  return IsBatchNorm(node.type_string()) && !absl::StrContains(node.type_string(), "Grad") &&
+         tensorflow::TryGetNodeAttr(node.attrs(), "is_training", &is_training) && !is_training;
+}
+
+class UnitFinder {
+ public:
+  UnitFinder(const UnitsInput& input, Units* units)
+      : input_(input), step_(*input.step), units_(units) {}
+
+  absl::Status Run() {
+    if (absl::Status status = ReadColocationGroups(); !status.ok()) return status;
+    if (absl::Status status = CollapseLoops(); !status.ok()) return status;
+    JoinFusedChains();
+    Finish();
+    return absl::OkStatus();
+  }
+
+ private:
+  absl::Status ReadColocationGroups() {
+    tensorflow::ColocationGraph groups(input_.graph,
+                                       tensorflow::FunctionStack(input_.function_name),
+                                       input_.library, input_.device_set, input_.default_device,
+                                       input_.allow_soft_placement, /*log_device_placement=*/false);
+    if (absl::Status status = groups.Initialize(); !status.ok()) return status;
+    absl::flat_hash_map<std::string, int32_t> index;
+    for (size_t d = 0; d < input_.devices->size(); ++d) {
+      index[(*input_.devices)[d].name] = static_cast<int32_t>(d);
+    }
+    absl::flat_hash_map<int, int32_t> unit_of_root;
+    parent_.clear();
+    unit_.resize(step_.nodes.size());
+    for (size_t i = 0; i < step_.nodes.size(); ++i) {
+      Node* node = step_.nodes[i];
+      const int root = groups.FindAndUpdateRoot(node->id());
+      const auto [it, is_new] = unit_of_root.emplace(root, static_cast<int32_t>(parent_.size()));
+      unit_[i] = it->second;
+      if (!is_new) continue;
+      const std::vector<tensorflow::Device*>* candidates = nullptr;
+      if (absl::Status status = groups.GetDevicesForNode(node, &candidates); !status.ok()) {
+        return status;
+      }
+      parent_.push_back(it->second);
+      allowed_.push_back(AllowedDevices(*candidates, index));
+    }
+    return absl::OkStatus();
+  }
+
+  // The candidates that a plan may use; else the one where TensorFlow will put the group.
+  std::vector<int32_t> AllowedDevices(const std::vector<tensorflow::Device*>& candidates,
+                                      const absl::flat_hash_map<std::string, int32_t>& index) {
+    std::vector<int32_t> allowed;
+    int32_t first = 0;
+    bool first_found = false;
+    for (const tensorflow::Device* device : candidates) {
+      const auto it = index.find(device->name());
+      if (it == index.end()) continue;
+      if (!std::exchange(first_found, true)) first = it->second;
+      if ((*input_.devices)[it->second].may_plan) allowed.push_back(it->second);
+    }
+    if (allowed.empty()) return {first};
+    std::sort(allowed.begin(), allowed.end());
+    return allowed;
+  }
+
+  int32_t Find(int32_t unit) {
+    while (parent_[unit] != unit) unit = parent_[unit] = parent_[parent_[unit]];
+    return unit;
+  }
+
+  void Join(size_t a, size_t b) {
+    const int32_t x = Find(unit_[a]);
+    const int32_t y = Find(unit_[b]);
+    if (x == y) return;
+    std::vector<int32_t> common;
+    std::set_intersection(allowed_[x].begin(), allowed_[x].end(), allowed_[y].begin(),
+                          allowed_[y].end(), std::back_inserter(common));
+    if (common.empty()) return;
+    parent_[std::max(x, y)] = std::min(x, y);
+    allowed_[std::min(x, y)] = std::move(common);
+  }
+
+  absl::Status CollapseLoops() {
+    units_->frame_of.assign(step_.nodes.size(), -1);
+    const bool has_loop = std::any_of(step_.nodes.begin(), step_.nodes.end(),
+                                      [](const Node* node) { return node->IsEnter(); });
+    if (!has_loop) return absl::OkStatus();
+    std::vector<tensorflow::ControlFlowInfo> info;
+    if (absl::Status status = tensorflow::BuildControlFlowInfo(input_.graph, &info); !status.ok()) {
+      return status;
+    }
+    absl::flat_hash_map<std::string, std::string> parent_frame;
+    std::set<std::string> updating;
+    const auto frame_of = [&](const Node* node) -> const std::string& {
+      return info[node->id()].frame_name;
+    };
+    for (const Node* node : step_.nodes) {
+      const auto& own = info[node->id()];
+      if (own.frame_name.empty() || own.parent_frame == nullptr) continue;
+      parent_frame[own.frame_name] = frame_of(own.parent_frame);
+      if (UpdatesVariable(node->type_string())) updating.insert(own.frame_name);
+    }
+    const auto outer = [&](const std::string& frame) -> std::string {
+      const auto it = parent_frame.find(frame);
+      return it == parent_frame.end() ? std::string() : it->second;
+    };
+    for (const std::string& frame : std::set<std::string>(updating)) {
+      for (std::string f = frame; !f.empty(); f = outer(f)) updating.insert(f);
+    }
+    absl::flat_hash_map<std::string, int32_t> collapsed;
+    std::vector<int32_t> first_node;
+    for (size_t i = 0; i < step_.nodes.size(); ++i) {
+      std::string root;
+      for (std::string f = frame_of(step_.nodes[i]); !f.empty() && updating.count(f) == 0;
+           f = outer(f)) {
+        root = f;
+      }
+      if (root.empty()) continue;
+      const auto [it, is_new] =
+          collapsed.emplace(root, static_cast<int32_t>(units_->frame_names.size()));
+      if (is_new) {
+        units_->frame_names.push_back(root);
+        first_node.push_back(static_cast<int32_t>(i));
+      }
+      units_->frame_of[i] = it->second;
+      Join(first_node[it->second], i);
+    }
+    return absl::OkStatus();
+  }
+
+  void JoinFusedChains() {
+    for (const Node* node : step_.nodes) {
+      if (IsContraction(node->type_string())) JoinEpilogues(node, /*depth=*/3);
+      if (IsBatchNorm(node->type_string())) JoinEpilogues(node, /*depth=*/2);
+    }
+  }
+
+  void JoinEpilogues(const Node* node, int depth) {
+    if (depth == 0) return;
+    for (const Edge* edge : node->out_edges()) {
+      const Node* next = edge->dst();
+      if (edge->IsControlEdge() || edge->src_output() != 0 || !step_.Contains(next)) continue;
+      if (!IsFusedEpilogue(*next) && !IsInferenceBatchNorm(*next)) continue;
+      Join(step_.position[node->id()], step_.position[next->id()]);
+      JoinEpilogues(next, depth - 1);
+    }
+  }
+
+  void Finish() {
+    std::vector<int32_t> dense(parent_.size(), -1);
+    units_->unit_of.resize(step_.nodes.size());
+    units_->movable.resize(step_.nodes.size());
+    for (size_t i = 0; i < step_.nodes.size(); ++i) {
+      const int32_t root = Find(unit_[i]);
+      if (dense[root] < 0) {
+        dense[root] = static_cast<int32_t>(units_->allowed.size());
+        units_->allowed.push_back(allowed_[root]);
+      }
+      units_->unit_of[i] = dense[root];
+      const Node& node = *step_.nodes[i];
+      units_->movable[i] = allowed_[root].size() > 1 && !node.IsArg() && !node.IsRetval() &&
+                           !node.has_assigned_device_name();
+    }
+  }
+
+  const UnitsInput& input_;
+  const Step& step_;
+  Units* units_;
+  std::vector<int32_t> unit_;                  // by step position, before joining
+  std::vector<int32_t> parent_;                // union-find over units
+  std::vector<std::vector<int32_t>> allowed_;  // by unit root
+};
+
+}  // namespace
+
+absl::Status FindUnits(const UnitsInput& input, Units* units) {
+  return UnitFinder(input, units).Run();
+}
+
+}  // namespace hplacer

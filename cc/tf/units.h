@@ -1,0 +1,49 @@
+// Units of placement: which nodes must share a device, and which devices they may use.
+//
+// Three rules, applied in this order:
+// 1. TensorFlow's own colocation groups and candidate devices (ColocationGraph), which respect
+//    assigned devices, the user's tf.device annotations, kernels, resources and references.
+// 2. A while loop runs as one op on one device, unless it contains the variable update (then the
+//    loop is the training itself, and its body is placed per unit).
+// 3. Chains that Grappler's remapper fuses into one op (Conv2D or MatMul + BiasAdd + activation)
+//    share a device, since it fuses across devices and would undo the plan.
+// Rules 2 and 3 join groups only where a common candidate device is left.
+#ifndef HPLACER_TF_UNITS_H_
+#define HPLACER_TF_UNITS_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "tensorflow/core/common_runtime/device_set.h"
+#include "tensorflow/core/framework/function.h"
+#include "tf/captured_step.h"
+#include "tf/step.h"
+
+namespace hplacer {
+
+struct UnitsInput {
+  const tensorflow::Graph* graph;
+  const Step* step;
+  const tensorflow::FunctionLibraryDefinition* library;
+  const tensorflow::DeviceSet* device_set;
+  const tensorflow::Device* default_device;  // may be null
+  const std::vector<SessionDevice>* devices;
+  bool allow_soft_placement;
+  std::string function_name;  // empty for a session graph
+};
+
+struct Units {
+  std::vector<int32_t> unit_of;               // by step position
+  std::vector<std::vector<int32_t>> allowed;  // by unit: ascending device indices, never empty
+  std::vector<bool> movable;                  // by step position: a device may be requested
+  std::vector<int32_t> frame_of;              // by step position: collapsed loop, or -1
+  std::vector<std::string> frame_names;       // by collapsed loop
+};
+
+absl::Status FindUnits(const UnitsInput& input, Units* units);
+
+}  // namespace hplacer
+
+#endif  // HPLACER_TF_UNITS_H_

@@ -1,0 +1,125 @@
+"""Plans which device runs each operation of a TensorFlow graph.
+
+    import hplacer_optimizer, tensorflow as tf
+    tf.config.optimizer.set_experimental_options({"hierarchical_placer": True})
+
+Importing this package before or after TensorFlow makes that option known; TensorFlow itself is
+never imported from here, and the names below are loaded on first use.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from hplacer_optimizer import _import_hook
+from hplacer_optimizer.log import warn_once
+
+if TYPE_CHECKING:
+    from hplacer_optimizer._engine import Problem, StepTrace
+    from hplacer_optimizer.errors import (
+        HPlacerError,
+        InfeasibleError,
+        NativeBuildError,
+        OptionError,
+        PlanError,
+        ProblemError,
+        StoreError,
+    )
+    from hplacer_optimizer.options import Options
+    from hplacer_optimizer.plan import Plan
+    from hplacer_optimizer.problem import load_problem_file as load_problem
+    from hplacer_optimizer.problem import save_problem
+    from hplacer_optimizer.simulator import simulate, simulate_batch
+    from hplacer_optimizer.store import PlanStore
+    from hplacer_optimizer.switch import disabled, session_config
+
+    __version__: str
+
+__all__ = [
+    "HPlacerError",
+    "InfeasibleError",
+    "NativeBuildError",
+    "OptionError",
+    "Options",
+    "Plan",
+    "PlanError",
+    "PlanStore",
+    "Problem",
+    "ProblemError",
+    "StepTrace",
+    "StoreError",
+    "__version__",
+    "disabled",
+    "load_problem",
+    "save_problem",
+    "session_config",
+    "simulate",
+    "simulate_batch",
+]
+
+_MODULES = {
+    "Options": "options",
+    "Plan": "plan",
+    "PlanStore": "store",
+    "Problem": "_engine",
+    "StepTrace": "_engine",
+    "disabled": "switch",
+    "load_problem": "problem",
+    "save_problem": "problem",
+    "session_config": "switch",
+    "simulate": "simulator",
+    "simulate_batch": "simulator",
+}
+_RENAMED = {"load_problem": "load_problem_file"}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        value: Any = _version()
+    elif name in __all__:
+        module = importlib.import_module(f"{__name__}.{_MODULES.get(name, 'errors')}")
+        value = getattr(module, _RENAMED.get(name, name))
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+def _version() -> str:
+    from importlib import metadata
+
+    try:
+        return metadata.version("hplacer-optimizer")
+    except metadata.PackageNotFoundError:
+        return "0+unknown"
+
+
+def _on_tensorflow(_: ModuleType) -> None:
+    """Makes the option known; a native part that does not fit TensorFlow is a NativeBuildError."""
+    from hplacer_optimizer import native, switch
+
+    switch.install()
+    if os.environ.get("HPLACER_DISABLE") == "1":
+        return
+    if native.is_missing():
+        warn_once("native", f"{native.MODULE} is missing, graphs are not planned; {native.REBUILD}")
+    else:
+        native.load()
+
+
+def _on_keras(module: ModuleType) -> None:
+    from hplacer_optimizer import switch
+
+    switch.watch_keras(module)
+
+
+_import_hook.when_imported("tensorflow", _on_tensorflow)
+_import_hook.when_imported("keras", _on_keras)
+_import_hook.when_imported("tf_keras", _on_keras)

@@ -1,0 +1,164 @@
+"""Types of the native planning engine, built from python/engine_module.cc and cc/engine.
+
+n ops, T outputs, m devices of K kinds, L links, E data edges, C control edges, A allowed devices.
+Arrays named `*_ptr` are CSR offsets. Properties that are arrays are read-only views.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+_Bool = NDArray[np.bool_]
+_Int32 = NDArray[np.int32]
+_Int64 = NDArray[np.int64]
+
+class Problem:
+    """One training step and one machine, checked and immutable; safe to share between threads."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        device_kinds: list[str],  # [K]
+        device_names: list[str],  # [m]
+        device_kind: _Int32,  # [m] index into device_kinds
+        device_memory_bytes: _Int64,  # [m]
+        device_slots: _Int32,  # [m]
+        link_src: _Int32,  # [L]
+        link_dst: _Int32,  # [L]
+        link_channel: list[str],  # [L]
+        link_latency_ns: _Int64,  # [L]
+        link_bytes_per_s: _Int64,  # [L]
+        op_names: list[str],  # [n]
+        op_types: list[str],  # [n]
+        cost_ns: _Int64,  # [n, K], -1: no kernel
+        output_ptr: _Int64,  # [n + 1]
+        output_bytes: _Int64,  # [T]
+        output_alias_src: _Int32,  # [T] source op, -1: no alias, -2: persistent memory
+        output_alias_output: _Int32,  # [T] output of the source op
+        temp_bytes: _Int64,  # [n]
+        persistent_bytes: _Int64,  # [n]
+        edges: _Int32,  # [E, 3] (src, output, dst)
+        control_edges: _Int32,  # [C, 2] (src, dst)
+        allowed_ptr: _Int64,  # [n + 1]
+        allowed_device: _Int32,  # [A]
+        allowed_given: _Bool,  # [n] False: every device with a kernel is allowed
+        colocation_group: _Int32,  # [n] index into colocation_group_names, -1: none
+        colocation_group_names: list[str],
+    ) -> None:
+        """Raises ProblemError with the path of the faulty field, as in a problem file."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def num_ops(self) -> int: ...
+    @property
+    def num_devices(self) -> int: ...
+    @property
+    def num_units(self) -> int: ...
+    @property
+    def units(self) -> _Int32:
+        """int32[n]: the unit of each op; a colocation group is one unit, as is any other op."""
+
+    @property
+    def device_kinds(self) -> list[str]: ...
+    @property
+    def device_names(self) -> list[str]: ...
+    @property
+    def device_kind(self) -> _Int32: ...
+    @property
+    def device_memory_bytes(self) -> _Int64: ...
+    @property
+    def device_slots(self) -> _Int32: ...
+    @property
+    def link_src(self) -> _Int32: ...
+    @property
+    def link_dst(self) -> _Int32: ...
+    @property
+    def link_channel(self) -> list[str]: ...
+    @property
+    def link_latency_ns(self) -> _Int64: ...
+    @property
+    def link_bytes_per_s(self) -> _Int64: ...
+    @property
+    def channel_names(self) -> list[str]:
+        """Distinct channels in the order in which links first name them."""
+
+    @property
+    def op_names(self) -> list[str]: ...
+    @property
+    def op_types(self) -> list[str]: ...
+    @property
+    def cost_ns(self) -> _Int64: ...
+    @property
+    def output_ptr(self) -> _Int64: ...
+    @property
+    def output_bytes(self) -> _Int64: ...
+    @property
+    def output_alias_src(self) -> _Int32: ...
+    @property
+    def output_alias_output(self) -> _Int32: ...
+    @property
+    def temp_bytes(self) -> _Int64: ...
+    @property
+    def persistent_bytes(self) -> _Int64: ...
+    @property
+    def edges(self) -> _Int32:
+        """int32[E, 3]: distinct (src, output, dst), sorted."""
+
+    @property
+    def control_edges(self) -> _Int32:
+        """int32[C, 2]: distinct (src, dst), sorted."""
+
+    @property
+    def allowed_ptr(self) -> _Int64: ...
+    @property
+    def allowed_device(self) -> _Int32: ...
+    @property
+    def allowed_given(self) -> _Bool: ...
+    @property
+    def colocation_group(self) -> _Int32: ...
+    @property
+    def colocation_group_names(self) -> list[str]: ...
+
+class StepTrace:
+    """One simulated step. Times are nanoseconds from the start of the step."""
+
+    @property
+    def has_trace(self) -> bool:
+        """Whether every op has a kernel on its device and every transfer a link."""
+
+    @property
+    def feasible(self) -> bool: ...
+    @property
+    def infeasible_because(self) -> list[str]:
+        """Sentences that name the op, device or link and what is missing; empty if feasible."""
+
+    @property
+    def makespan_ns(self) -> int | None:
+        """The step time; None without a trace."""
+
+    @property
+    def start_ns(self) -> _Int64 | None:
+        """int64[n], or None without a trace."""
+
+    @property
+    def finish_ns(self) -> _Int64 | None:
+        """int64[n], or None without a trace."""
+
+    @property
+    def transfers(self) -> NDArray[np.void]:
+        """Structured array in the order (src_op, output, dst_device).
+
+        Fields: int32 src_op, output (-1: a control signal), src_device, dst_device, channel (index
+        into Problem.channel_names); int64 issue_ns, start_ns, finish_ns, bytes.
+        """
+
+    @property
+    def peak_bytes(self) -> _Int64:
+        """int64[m]; zeros without a trace."""
+
+def simulate(problem: Problem, placement: _Int32) -> StepTrace: ...
+def simulate_batch(
+    problem: Problem, placements: _Int32, threads: int
+) -> tuple[_Int64, _Bool, _Int64]: ...
+def place_etf(problem: Problem) -> _Int32: ...

@@ -1,0 +1,31 @@
+"""The errors of this package; each message names the faulty op, file or field, and the fix."""
+
+from __future__ import annotations
+
+
+class HPlacerError(Exception):
+    """Base of all errors of this package."""
+
+
+class ProblemError(HPlacerError, ValueError):
+    """A problem or a placement is malformed; the message has the path of the faulty field."""
+
+
+class InfeasibleError(HPlacerError):
+    """No placement can satisfy the constraints; the message names the op and the devices."""
+
+
+class OptionError(HPlacerError, ValueError):
+    """An option is unknown, or its value is wrong; the message names the valid ones."""
+
+
+class PlanError(HPlacerError, ValueError):
+    """A plan file is unreadable, damaged, of a newer format, or does not fit the graph."""
+
+
+class StoreError(HPlacerError, OSError):
+    """The plan store cannot be read or written; the message names the path and the fix."""
+
+
+class NativeBuildError(HPlacerError, ImportError):
+    """The native part is missing or built for another TensorFlow; names the rebuilding command."""

@@ -1,0 +1,74 @@
+"""The package's one logger, `logging.getLogger("hplacer")`.
+
+Untouched, it prints `hplacer: message` to stderr from INFO upwards. As soon as the application
+gives this logger or the root logger a handler of its own, before or after importing this package,
+the default handler falls silent and every record takes the application's way, once. A level that
+the application set on this logger stays; without one the root logger's level counts, if the
+application configured logging first. `HPLACER_LOG=debug|info|warning|error|off` wins over both.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+
+LEVELS = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+    "off": logging.CRITICAL + 1,
+}
+LOGGER = logging.getLogger("hplacer")
+
+_HANDLER_NAME = "hplacer-default"
+_warned: set[str] = set()
+_warned_lock = threading.Lock()
+
+
+def _application_configured() -> bool:
+    """Whether anybody but this module gave the package's logger or the root logger a handler."""
+    ours_only = all(handler.name == _HANDLER_NAME for handler in LOGGER.handlers)
+    return bool(logging.getLogger().handlers) or not ours_only
+
+
+class _DefaultHandler(logging.Handler):
+    """Prints to the `sys.stderr` of that moment, unless the application configured logging."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if _application_configured():
+            return
+        try:
+            print(self.format(record), file=sys.stderr, flush=True)
+        except Exception:  # logging must never raise into the program
+            self.handleError(record)
+
+
+def _configure() -> None:
+    """Installs the default handler and the level; a second call changes nothing but the level."""
+    wanted = os.environ.get("HPLACER_LOG", "").strip().lower()
+    if wanted in LEVELS:
+        LOGGER.setLevel(LEVELS[wanted])
+    elif LOGGER.level == logging.NOTSET and not _application_configured():
+        LOGGER.setLevel(logging.INFO)
+    if not any(handler.name == _HANDLER_NAME for handler in LOGGER.handlers):
+        handler = _DefaultHandler()
+        handler.name = _HANDLER_NAME
+        handler.setFormatter(logging.Formatter("hplacer: %(message)s"))
+        LOGGER.addHandler(handler)
+    if wanted and wanted not in LEVELS:
+        warn_once("HPLACER_LOG", f"HPLACER_LOG={wanted!r} is not one of {', '.join(LEVELS)}")
+
+
+def warn_once(key: str, message: str) -> None:
+    """Logs `message` as a warning the first time this process sees `key`; safe from any thread."""
+    with _warned_lock:
+        if key in _warned:
+            return
+        _warned.add(key)
+    LOGGER.warning("%s", message)
+
+
+_configure()

@@ -1,0 +1,309 @@
+"""The options of the optimizer: declared once, here, and checked when built.
+
+They travel to the native pass as the `RewriterConfig.custom_optimizers` entry "HierarchicalPlacer",
+whose `parameter_map` holds the options that differ from their default.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import json
+import numbers
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hplacer_optimizer.errors import OptionError
+
+OPTIMIZER_NAME = "HierarchicalPlacer"
+
+_INT64_MAX = 2**63 - 1
+_YEARS_S = 1e9
+_DOTTED = r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*"
+_OWN_PLANNER = re.compile(rf"{_DOTTED}:[A-Za-z_]\w*")
+
+
+def _option(
+    default: object,
+    doc: str,
+    *,
+    minimum: float | None = None,
+    maximum: float | None = None,
+    choices: tuple[str, ...] = (),
+) -> Any:
+    limits = {"minimum": minimum, "maximum": maximum, "choices": choices}
+    return dataclasses.field(default=default, metadata={"doc": doc, **limits})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What the optimizer does with a graph.
+
+    Lists and single strings are accepted where a tuple is declared, integers where a float is.
+    Floats keep six significant digits, so that they are the same on both sides of the protocol
+    buffer, which holds 32-bit floats. Raises OptionError, which names the option and the fix.
+    """
+
+    planner: str = _option("etf", "planner by name, or one's own as package.module:function")
+    seed: int = _option(0, "seed of every random choice", minimum=0, maximum=_INT64_MAX)
+    budget_s: float = _option(5.0, "seconds a planner may take", minimum=0.001, maximum=_YEARS_S)
+    min_ops: int = _option(
+        20, "graphs with fewer ops are left alone", minimum=0, maximum=_INT64_MAX
+    )
+    timeout_s: float = _option(
+        30.0,
+        "longest wait of the training process for a lookup or a plan, in seconds",
+        minimum=0.001,
+        maximum=_YEARS_S,
+    )
+    targets: tuple[str, ...] = _option(
+        (), "op names of the training step in a TF1 graph; empty: found automatically"
+    )
+    devices: tuple[str, ...] = _option(
+        (),
+        "device names or partial specs the planner may use; "
+        "empty: every device of the session's own task",
+    )
+    batch_size: int | None = _option(
+        None, "assumed where the graph leaves it open", minimum=1, maximum=_INT64_MAX
+    )
+    loop_trip_count: int = _option(
+        10, "trips assumed for a while loop without a constant bound", minimum=1, maximum=_INT64_MAX
+    )
+    cache: str | None = _option(None, "plan store, a directory or URL; None: the default directory")
+    trust_shared: bool = _option(False, "read plans from a directory that others can write")
+    on_miss: str = _option(
+        "plan",
+        "what to do without a stored plan: 'skip' leaves the graph alone",
+        choices=("plan", "skip"),
+    )
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            check = _CHECKS[str(field.type)]
+            object.__setattr__(self, field.name, check(field, getattr(self, field.name)))
+        _check_planner(self.planner)
+
+    @classmethod
+    def from_user(cls, value: object) -> Options | None:
+        """What a user may give: True, a dict of options, Options; None where False or None."""
+        if value is None or value is False:
+            return None
+        if value is True:
+            return cls()
+        if isinstance(value, Options):
+            return value
+        if isinstance(value, Mapping):
+            return cls.from_parameters(value)
+        raise OptionError(
+            f"hierarchical_placer: must be True, False or a dict of options, got {value!r}; "
+            f"valid options are {_valid_names()}"
+        )
+
+    @classmethod
+    def from_parameters(cls, parameters: Mapping[str, Any]) -> Options:
+        """From AttrValue messages, as in a `parameter_map`, or plain values, by option name."""
+        for name in parameters:
+            _check_name(name)
+        return cls(**{name: _plain(name, value) for name, value in parameters.items()})
+
+    @classmethod
+    def from_environment(cls, text: str) -> Options | None:
+        """From the value of HPLACER_OPTIONS.
+
+        "1", "on" or nothing: the defaults; "0" or "off": None; else a JSON object, or
+        `key=value,key=value` with `;` between the items of a list.
+        """
+        stripped = text.strip()
+        if stripped.lower() in ("", "1", "on"):
+            return cls()
+        if stripped.lower() in ("0", "off"):
+            return None
+        if stripped.startswith("{"):
+            try:
+                return cls.from_parameters(json.loads(stripped))
+            except (json.JSONDecodeError, RecursionError) as error:
+                raise OptionError(f"options {text!r} are not valid JSON: {error}") from error
+        parameters = {}
+        for part in filter(str.strip, stripped.split(",")):
+            name, equals, value = part.partition("=")
+            if not equals:
+                raise OptionError(
+                    f"options {text!r}: {part!r} is not key=value; give key=value,key=value, "
+                    "a JSON object, 'on' or 'off'"
+                )
+            parameters[name.strip()] = _from_text(name.strip(), value.strip())
+        return cls.from_parameters(parameters)
+
+    def changed(self) -> dict[str, Any]:
+        """The options that differ from their default, by name; `from_user` takes this back."""
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return {name: value for name, value in values.items() if value != _FIELDS[name].default}
+
+    def to_entry(self, entry: Any) -> None:
+        """Writes name and options into a `RewriterConfig.CustomGraphOptimizer` message."""
+        entry.Clear()
+        entry.name = OPTIMIZER_NAME
+        for name, value in self.changed().items():
+            attribute = entry.parameter_map[name]
+            if isinstance(value, str):
+                attribute.s = value.encode()
+            elif isinstance(value, bool):
+                attribute.b = value
+            elif isinstance(value, int):
+                attribute.i = value
+            elif isinstance(value, float):
+                attribute.f = value
+            else:
+                attribute.list.s.extend(item.encode() for item in value)
+
+
+_FIELDS = {field.name: field for field in dataclasses.fields(Options)}
+
+
+def _valid_names() -> str:
+    return ", ".join(_FIELDS)
+
+
+def _check_name(name: object) -> None:
+    if name in _FIELDS:
+        return
+    close = difflib.get_close_matches(str(name), _FIELDS, n=1)
+    hint = f"did you mean {close[0]!r}? " if close else ""
+    raise OptionError(f"unknown option {name!r}; {hint}valid are {_valid_names()}")
+
+
+# ---- one check per declared type: (field, value) -> the value as the type declares it ----
+
+
+def _refuse(field: dataclasses.Field[Any], expected: str, value: object) -> OptionError:
+    return OptionError(f"{field.name}: must be {expected}, got {value!r}")
+
+
+def _text(field: dataclasses.Field[Any], value: object) -> str:
+    choices = field.metadata["choices"]
+    expected = " or ".join(map(repr, choices)) if choices else "a non-empty string"
+    if not isinstance(value, str) or not value or (choices and value not in choices):
+        raise _refuse(field, expected, value)
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise _refuse(field, "valid Unicode", value) from error
+    return value
+
+
+def _path(field: dataclasses.Field[Any], value: object) -> str:
+    return _text(field, os.fspath(value) if isinstance(value, os.PathLike) else value)
+
+
+def _texts(field: dataclasses.Field[Any], value: object) -> tuple[str, ...]:
+    if isinstance(value, str):
+        value = (value,)
+    if not isinstance(value, (tuple, list)):
+        raise _refuse(field, "a list of strings", value)
+    return tuple(_text(field, item) for item in value)
+
+
+def _bool(field: dataclasses.Field[Any], value: object) -> bool:
+    if not isinstance(value, bool):
+        raise _refuse(field, "True or False", value)
+    return value
+
+
+def _int(field: dataclasses.Field[Any], value: object) -> int:
+    minimum, maximum = field.metadata["minimum"], field.metadata["maximum"]
+    expected = f"an integer of at least {minimum}"
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        raise _refuse(field, expected, value)
+    if value > maximum:
+        raise _refuse(field, f"an integer of at most {maximum}", value)
+    if value < minimum:
+        raise _refuse(field, expected, value)
+    return int(value)
+
+
+def _float(field: dataclasses.Field[Any], value: object) -> float:
+    minimum, maximum = field.metadata["minimum"], field.metadata["maximum"]
+    expected = f"a number from {minimum:g} to {maximum:g}"
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise _refuse(field, expected, value)
+    if not minimum <= value <= maximum:
+        raise _refuse(field, expected, value)
+    return float(f"{float(value):.6g}")
+
+
+def _or_none(check: Callable[[dataclasses.Field[Any], object], Any]) -> Callable[..., Any]:
+    return lambda field, value: None if value is None else check(field, value)
+
+
+_CHECKS: dict[str, Callable[[dataclasses.Field[Any], object], Any]] = {
+    "str": _text,
+    "bool": _bool,
+    "int": _int,
+    "float": _float,
+    "tuple[str, ...]": _texts,
+    "int | None": _or_none(_int),
+    "str | None": _or_none(_path),
+}
+
+
+def _check_planner(name: str) -> None:
+    """A name of the table, or the form of one's own, which is imported only when it plans."""
+    if ":" not in name:
+        from hplacer_optimizer.planners import get_planner
+
+        get_planner(name)
+    elif not _OWN_PLANNER.fullmatch(name):
+        raise OptionError(f"planner: must be a name or 'package.module:function', got {name!r}")
+
+
+# ---- other forms of the values ----
+
+
+def _plain(name: str, value: Any) -> Any:
+    """A Python value of an AttrValue message; anything else is returned as it is."""
+    if not hasattr(value, "WhichOneof"):
+        return value
+    kind: str = value.WhichOneof("value") or "func"  # no value at all is as wrong as a function
+    content: Any = getattr(value, kind)
+    try:
+        if kind == "s":
+            return content.decode()
+        if kind == "list":
+            return tuple(item.decode() for item in content.s)
+    except UnicodeDecodeError as error:
+        raise OptionError(f"{name}: is not UTF-8 text: {error}") from error
+    if kind not in ("b", "i", "f"):
+        raise OptionError(f"{name}: must be a string, bool, int, float or list, got {value}")
+    return content
+
+
+def _from_text(name: str, text: str) -> Any:
+    """The value that a text stands for; what cannot be read is left for the check to refuse."""
+    _check_name(name)
+    declared = str(_FIELDS[name].type)
+    if declared.endswith("| None") and text.lower() in ("", "none"):
+        return None
+    if declared.startswith("tuple"):
+        return tuple(item.strip() for item in text.split(";") if item.strip())
+    if declared == "bool":
+        words = {"1": True, "true": True, "on": True, "0": False, "false": False, "off": False}
+        return words.get(text.lower(), text)
+    try:
+        if declared.startswith("int"):
+            return int(text)
+        return float(text) if declared == "float" else text
+    except ValueError:
+        return text
+
+
+def describe() -> str:
+    """One line per option: name, default, what it is for."""
+    lines = []
+    for name, field in _FIELDS.items():
+        default = field.default if isinstance(field.default, str) else json.dumps(field.default)
+        lines.append(f"  {name:<16} {field.metadata['doc']} (default: {default})")
+    return "\n".join(lines)

@@ -1,0 +1,410 @@
+"""The planner's side of the pass: look up, plan, validate, store.
+
+    native pass                       this module
+    lookup(fingerprint)  ---------->  store.get            -> assignment, or "missing" + machine
+    plan(captured step)  ---------->  planner, simulate    -> assignment, stored for the next run
+    report               ---------->  one log line
+
+A dispatcher thread takes requests from the native bridge; each lookup and each plan runs on a
+thread of its own, so that a planner which hangs stops nobody else. Whatever goes wrong is answered
+with a reason: the pass leaves the graph as it was and one warning is logged.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import os
+import platform
+import socket
+import threading
+import time
+from datetime import datetime, timezone
+from typing import Any
+
+import numpy as np
+
+from hplacer_optimizer import machines, switch
+from hplacer_optimizer._engine import Problem
+from hplacer_optimizer.errors import HPlacerError, PlanError, StoreError
+from hplacer_optimizer.log import LOGGER, warn_once
+from hplacer_optimizer.options import Options
+from hplacer_optimizer.plan import Plan
+from hplacer_optimizer.planners import Budget, get_planner
+from hplacer_optimizer.problem import check_placement
+from hplacer_optimizer.simulator import simulate
+from hplacer_optimizer.store import PlanStore
+
+_CLOSE_TIMEOUT_S = 2.0
+_BUDGET_SHARE = 0.8  # of the time limit: capture, simulation and storing need the rest
+
+_start_lock = threading.Lock()
+_dispatcher: threading.Thread | None = None
+_planning = threading.Lock()  # planners use every core: one at a time
+_plans: dict[tuple[str, str], Plan] = {}  # (store directory, fingerprint): also without a disk
+
+
+class PlannerTimeoutError(HPlacerError):
+    """Raised inside a planner that has exceeded the time limit."""
+
+
+def start() -> None:
+    """Registers the pass and starts the dispatcher thread; idempotent and cheap.
+
+    Raises NativeBuildError if the native part is missing or built for another TensorFlow.
+    """
+    global _dispatcher
+    if _dispatcher is not None and _dispatcher.is_alive():
+        return
+    from hplacer_optimizer import native
+
+    tf_module = native.load()
+    with _start_lock:
+        if _dispatcher is not None and _dispatcher.is_alive():
+            return
+        if _dispatcher is None:
+            tf_module.register_passes()
+            atexit.register(_stop)
+            os.register_at_fork(after_in_child=_restart_in_child)
+        tf_module.open()
+        _dispatcher = threading.Thread(target=_dispatch, name="hplacer", daemon=True)
+        _dispatcher.start()
+
+
+def history() -> list[dict[str, Any]]:
+    """What the pass did with each graph of this process, oldest first.
+
+    Keys: graph, fingerprint, outcome ("planned", "loaded", "shared", "skipped", "failed"), reason,
+    ops, units, devices, placed (nodes whose device was requested), planner, planning_s,
+    predicted_ns, store_path, and seconds of each phase: pass_s, step_s, fingerprint_s, lookup_s,
+    capture_s, plan_s, rewrite_s.
+    """
+    from hplacer_optimizer import native
+
+    return [_describe(report) for report in native.load().reports()]
+
+
+def step_checks() -> list[dict[str, Any]]:
+    """Comparisons of plans with what TensorFlow placed, one per optimised graph.
+
+    Keys: fingerprint, fetches, nodes, planned (nodes of the graph that the plan names),
+    differences (node, planned device, actual device).
+    """
+    from hplacer_optimizer import native
+
+    return [
+        {
+            "fingerprint": check.fingerprint,
+            "fetches": list(check.fetches),
+            "nodes": check.num_nodes,
+            "planned": check.num_planned,
+            "differences": check.differences,
+        }
+        for check in native.load().step_checks()
+    ]
+
+
+# ---- threads ----
+
+
+def _dispatch() -> None:
+    from hplacer_optimizer import native
+
+    tf_module = native.load()
+    while True:
+        request = tf_module.next_request(3600.0)
+        if request is None:
+            if not tf_module.is_open():
+                return
+        elif request.stage == "report":
+            _log_report(request.report)
+        else:
+            threading.Thread(
+                target=_serve, args=(request,), name="hplacer-planner", daemon=True
+            ).start()
+
+
+def _stop() -> None:
+    """At exit: no thread of ours may be inside native code when the interpreter ends."""
+    from hplacer_optimizer import native
+
+    native.load().close()
+    if _dispatcher is not None:
+        _dispatcher.join(_CLOSE_TIMEOUT_S)
+
+
+def _restart_in_child() -> None:
+    """A forked child has no threads; its locks may have been held by one."""
+    global _dispatcher, _start_lock, _planning
+    _start_lock = threading.Lock()
+    _planning = threading.Lock()
+    _dispatcher = threading.Thread()  # registered already, but not alive
+    start()
+
+
+def _serve(request: Any) -> None:
+    # TensorFlow used by a planner must not be planned itself: this thread's configs are off.
+    with switch.disabled():
+        try:
+            if request.stage == "lookup":
+                _look_up(request)
+            else:
+                _plan(request)
+        except BaseException as error:  # a planner is foreign code: even SystemExit is an answer
+            request.finish_declined(f"{type(error).__name__}: {error}")
+
+
+# ---- requests ----
+
+
+def _options(request: Any) -> Options:
+    from tensorflow.core.protobuf import rewriter_config_pb2
+
+    entry = rewriter_config_pb2.RewriterConfig.CustomGraphOptimizer.FromString(request.entry)
+    return Options.from_parameters(entry.parameter_map)
+
+
+def _store(options: Options) -> PlanStore:
+    return PlanStore(options.cache, trust_shared=options.trust_shared)
+
+
+def _rates(machine: machines.Machine) -> Any:
+    from hplacer_optimizer import native
+
+    rates = native.load().MachineRates()
+    for kind in machine.kinds:
+        rates.add_kind(
+            kind.name,
+            kind.type,
+            kind.flops_per_s,
+            kind.memory_bytes_per_s,
+            kind.launch_overhead_ns,
+        )
+    for index in machine.device_kind:
+        rates.add_device(index)
+    return rates
+
+
+def _look_up(request: Any) -> None:
+    options = _options(request)
+    store = _store(options)
+    plan = _plans.get((store.directory, request.fingerprint))
+    if plan is None:
+        try:
+            plan = store.get(request.fingerprint)
+        except (PlanError, StoreError) as error:
+            warn_once(f"read {store.directory}", f"a stored plan cannot be used: {error}")
+    if plan is not None:
+        _plans[store.directory, request.fingerprint] = plan
+        _assign(request, plan)
+    elif options.on_miss == "skip":
+        request.finish_declined("")
+    else:
+        request.finish_missing(_rates(machines.detect(request.devices)))
+
+
+def _plan(request: Any) -> None:
+    options = _options(request)
+    deadline = time.monotonic() + options.timeout_s
+    if not _planning.acquire(timeout=options.timeout_s):
+        raise PlannerTimeoutError("another planner is still running")
+    try:
+        with _Watchdog(deadline):
+            plan = _make_plan(request, options)
+    finally:
+        _planning.release()
+    store = _store(options)
+    _plans[store.directory, plan.fingerprint] = plan
+    try:
+        store.put(plan)
+    except StoreError as error:
+        warn_once(f"write {store.directory}", f"the plan is not kept for the next run: {error}")
+    _assign(request, plan)
+
+
+def _make_plan(request: Any, options: Options) -> Plan:
+    started = time.monotonic()
+    machine = machines.detect(request.devices)
+    problem = build_problem(request, machine)
+    planner = get_planner(options.planner)
+    seconds = min(options.budget_s, _BUDGET_SHARE * options.timeout_s)
+    placement = check_placement(
+        problem, planner(problem, budget=Budget(seconds=seconds), seed=options.seed)
+    )
+    trace = simulate(problem, placement)
+    _check_constraints(problem, placement)
+    if not trace.feasible:
+        warn_once(
+            f"infeasible {request.fingerprint}",
+            f"the plan for {request.label} may not fit: {trace.infeasible_because}",
+        )
+    return Plan(
+        fingerprint=request.fingerprint,
+        fingerprint_parts=dict(request.fingerprint_parts),
+        label=request.label,
+        planner=options.planner,
+        planner_options={},
+        seed=options.seed,
+        budget={"seconds": seconds},
+        step_time_ns=trace.makespan_ns,
+        feasible=trace.feasible,
+        peak_bytes=[int(peak) for peak in trace.peak_bytes],
+        device_names=list(machine.device_names),
+        device_kinds=[machine.kinds[kind].name for kind in machine.device_kind],
+        num_ops=problem.num_ops,
+        num_units=problem.num_units,
+        planning_s=time.monotonic() - started,
+        cost_source="analytic",
+        assumptions=[*request.assumptions, *machine.assumptions],
+        versions=_versions(),
+        created=datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        host=socket.gethostname(),
+        node_names=request.node_names,
+        node_hashes=request.node_hashes,
+        node_devices=placement[request.node_op],
+    )
+
+
+def build_problem(request: Any, machine: machines.Machine) -> Problem:
+    """The Problem of a captured step (a native plan request) on a machine."""
+    arrays = request.arrays
+    return Problem(
+        name=request.label,
+        **machine.problem_arrays(),
+        **arrays,
+        allowed_given=np.ones(len(arrays["op_names"]), np.bool_),
+        colocation_group=request.units,
+        colocation_group_names=[f"unit {unit}" for unit in range(request.num_units)],
+    )
+
+
+def _check_constraints(problem: Problem, placement: Any) -> None:
+    """A planner may be anybody's: nothing that TensorFlow would refuse goes into a graph."""
+    sizes = np.diff(problem.allowed_ptr)
+    op_of_choice = np.repeat(np.arange(problem.num_ops), sizes)
+    allowed = np.zeros((problem.num_ops, problem.num_devices), np.bool_)
+    allowed[op_of_choice, problem.allowed_device] = True
+    wrong = np.flatnonzero(~allowed[np.arange(problem.num_ops), placement])
+    if wrong.size:
+        op = int(wrong[0])
+        raise PlanError(
+            f"the planner put op {problem.op_names[op]!r} on "
+            f"{problem.device_names[placement[op]]}, where it may not run"
+        )
+    first = np.zeros(problem.num_units, np.int64)
+    first[problem.units[::-1]] = np.arange(problem.num_ops)[::-1]
+    split = np.flatnonzero(placement != placement[first[problem.units]])
+    if split.size:
+        op = int(split[0])
+        raise PlanError(
+            f"the planner separated op {problem.op_names[op]!r} from its colocation group"
+        )
+
+
+def _assign(request: Any, plan: Plan) -> None:
+    request.finish_assigned(
+        plan.node_names_blob,
+        plan.node_hashes,
+        plan.node_devices.astype(np.uint16),
+        plan.device_names,
+        _rates(machines.detect(request.devices)),
+    )
+
+
+def _versions() -> dict[str, str]:
+    import tensorflow as tf
+
+    import hplacer_optimizer
+
+    return {
+        "hplacer": hplacer_optimizer.__version__,
+        "tensorflow": tf.__version__,
+        "python": platform.python_version(),
+    }
+
+
+class _Watchdog:
+    """Raises PlannerTimeoutError in the thread that entered it, once `deadline` has passed.
+
+    It reaches Python code only; native code that never returns keeps its thread.
+    """
+
+    def __init__(self, deadline: float) -> None:
+        self._lock = threading.Lock()
+        self._thread_id = threading.get_ident()
+        self._timer = threading.Timer(max(deadline - time.monotonic(), 0), self._expire)
+        self._timer.daemon = True
+        self._active = False
+
+    def __enter__(self) -> None:
+        self._active = True
+        self._timer.start()
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._active = False
+        self._timer.cancel()
+
+    def _expire(self) -> None:
+        with self._lock:
+            if self._active:
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                    ctypes.c_ulong(self._thread_id), ctypes.py_object(PlannerTimeoutError)
+                )
+
+
+# ---- reports ----
+
+
+def _plan_of(fingerprint: str) -> tuple[str, Plan] | None:
+    for (directory, key), plan in list(_plans.items()):
+        if key == fingerprint:
+            return directory, plan
+    return None
+
+
+def _describe(report: Any) -> dict[str, Any]:
+    found = _plan_of(report.fingerprint)
+    described = {
+        "graph": report.label,
+        "fingerprint": report.fingerprint,
+        "outcome": report.outcome,
+        "reason": report.reason,
+        "ops": report.num_ops,
+        "units": found[1].num_units if found else None,
+        "devices": report.num_devices,
+        "placed": report.num_placed,
+        "planner": found[1].planner if found else None,
+        "planning_s": found[1].planning_s if found else None,
+        "predicted_ns": found[1].step_time_ns if found else None,
+        "store_path": PlanStore(found[0]).path(report.fingerprint) if found else None,
+    }
+    for phase in ("pass", "step", "fingerprint", "lookup", "capture", "plan", "rewrite"):
+        described[f"{phase}_s"] = getattr(report, f"{phase}_s")
+    return described
+
+
+def _log_report(report: Any) -> None:
+    if report.outcome == "failed":
+        warn_once(
+            f"{report.label} {report.reason}",
+            f"{report.label} keeps TensorFlow's own placement: {report.reason}",
+        )
+        return
+    found = _plan_of(report.fingerprint)
+    if found is None or report.outcome == "skipped":
+        LOGGER.info("%s is left alone: %s", report.label, report.reason)
+        return
+    plan = found[1]
+    LOGGER.info(
+        "plan %s %s for %s, %d ops, %d units, %d devices",
+        plan.summary_line(),
+        {"planned": "made", "loaded": "loaded", "shared": "shared"}[report.outcome],
+        report.label,
+        report.num_ops,
+        plan.num_units,
+        report.num_devices,
+    )
+    if report.outcome == "planned":
+        for assumption in plan.assumptions:
+            LOGGER.info("assumed for %s: %s", report.label, assumption)

@@ -1,0 +1,305 @@
+// The Python module hplacer_optimizer._engine: cc/engine for Python, nothing else.
+//
+// Arrays that a Problem or a StepTrace owns are seen as read-only numpy views that keep their owner
+// alive. Computation runs without the GIL. hplacer_optimizer/_engine.pyi documents the result.
+
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <exception>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/etf.h"
+#include "engine/problem.h"
+#include "engine/simulator.h"
+
+namespace py = pybind11;
+
+namespace hplacer {
+namespace {
+
+// Without forcecast: an array that would lose information is refused.
+template <typename T>
+using Array = py::array_t<T, py::array::c_style>;
+
+template <typename T>
+py::array ReadOnlyView(const std::vector<T>& values, std::vector<py::ssize_t> shape,
+                       const py::object& owner) {
+  py::array view(py::dtype::of<T>(), std::move(shape), {}, values.data(), owner);
+  view.attr("setflags")(py::arg("write") = false);
+  return view;
+}
+
+// Takes the keyword arguments of Problem(...) one by one; each must be there and fit its type.
+class Keywords {
+ public:
+  explicit Keywords(py::kwargs kwargs) : kwargs_(std::move(kwargs)) {}
+
+  template <typename T>
+  T Take(const char* name) {
+    if (!kwargs_.contains(name)) {
+      throw py::type_error(std::string("Problem() needs the keyword argument '") + name + "'");
+    }
+    const py::object value = kwargs_.attr("pop")(name);
+    try {
+      return value.cast<T>();
+    } catch (const py::cast_error&) {
+    } catch (const py::error_already_set& error) {  // numpy's word on a lossy conversion
+      if (!error.matches(PyExc_TypeError) && !error.matches(PyExc_ValueError)) throw;
+    }
+    throw py::type_error(std::string("Problem() argument '") + name + "' has the wrong type");
+  }
+
+  // A C-contiguous array of `columns` columns, or one-dimensional if that is 0.
+  template <typename T, typename Stored = T>
+  std::vector<Stored> TakeArray(const char* name, py::ssize_t columns = 0) {
+    const auto array = Take<Array<T>>(name);
+    const bool fits =
+        columns == 0 ? array.ndim() == 1 : array.ndim() == 2 && array.shape(1) == columns;
+    if (!fits) {
+      throw py::value_error(std::string("Problem() argument '") + name + "' has the wrong shape");
+    }
+    return {array.data(), array.data() + array.size()};
+  }
+
+  std::vector<std::string> TakeStrings(const char* name) {
+    return Take<std::vector<std::string>>(name);
+  }
+
+  void CheckEmpty() const {
+    if (kwargs_.empty()) return;
+    const auto name = py::str(kwargs_.begin()->first).cast<std::string>();
+    throw py::type_error("Problem() got an unexpected keyword argument '" + name + "'");
+  }
+
+ private:
+  py::kwargs kwargs_;
+};
+
+Problem MakeProblem(const py::kwargs& kwargs) {
+  Keywords keywords(kwargs);
+  ProblemSpec spec;
+  spec.name = keywords.Take<std::string>("name");
+  spec.device_kinds = keywords.TakeStrings("device_kinds");
+  spec.device_names = keywords.TakeStrings("device_names");
+  spec.device_kind = keywords.TakeArray<int32_t>("device_kind");
+  spec.device_memory_bytes = keywords.TakeArray<int64_t>("device_memory_bytes");
+  spec.device_slots = keywords.TakeArray<int32_t>("device_slots");
+  spec.link_src = keywords.TakeArray<int32_t>("link_src");
+  spec.link_dst = keywords.TakeArray<int32_t>("link_dst");
+  spec.link_channel = keywords.TakeStrings("link_channel");
+  spec.link_latency_ns = keywords.TakeArray<int64_t>("link_latency_ns");
+  spec.link_bytes_per_s = keywords.TakeArray<int64_t>("link_bytes_per_s");
+  spec.op_names = keywords.TakeStrings("op_names");
+  spec.op_types = keywords.TakeStrings("op_types");
+  const auto kinds = static_cast<py::ssize_t>(spec.device_kinds.size());
+  // With no kinds at all, a [n, 0] array has no elements to take.
+  if (kinds > 0) {
+    spec.cost_ns = keywords.TakeArray<int64_t>("cost_ns", kinds);
+  } else {
+    keywords.Take<py::object>("cost_ns");
+  }
+  spec.output_ptr = keywords.TakeArray<int64_t>("output_ptr");
+  spec.output_bytes = keywords.TakeArray<int64_t>("output_bytes");
+  spec.output_alias_src = keywords.TakeArray<int32_t>("output_alias_src");
+  spec.output_alias_output = keywords.TakeArray<int32_t>("output_alias_output");
+  spec.temp_bytes = keywords.TakeArray<int64_t>("temp_bytes");
+  spec.persistent_bytes = keywords.TakeArray<int64_t>("persistent_bytes");
+  spec.edges = keywords.TakeArray<int32_t>("edges", 3);
+  spec.control_edges = keywords.TakeArray<int32_t>("control_edges", 2);
+  spec.allowed_ptr = keywords.TakeArray<int64_t>("allowed_ptr");
+  spec.allowed_device = keywords.TakeArray<int32_t>("allowed_device");
+  spec.allowed_given = keywords.TakeArray<bool, uint8_t>("allowed_given");
+  spec.colocation_group = keywords.TakeArray<int32_t>("colocation_group");
+  spec.colocation_group_names = keywords.TakeStrings("colocation_group_names");
+  keywords.CheckEmpty();
+  const py::gil_scoped_release release;
+  return Problem::Build(std::move(spec));
+}
+
+using ProblemClass = py::class_<Problem>;
+
+// A read-only property that shows one array of the spec; two-dimensional if `columns` is not 0.
+template <typename T>
+void AddArray(ProblemClass* cls, const char* name, std::vector<T> ProblemSpec::* member,
+              py::ssize_t columns = 0) {
+  cls->def_property_readonly(name, [member, columns](const py::object& self) {
+    const std::vector<T>& values = self.cast<const Problem&>().spec().*member;
+    const auto size = static_cast<py::ssize_t>(values.size());
+    if (columns == 0) return ReadOnlyView(values, {size}, self);
+    return ReadOnlyView(values, {size / columns, columns}, self);
+  });
+}
+
+void AddStrings(ProblemClass* cls, const char* name,
+                std::vector<std::string> ProblemSpec::* member) {
+  cls->def_property_readonly(name,
+                             [member](const Problem& problem) { return problem.spec().*member; });
+}
+
+void AddDeviceProperties(ProblemClass* cls) {
+  AddStrings(cls, "device_kinds", &ProblemSpec::device_kinds);
+  AddStrings(cls, "device_names", &ProblemSpec::device_names);
+  AddArray(cls, "device_kind", &ProblemSpec::device_kind);
+  AddArray(cls, "device_memory_bytes", &ProblemSpec::device_memory_bytes);
+  AddArray(cls, "device_slots", &ProblemSpec::device_slots);
+  AddArray(cls, "link_src", &ProblemSpec::link_src);
+  AddArray(cls, "link_dst", &ProblemSpec::link_dst);
+  AddStrings(cls, "link_channel", &ProblemSpec::link_channel);
+  AddArray(cls, "link_latency_ns", &ProblemSpec::link_latency_ns);
+  AddArray(cls, "link_bytes_per_s", &ProblemSpec::link_bytes_per_s);
+  cls->def_property_readonly("channel_names", &Problem::channel_names);
+}
+
+void AddOpProperties(ProblemClass* cls) {
+  AddStrings(cls, "op_names", &ProblemSpec::op_names);
+  AddStrings(cls, "op_types", &ProblemSpec::op_types);
+  cls->def_property_readonly("cost_ns", [](const py::object& self) {
+    const auto& problem = self.cast<const Problem&>();
+    return ReadOnlyView(problem.spec().cost_ns, {problem.num_ops(), problem.num_kinds()}, self);
+  });
+  AddArray(cls, "output_ptr", &ProblemSpec::output_ptr);
+  AddArray(cls, "output_bytes", &ProblemSpec::output_bytes);
+  AddArray(cls, "output_alias_src", &ProblemSpec::output_alias_src);
+  AddArray(cls, "output_alias_output", &ProblemSpec::output_alias_output);
+  AddArray(cls, "temp_bytes", &ProblemSpec::temp_bytes);
+  AddArray(cls, "persistent_bytes", &ProblemSpec::persistent_bytes);
+  AddArray(cls, "edges", &ProblemSpec::edges, 3);
+  AddArray(cls, "control_edges", &ProblemSpec::control_edges, 2);
+  AddArray(cls, "allowed_ptr", &ProblemSpec::allowed_ptr);
+  AddArray(cls, "allowed_device", &ProblemSpec::allowed_device);
+  cls->def_property_readonly("allowed_given", [](const py::object& self) {
+    const auto& given = self.cast<const Problem&>().spec().allowed_given;
+    return ReadOnlyView(given, {static_cast<py::ssize_t>(given.size())}, self).attr("view")("bool");
+  });
+  AddArray(cls, "colocation_group", &ProblemSpec::colocation_group);
+  AddStrings(cls, "colocation_group_names", &ProblemSpec::colocation_group_names);
+}
+
+void RegisterProblem(py::module_* module) {
+  ProblemClass cls(*module, "Problem", "An immutable placement problem; see the .pyi stub.");
+  cls.def(py::init(&MakeProblem));
+  cls.def_property_readonly("name", [](const Problem& problem) { return problem.spec().name; });
+  cls.def_property_readonly("num_ops", &Problem::num_ops);
+  cls.def_property_readonly("num_devices", &Problem::num_devices);
+  cls.def_property_readonly("num_units", &Problem::num_units);
+  cls.def_property_readonly("units", [](const py::object& self) {
+    const auto& problem = self.cast<const Problem&>();
+    return ReadOnlyView(problem.units(), {problem.num_ops()}, self);
+  });
+  AddDeviceProperties(&cls);
+  AddOpProperties(&cls);
+}
+
+py::object TimesOrNone(const std::vector<int64_t>& times, bool has_trace, const py::object& owner) {
+  if (!has_trace) return py::none();
+  return ReadOnlyView(times, {static_cast<py::ssize_t>(times.size())}, owner);
+}
+
+void RegisterStepTrace(py::module_* module) {
+  PYBIND11_NUMPY_DTYPE(Transfer, src_op, output, src_device, dst_device, channel, issue_ns,
+                       start_ns, finish_ns, bytes);
+  py::class_<StepTrace> cls(*module, "StepTrace", "One simulated step; see the .pyi stub.");
+  cls.def_readonly("has_trace", &StepTrace::has_trace);
+  cls.def_readonly("feasible", &StepTrace::feasible);
+  cls.def_readonly("infeasible_because", &StepTrace::infeasible_because);
+  cls.def_property_readonly("makespan_ns", [](const StepTrace& trace) -> py::object {
+    if (!trace.has_trace) return py::none();
+    return py::int_(trace.makespan_ns);
+  });
+  cls.def_property_readonly("start_ns", [](const py::object& self) {
+    const auto& trace = self.cast<const StepTrace&>();
+    return TimesOrNone(trace.start_ns, trace.has_trace, self);
+  });
+  cls.def_property_readonly("finish_ns", [](const py::object& self) {
+    const auto& trace = self.cast<const StepTrace&>();
+    return TimesOrNone(trace.finish_ns, trace.has_trace, self);
+  });
+  cls.def_property_readonly("transfers", [](const py::object& self) {
+    const auto& transfers = self.cast<const StepTrace&>().transfers;
+    return ReadOnlyView(transfers, {static_cast<py::ssize_t>(transfers.size())}, self);
+  });
+  cls.def_property_readonly("peak_bytes", [](const py::object& self) {
+    const auto& peak_bytes = self.cast<const StepTrace&>().peak_bytes;
+    return ReadOnlyView(peak_bytes, {static_cast<py::ssize_t>(peak_bytes.size())}, self);
+  });
+}
+
+StepTrace SimulateArray(const Problem& problem, const Array<int32_t>& placement) {
+  if (placement.ndim() != 1) throw py::value_error("placement must have one dimension");
+  const std::vector<int32_t> devices(placement.data(), placement.data() + placement.size());
+  const py::gil_scoped_release release;
+  return Simulate(problem, devices);
+}
+
+py::tuple SimulateBatchArray(const Problem& problem, const Array<int32_t>& placements,
+                             int threads) {
+  if (placements.ndim() != 2 || placements.shape(1) != problem.num_ops()) {
+    throw ProblemError("placements: must have shape [batch, " + std::to_string(problem.num_ops()) +
+                       "]");
+  }
+  const py::ssize_t count = placements.shape(0);
+  py::array_t<int64_t> makespan_ns(count);
+  py::array_t<bool> feasible(count);
+  py::array_t<int64_t> peak_bytes({count, static_cast<py::ssize_t>(problem.num_devices())});
+  const int32_t* devices = placements.data();
+  int64_t* makespan_data = makespan_ns.mutable_data();
+  bool* feasible_data = feasible.mutable_data();
+  int64_t* peak_data = peak_bytes.mutable_data();
+  {
+    const py::gil_scoped_release release;
+    SimulateBatch(problem, devices, count, threads, makespan_data, feasible_data, peak_data);
+  }
+  return py::make_tuple(makespan_ns, feasible, peak_bytes);
+}
+
+void RegisterSimulator(py::module_* module) {
+  module->def("simulate", &SimulateArray, py::arg("problem"), py::arg("placement"));
+  module->def("simulate_batch", &SimulateBatchArray, py::arg("problem"), py::arg("placements"),
+              py::arg("threads"));
+}
+
+void RegisterPlanners(py::module_* module) {
+  module->def(
+      "place_etf",
+      [](const Problem& problem) {
+        std::vector<int32_t> placement;
+        {
+          const py::gil_scoped_release release;
+          placement = PlaceEtf(problem);
+        }
+        return py::array_t<int32_t>(static_cast<py::ssize_t>(placement.size()), placement.data());
+      },
+      py::arg("problem"));
+}
+
+void RegisterErrors() {
+  py::register_local_exception_translator([](std::exception_ptr pointer) {
+    const auto set_error = [](const char* type, const std::exception& error) {
+      const py::object errors = py::module_::import("hplacer_optimizer.errors");
+      PyErr_SetString(errors.attr(type).ptr(), error.what());
+    };
+    try {
+      std::rethrow_exception(pointer);
+    } catch (const ProblemError& error) {
+      set_error("ProblemError", error);
+    } catch (const InfeasibleError& error) {
+      set_error("InfeasibleError", error);
+    }
+  });
+}
+
+}  // namespace
+}  // namespace hplacer
+
+PYBIND11_MODULE(_engine, module) {
+  module.doc() = "The planning engine: problems, the step simulator, list schedulers.";
+  hplacer::RegisterErrors();
+  hplacer::RegisterProblem(&module);
+  hplacer::RegisterStepTrace(&module);
+  hplacer::RegisterSimulator(&module);
+  hplacer::RegisterPlanners(&module);
+}

@@ -1,0 +1,217 @@
+// Python bindings of the TensorFlow side: the planner's end of the bridge, and what the pass did.
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <chrono>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tensorflow/c/c_api.h"
+#include "tf/bridge.h"
+#include "tf/grappler_optimizer.h"
+#include "tf/pass.h"
+
+namespace py = pybind11;
+
+namespace hplacer {
+namespace {
+
+// Found in the file by whoever cannot load it, to tell what it was built for.
+[[gnu::used]] constexpr char kVersionMarker[] = "HPLACER_TF_VERSION=" HPLACER_TF_VERSION;
+
+void CheckTensorFlowVersion() {
+  const std::string built = std::string(kVersionMarker).substr(sizeof("HPLACER_TF_VERSION=") - 1);
+  const std::string running = TF_Version();
+  if (built == running) return;
+  throw py::import_error("hplacer_optimizer was built for TensorFlow " + built +
+                         ", but TensorFlow " + running +
+                         " is running; rebuild it: pip install --no-build-isolation "
+                         "--force-reinstall --no-deps hplacer-optimizer (or: make build)");
+}
+
+template <typename T>
+py::array_t<T> Copy(const std::vector<T>& values) {
+  return py::array_t<T>(static_cast<py::ssize_t>(values.size()), values.data());
+}
+
+template <typename T>
+py::array_t<T> CopyRows(const std::vector<T>& values, py::ssize_t columns) {
+  const auto rows = columns == 0 ? 0 : static_cast<py::ssize_t>(values.size()) / columns;
+  return py::array_t<T>({rows, columns}, values.data());
+}
+
+// Releases the GIL for as long as it lives, if the calling thread holds it.
+std::shared_ptr<void> ReleaseGil() {
+  if (!Py_IsInitialized() || !PyGILState_Check()) return nullptr;
+  PyThreadState* const state = PyEval_SaveThread();
+  return std::shared_ptr<void>(static_cast<void*>(state), [](void* saved) {
+    PyEval_RestoreThread(static_cast<PyThreadState*>(saved));
+  });
+}
+
+py::dict StepArrays(const CapturedStep& step) {
+  py::dict arrays;
+  arrays["op_names"] = step.op_names;
+  arrays["op_types"] = step.op_types;
+  arrays["cost_ns"] = CopyRows(step.cost_ns, step.num_kinds);
+  arrays["output_ptr"] = Copy(step.output_ptr);
+  arrays["output_bytes"] = Copy(step.output_bytes);
+  arrays["output_alias_src"] = Copy(step.output_alias_src);
+  arrays["output_alias_output"] = Copy(step.output_alias_output);
+  arrays["temp_bytes"] = Copy(step.temp_bytes);
+  arrays["persistent_bytes"] = Copy(step.persistent_bytes);
+  arrays["edges"] = CopyRows(step.edges, 3);
+  arrays["control_edges"] = CopyRows(step.control_edges, 2);
+  arrays["allowed_ptr"] = Copy(step.allowed_ptr);
+  arrays["allowed_device"] = Copy(step.allowed_device);
+  return arrays;
+}
+
+void FinishAssigned(PlannerRequest& request, std::string names,
+                    const py::array_t<uint64_t, py::array::c_style | py::array::forcecast>& hashes,
+                    const py::array_t<uint16_t, py::array::c_style | py::array::forcecast>& devices,
+                    std::vector<std::string> device_names, MachineRates machine) {
+  if (hashes.size() != devices.size()) throw py::value_error("hashes and devices differ in length");
+  auto assignment = std::make_shared<Assignment>();
+  assignment->names = std::move(names);
+  assignment->hashes.assign(hashes.data(), hashes.data() + hashes.size());
+  assignment->devices.assign(devices.data(), devices.data() + devices.size());
+  assignment->device_names = std::move(device_names);
+  PlannerRequest::Reply reply;
+  reply.result = PlannerRequest::Result::kAssigned;
+  reply.assignment = std::move(assignment);
+  reply.machine = std::move(machine);
+  request.Finish(std::move(reply));
+}
+
+void FinishMissing(PlannerRequest& request, MachineRates machine) {
+  PlannerRequest::Reply reply;
+  reply.result = PlannerRequest::Result::kMissing;
+  reply.machine = std::move(machine);
+  request.Finish(std::move(reply));
+}
+
+void FinishDeclined(PlannerRequest& request, std::string reason) {
+  PlannerRequest::Reply reply;
+  reply.result = PlannerRequest::Result::kDeclined;
+  reply.reason = std::move(reason);
+  request.Finish(std::move(reply));
+}
+
+const char* StageName(const PlannerRequest& request) {
+  switch (request.stage) {
+    case PlannerRequest::Stage::kLookup:
+      return "lookup";
+    case PlannerRequest::Stage::kPlan:
+      return "plan";
+    case PlannerRequest::Stage::kReport:
+      return "report";
+  }
+  return "";
+}
+
+void RegisterRecords(py::module_& m) {
+  py::class_<SessionDevice>(m, "SessionDevice")
+      .def_readonly("name", &SessionDevice::name)
+      .def_readonly("type", &SessionDevice::type)
+      .def_readonly("description", &SessionDevice::description)
+      .def_readonly("memory_bytes", &SessionDevice::memory_bytes)
+      .def_readonly("may_plan", &SessionDevice::may_plan);
+  py::class_<MachineRates>(m, "MachineRates")
+      .def(py::init<>())
+      .def("add_kind",
+           [](MachineRates& self, std::string name, std::string type, double flops_per_s,
+              double memory_bytes_per_s, int64_t launch_overhead_ns) {
+             self.kinds.push_back({std::move(name), std::move(type), flops_per_s,
+                                   memory_bytes_per_s, launch_overhead_ns});
+           })
+      .def("add_device",
+           [](MachineRates& self, int32_t kind) { self.device_kind.push_back(kind); });
+  py::class_<PassReport>(m, "PassReport")
+      .def_readonly("label", &PassReport::label)
+      .def_readonly("outcome", &PassReport::outcome)
+      .def_readonly("reason", &PassReport::reason)
+      .def_readonly("fingerprint", &PassReport::fingerprint)
+      .def_readonly("num_ops", &PassReport::num_ops)
+      .def_readonly("num_devices", &PassReport::num_devices)
+      .def_readonly("num_placed", &PassReport::num_placed)
+      .def_readonly("pass_s", &PassReport::pass_s)
+      .def_readonly("step_s", &PassReport::step_s)
+      .def_readonly("fingerprint_s", &PassReport::fingerprint_s)
+      .def_readonly("lookup_s", &PassReport::lookup_s)
+      .def_readonly("capture_s", &PassReport::capture_s)
+      .def_readonly("plan_s", &PassReport::plan_s)
+      .def_readonly("rewrite_s", &PassReport::rewrite_s);
+  py::class_<StepCheck>(m, "StepCheck")
+      .def_readonly("fingerprint", &StepCheck::fingerprint)
+      .def_readonly("fetches", &StepCheck::fetches)
+      .def_readonly("num_nodes", &StepCheck::num_nodes)
+      .def_readonly("num_planned", &StepCheck::num_planned)
+      .def_property_readonly("differences", [](const StepCheck& self) {
+        std::vector<std::tuple<std::string, std::string, std::string>> rows;
+        for (const auto& d : self.differences) rows.emplace_back(d.node, d.planned, d.actual);
+        return rows;
+      });
+}
+
+void RegisterRequest(py::module_& m) {
+  py::class_<PlannerRequest, std::shared_ptr<PlannerRequest>>(m, "PlannerRequest")
+      .def_property_readonly("stage", &StageName)
+      .def_readonly("label", &PlannerRequest::label)
+      .def_property_readonly("entry",
+                             [](const PlannerRequest& self) { return py::bytes(self.entry); })
+      .def_readonly("num_ops", &PlannerRequest::num_ops)
+      .def_property_readonly("fingerprint",
+                             [](const PlannerRequest& self) { return self.fingerprint.key; })
+      .def_property_readonly("fingerprint_parts",
+                             [](const PlannerRequest& self) { return self.fingerprint.parts; })
+      .def_readonly("devices", &PlannerRequest::devices)
+      .def_readonly("report", &PlannerRequest::report)
+      .def_property_readonly("arrays",
+                             [](const PlannerRequest& self) { return StepArrays(*self.step); })
+      .def_property_readonly("units",
+                             [](const PlannerRequest& self) { return Copy(self.step->unit); })
+      .def_property_readonly("num_units",
+                             [](const PlannerRequest& self) { return self.step->num_units; })
+      .def_property_readonly("node_names",
+                             [](const PlannerRequest& self) { return self.step->node_names; })
+      .def_property_readonly(
+          "node_hashes", [](const PlannerRequest& self) { return Copy(self.step->node_hashes); })
+      .def_property_readonly("node_op",
+                             [](const PlannerRequest& self) { return Copy(self.step->node_op); })
+      .def_property_readonly("assumptions",
+                             [](const PlannerRequest& self) { return self.step->assumptions; })
+      .def("finish_assigned", &FinishAssigned)
+      .def("finish_missing", &FinishMissing)
+      .def("finish_declined", &FinishDeclined);
+}
+
+}  // namespace
+}  // namespace hplacer
+
+PYBIND11_MODULE(_tf, m) {
+  using namespace hplacer;  // NOLINT: the module's own names
+  CheckTensorFlowVersion();
+  m.doc() = "The TensorFlow side of hplacer_optimizer: pass, capture, fingerprint, rewrite.";
+  RegisterRecords(m);
+  RegisterRequest(m);
+  m.def("register_passes", [] {
+    Bridge::Get().SetWaitGuard(&ReleaseGil);
+    RegisterPasses();
+  });
+  m.def("open", [] { Bridge::Get().Open(); });
+  m.def("close", [] { Bridge::Get().Close(); });
+  m.def("is_open", [] { return Bridge::Get().IsOpen(); });
+  m.def(
+      "next_request",
+      [](double timeout_s) {
+        return Bridge::Get().Next(std::chrono::milliseconds(static_cast<int64_t>(timeout_s * 1e3)));
+      },
+      py::call_guard<py::gil_scoped_release>());
+  m.def("reports", [] { return Bridge::Get().Reports(); });
+  m.def("step_checks", &StepChecks);
+}

@@ -1,0 +1,117 @@
+"""Random small problem documents, as hypothesis strategies, that reach every rule of the simulator.
+
+Numbers are tiny on purpose: equal times and empty tensors are where implementations differ.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+KINDS = ["cpu", "gpu", "tpu"]
+SMALL = st.integers(0, 4)
+
+
+def mostly(value: Any, rarely: Any) -> st.SearchStrategy[Any]:
+    """Draws `value` in 9 of 10 cases."""
+    return st.integers(0, 9).map(lambda die: rarely if die == 9 else value)
+
+
+@st.composite
+def machines(draw: st.DrawFn, complete: bool) -> dict[str, Any]:
+    """Devices and links; `complete`: a link for every pair."""
+    kinds = KINDS[: draw(st.integers(1, len(KINDS)))]
+    devices = [
+        {
+            "name": f"d{d}",
+            "kind": draw(st.sampled_from(kinds)),
+            "memory_bytes": draw(st.integers(0, 40)),
+            "slots": draw(st.integers(1, 3)),
+        }
+        for d in range(draw(st.sampled_from([2, 3, 4, 1])))
+    ]
+    pairs = [(a, b) for a in range(len(devices)) for b in range(len(devices)) if a != b]
+    pairs = draw(st.permutations(pairs))
+    links = [
+        {
+            "src": a,
+            "dst": b,
+            "channel": draw(st.sampled_from(["x", "y", "z"])),
+            "latency_ns": draw(SMALL),
+            "bytes_per_s": draw(st.sampled_from([10**9, 3 * 10**8, 2 * 10**9, 10**18])),
+        }
+        for a, b in pairs
+        if complete or draw(mostly(True, False))
+    ]
+    return {"device_kinds": kinds, "devices": devices, "links": links}
+
+
+@st.composite
+def problems(draw: st.DrawFn, *, placeable: bool = False) -> dict[str, Any]:
+    """A problem document; `placeable`: every op has a kernel and every pair of devices a link."""
+    complete = placeable or draw(st.integers(0, 3)) > 0
+    machine = draw(machines(complete))
+    ops: list[dict[str, Any]] = []
+    edges: list[list[int]] = []
+    control_edges: list[list[int]] = []
+    for i in range(draw(st.sampled_from([*range(3, 11), 0, 1, 2]))):
+        reads = [
+            [j, k]
+            for j in range(i)
+            for k in range(len(ops[j]["output_bytes"]))
+            if draw(st.integers(0, 3)) == 0
+        ]
+        edges += [[j, k, i] for j, k in reads]
+        control_edges += [[j, i] for j in range(i) if draw(st.integers(0, 5)) == 0]
+        sizes = draw(st.lists(SMALL, max_size=3))
+        sources: list[Any] = [None, None, None, "persistent", *reads, *reads]
+        op: dict[str, Any] = {
+            "name": f"op{i}",
+            "type": "T",
+            "cost_ns": {
+                kind: draw(SMALL)
+                for kind in machine["device_kinds"]
+                if complete or draw(mostly(True, False))
+            },
+            "output_bytes": sizes,
+            "output_alias": [draw(st.sampled_from(sources)) for _ in sizes],
+            "temp_bytes": draw(SMALL),
+            "persistent_bytes": draw(SMALL),
+        }
+        if draw(st.integers(0, 5)) == 0:
+            op["colocation_group"] = draw(st.sampled_from(["g", "h"]))
+        elif draw(st.integers(0, 5)) == 0:
+            devices = st.integers(0, len(machine["devices"]) - 1)
+            op["allowed_devices"] = draw(st.lists(devices, min_size=placeable, max_size=3))
+        ops.append(op)
+    # Ids in another order than the topological one, and edges given twice.
+    order = draw(st.permutations(range(len(ops))))
+    return {
+        "format": "hplacer-problem/1",
+        "name": "random",
+        **machine,
+        "ops": _renumbered(ops, order),
+        "edges": [[order[j], k, order[i]] for j, k, i in edges + edges[:1]],
+        "control_edges": [[order[j], order[i]] for j, i in control_edges + control_edges[:1]],
+    }
+
+
+def _renumbered(ops: list[dict[str, Any]], order: list[int]) -> list[dict[str, Any]]:
+    result: list[dict[str, Any]] = [{}] * len(ops)
+    for i, op in enumerate(ops):
+        aliases = [
+            [order[alias[0]], alias[1]] if isinstance(alias, list) else alias
+            for alias in op["output_alias"]
+        ]
+        result[order[i]] = {**op, "output_alias": aliases}
+    return result
+
+
+@st.composite
+def placed_problems(draw: st.DrawFn) -> tuple[dict[str, Any], list[int]]:
+    """A problem document and a placement, often within few devices."""
+    document = draw(problems())
+    last = draw(st.integers(0, len(document["devices"]) - 1))
+    devices = st.integers(0, last)
+    return document, [draw(devices) for _ in document["ops"]]

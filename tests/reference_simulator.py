@@ -1,0 +1,271 @@
+"""A second, naive implementation of the step simulator, for comparison with the native one.
+
+Written from the description of the semantics alone, over the dictionary of a problem file, with
+plain dictionaries and sorted lists; nothing here is meant to be fast.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass
+class Result:
+    """What a step does; the times are None where there is no trace."""
+
+    feasible: bool = False
+    makespan_ns: int | None = None
+    start_ns: list[int] | None = None
+    finish_ns: list[int] | None = None
+    # (src op, output, dst device) -> (src device, channel, issue, start, finish, bytes)
+    transfers: dict[tuple[int, int, int], tuple[Any, ...]] = field(default_factory=dict)
+    peak_bytes: list[int] | None = None
+
+
+@dataclass
+class Buffer:
+    """Memory on one device and who still reads it: (tensor, op) or (tensor, "send", device)."""
+
+    device: int
+    size: int
+    readers: set[tuple[Any, ...]] = field(default_factory=set)
+
+
+class Step:
+    """One step under one placement, as it goes on."""
+
+    def __init__(self, document: dict[str, Any], placement: list[int]) -> None:
+        self.ops, self.devices = document["ops"], document["devices"]
+        self.place = placement
+        self.edges = {tuple(edge) for edge in document["edges"]}
+        self.controls = {tuple(edge) for edge in document.get("control_edges", [])}
+        self.links = {(link["src"], link["dst"]): link for link in document["links"]}
+        self.channels = list(dict.fromkeys(link["channel"] for link in document["links"]))
+        self.now = 0
+        self.start: dict[int, int] = {}
+        self.finish: dict[int, int] = {}
+        self.ready_at: dict[int, int] = {}
+        self.arrived: set[tuple[int, int, int]] = set()  # tensors and signals, on a device
+        self.issued: dict[tuple[int, int, int], int] = {}
+        self.sent: dict[tuple[int, int, int], int] = {}
+        self.received: dict[tuple[int, int, int], int] = {}
+        self.buffers: dict[tuple[Any, ...], Buffer] = {}
+        self.used = [0] * len(self.devices)
+        self.peak = [0] * len(self.devices)
+        for op, device in zip(self.ops, placement, strict=True):
+            self.used[device] += op.get("persistent_bytes", 0)
+        self.peak = list(self.used)
+
+    # Static facts.
+
+    def cost(self, i: int) -> int | None:
+        return self.ops[i]["cost_ns"].get(self.devices[self.place[i]]["kind"])
+
+    def sizes(self, i: int) -> list[int]:
+        return self.ops[i].get("output_bytes", [])
+
+    def alias(self, i: int, k: int) -> Any:
+        return (self.ops[i].get("output_alias") or [None] * len(self.sizes(i)))[k]
+
+    def consumers(self, i: int, k: int, device: int) -> list[int]:
+        return sorted(
+            dst
+            for src, out, dst in self.edges
+            if (src, out) == (i, k) and self.place[dst] == device
+        )
+
+    def reads(self, i: int) -> list[tuple[int, int]]:
+        return sorted((src, k) for src, k, dst in self.edges if dst == i)
+
+    def needed_transfers(self, i: int) -> list[tuple[int, int, int]]:
+        result = []
+        for e in range(len(self.devices)):
+            if e == self.place[i]:
+                continue
+            data = [(i, k, e) for k in range(len(self.sizes(i))) if self.consumers(i, k, e)]
+            waits = any(src == i and self.place[dst] == e for src, dst in self.controls)
+            result += data or ([(i, -1, e)] if waits else [])
+        return result
+
+    def has_trace(self) -> bool:
+        return all(
+            self.cost(i) is not None
+            and all((self.place[i], e) in self.links for _, _, e in self.needed_transfers(i))
+            for i in range(len(self.ops))
+        )
+
+    def channel(self, transfer: tuple[int, int, int]) -> str:
+        return self.links[self.place[transfer[0]], transfer[2]]["channel"]
+
+    def size(self, transfer: tuple[int, int, int]) -> int:
+        return 0 if transfer[1] < 0 else self.sizes(transfer[0])[transfer[1]]
+
+    def duration(self, transfer: tuple[int, int, int]) -> int:
+        link = self.links[self.place[transfer[0]], transfer[2]]
+        return link["latency_ns"] - (-self.size(transfer) * 10**9 // link["bytes_per_s"])
+
+    # Readiness.
+
+    def input_arrived(self, src: int, k: int, device: int) -> bool:
+        """Whether output k of src, or with k = -1 its end, is known on the device."""
+        if self.place[src] == device:
+            return src in self.finish
+        if k >= 0:
+            return (src, k, device) in self.received
+        relevant = [t for t in self.needed_transfers(src) if t[2] == device]
+        return all(t in self.received for t in relevant)
+
+    def note_ready_ops(self) -> None:
+        for i in range(len(self.ops)):
+            inputs = [(src, k) for src, k, dst in self.edges if dst == i]
+            inputs += [(src, -1) for src, dst in self.controls if dst == i]
+            if i not in self.ready_at and all(
+                self.input_arrived(src, k, self.place[i]) for src, k in inputs
+            ):
+                self.ready_at[i] = self.now
+
+    # Memory.
+
+    def allocate(self, name: tuple[Any, ...], device: int, size: int) -> Buffer:
+        self.used[device] += size
+        self.peak[device] = max(self.peak[device], self.used[device])
+        self.buffers[name] = Buffer(device, size)
+        return self.buffers[name]
+
+    def free(self, name: tuple[Any, ...]) -> None:
+        buffer = self.buffers.pop(name)
+        self.used[buffer.device] -= buffer.size
+
+    def root(self, i: int, k: int, device: int) -> tuple[Any, ...] | None:
+        """Name of the buffer that holds output k of op i on the device; None: persistent."""
+        if self.place[i] != device:
+            return ("copy", i, k, device)
+        alias = self.alias(i, k)
+        if alias is None:
+            return ("own", i, k)
+        if alias == "persistent":
+            return None
+        return self.root(alias[0], alias[1], device)
+
+    def end_read(self, i: int, k: int, device: int, reader: tuple[Any, ...]) -> None:
+        name = self.root(i, k, device)
+        if name is None:
+            return
+        self.buffers[name].readers.remove(reader)
+        if not self.buffers[name].readers:
+            self.free(name)
+
+    # Events.
+
+    def start_op(self, i: int) -> None:
+        self.start[i] = self.now
+        self.allocate(("temp", i), self.place[i], self.ops[i].get("temp_bytes", 0))
+        for k, size in enumerate(self.sizes(i)):
+            if self.alias(i, k) is None:
+                self.allocate(("own", i, k), self.place[i], size)
+
+    def finish_op(self, i: int) -> None:
+        device = self.place[i]
+        self.finish[i] = self.now
+        self.free(("temp", i))
+        sends = self.needed_transfers(i)
+        for transfer in sends:
+            self.issued[transfer] = self.now
+        for k in range(len(self.sizes(i))):
+            name = self.root(i, k, device)
+            if name is None:
+                continue
+            readers = self.buffers[name].readers
+            readers |= {(i, k, reader) for reader in self.consumers(i, k, device)}
+            readers |= {(i, k, "send", e) for _, out, e in sends if out == k}
+            if not readers:
+                self.free(name)
+        for src, k in self.reads(i):
+            self.end_read(src, k, device, (src, k, i))
+
+    def start_transfer(self, transfer: tuple[int, int, int]) -> None:
+        i, k, device = transfer
+        self.sent[transfer] = self.now
+        if k >= 0:
+            copy = self.allocate(("copy", i, k, device), device, self.size(transfer))
+            copy.readers = {(i, k, reader) for reader in self.consumers(i, k, device)}
+
+    def finish_transfer(self, transfer: tuple[int, int, int]) -> None:
+        i, k, device = transfer
+        self.received[transfer] = self.now
+        if k >= 0:
+            self.end_read(i, k, self.place[i], (i, k, "send", device))
+
+    def start_everything(self) -> None:
+        for channel in self.channels:
+            mine = [t for t in self.issued if self.channel(t) == channel]
+            if any(t in self.sent and t not in self.received for t in mine):
+                continue
+            queue = sorted((self.issued[t], t) for t in mine if t not in self.sent)
+            if queue:
+                self.start_transfer(queue[0][1])
+        for d, device in enumerate(self.devices):
+            running = [i for i in self.start if i not in self.finish and self.place[i] == d]
+            queue = sorted(
+                (time, i)
+                for i, time in self.ready_at.items()
+                if i not in self.start and self.place[i] == d
+            )
+            for _, i in queue[: device.get("slots", 1) - len(running)]:
+                self.start_op(i)
+
+    def run(self) -> None:
+        self.note_ready_ops()
+        self.start_everything()
+        while len(self.finish) < len(self.ops):
+            ops = {i: t + self.cost(i) for i, t in self.start.items() if i not in self.finish}
+            transfers = {
+                x: t + self.duration(x) for x, t in self.sent.items() if x not in self.received
+            }
+            self.now = min([*ops.values(), *transfers.values()])
+            for i in sorted(i for i, t in ops.items() if t == self.now):
+                self.finish_op(i)
+            for transfer in sorted(x for x, t in transfers.items() if t == self.now):
+                self.finish_transfer(transfer)
+            self.note_ready_ops()
+            self.start_everything()
+
+    def honours_constraints(self) -> bool:
+        groups = defaultdict(set)
+        for i, op in enumerate(self.ops):
+            if self.place[i] not in op.get("allowed_devices", [self.place[i]]):
+                return False
+            if "colocation_group" in op:
+                groups[op["colocation_group"]].add(self.place[i])
+        return all(len(devices) == 1 for devices in groups.values())
+
+
+def simulate(document: dict[str, Any], placement: list[int]) -> Result:
+    """Simulates one step of a problem document."""
+    step = Step(document, placement)
+    if not step.has_trace():
+        return Result()
+    step.run()
+    fits = all(
+        peak <= device["memory_bytes"] for peak, device in zip(step.peak, step.devices, strict=True)
+    )
+    return Result(
+        feasible=fits and step.honours_constraints(),
+        makespan_ns=max(step.finish.values(), default=0),
+        start_ns=[step.start[i] for i in range(len(step.ops))],
+        finish_ns=[step.finish[i] for i in range(len(step.ops))],
+        transfers={
+            x: (
+                step.place[x[0]],
+                step.channels.index(step.channel(x)),
+                step.issued[x],
+                step.sent[x],
+                step.received[x],
+                step.size(x),
+            )
+            for x in step.issued
+        },
+        peak_bytes=step.peak,
+    )
