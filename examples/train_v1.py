@@ -37,4 +37,4 @@ with tf.Session(config=config) as session:
     for step in range(1, 101):
         value, _ = session.run([loss, train_op], batch)
         if step % 20 == 0:
-            print(f"step {step}: loss {value:.4f}")
+            print(f"step {step}: loss {value:.6f}")

@@ -192,8 +192,10 @@ def _look_up(request: Any) -> None:
     if plan is None:
         try:
             plan = store.get(request.fingerprint)
-        except (PlanError, StoreError) as error:
+        except PlanError as error:
             warn_once(f"read {store.directory}", f"a stored plan cannot be used: {error}")
+        except StoreError as error:
+            _warn_of_store(store, error)
     if plan is not None:
         _plans[store.directory, request.fingerprint] = plan
         _assign(request, plan)
@@ -203,8 +205,15 @@ def _look_up(request: Any) -> None:
         request.finish_missing(_rates(machines.detect(request.devices)))
 
 
+def _warn_of_store(store: PlanStore, error: StoreError) -> None:
+    """Reading and writing fail for one reason: one warning for each store."""
+    warn_once(f"store {store.directory}", f"plans are not kept for the next run: {error}")
+
+
 def _plan(request: Any) -> None:
     options = _options(request)
+    store = _store(options)
+    found = _plans.get((store.directory, request.fingerprint))  # by the lookup: it does not fit
     deadline = time.monotonic() + options.timeout_s
     if not _planning.acquire(timeout=options.timeout_s):
         raise PlannerTimeoutError("another planner is still running")
@@ -213,12 +222,13 @@ def _plan(request: Any) -> None:
             plan = _make_plan(request, options)
     finally:
         _planning.release()
-    store = _store(options)
     _plans[store.directory, plan.fingerprint] = plan
     try:
+        if found is not None and plan.fingerprint in store.fingerprints():
+            store.remove(plan.fingerprint)  # however good it was: put() would keep the better one
         store.put(plan)
     except StoreError as error:
-        warn_once(f"write {store.directory}", f"the plan is not kept for the next run: {error}")
+        _warn_of_store(store, error)
     _assign(request, plan)
 
 
@@ -395,6 +405,11 @@ def _log_report(report: Any) -> None:
     if found is None or report.outcome == "skipped":
         LOGGER.info("%s is left alone: %s", report.label, report.reason)
         return
+    if report.reason:
+        warn_once(
+            f"{report.label} {report.reason}",
+            f"{report.label} was planned again: {report.reason}",
+        )
     plan = found[1]
     LOGGER.info(
         "plan %s %s for %s, %d ops, %d units, %d devices",

@@ -50,6 +50,7 @@ class UnitFinder {
 
   absl::Status Run() {
     if (absl::Status status = ReadColocationGroups(); !status.ok()) return status;
+    JoinControlFlow();
     if (absl::Status status = CollapseLoops(); !status.ok()) return status;
     JoinFusedChains();
     Finish();
@@ -120,6 +121,28 @@ class UnitFinder {
     allowed_[std::min(x, y)] = std::move(common);
   }
 
+  // TensorFlow's partitioner moves these nodes beside a neighbour, whatever was requested.
+  void JoinControlFlow() {
+    for (size_t i = 0; i < step_.nodes.size(); ++i) {
+      const Node* node = step_.nodes[i];
+      if (node->IsSwitch() || node->IsExit()) {
+        for (const Edge* edge : node->in_edges()) {
+          if (!edge->IsControlEdge() && edge->dst_input() == 0) JoinNodes(node, edge->src());
+        }
+      } else if (node->IsNextIteration() || node->IsEnter()) {
+        for (const Edge* edge : node->out_edges()) {
+          if (!edge->IsControlEdge()) JoinNodes(node, edge->dst());
+        }
+      }
+    }
+  }
+
+  void JoinNodes(const Node* a, const Node* b) {
+    if (step_.Contains(a) && step_.Contains(b)) {
+      Join(step_.position[a->id()], step_.position[b->id()]);
+    }
+  }
+
   absl::Status CollapseLoops() {
     units_->frame_of.assign(step_.nodes.size(), -1);
     const bool has_loop = std::any_of(step_.nodes.begin(), step_.nodes.end(),
@@ -170,8 +193,30 @@ class UnitFinder {
 
   void JoinFusedChains() {
     for (const Node* node : step_.nodes) {
-      if (IsContraction(node->type_string())) JoinEpilogues(node, /*depth=*/3);
-      if (IsBatchNorm(node->type_string())) JoinEpilogues(node, /*depth=*/2);
+      const std::string& op = node->type_string();
+      if (IsContraction(op)) JoinEpilogues(node, /*depth=*/3);
+      if (IsContraction(op)) JoinPadding(node);
+      if (IsBatchNorm(op)) JoinEpilogues(node, /*depth=*/2);
+      if (op == "BiasAddGrad") JoinFilterGradient(node);
+    }
+  }
+
+  void JoinPadding(const Node* contraction) {
+    for (const Edge* edge : contraction->in_edges()) {
+      if (edge->src()->type_string() == "Pad") JoinNodes(contraction, edge->src());
+    }
+  }
+
+  // oneDNN computes both gradients of one output gradient in one op.
+  void JoinFilterGradient(const Node* bias_gradient) {
+    for (const Edge* edge : bias_gradient->in_edges()) {
+      if (edge->IsControlEdge()) continue;
+      for (const Edge* sibling : edge->src()->out_edges()) {
+        if (sibling->src_output() == edge->src_output() &&
+            absl::StrContains(sibling->dst()->type_string(), "BackpropFilter")) {
+          JoinNodes(bias_gradient, sibling->dst());
+        }
+      }
     }
   }
 
@@ -181,7 +226,7 @@ class UnitFinder {
       const Node* next = edge->dst();
       if (edge->IsControlEdge() || edge->src_output() != 0 || !step_.Contains(next)) continue;
       if (!IsFusedEpilogue(*next) && !IsInferenceBatchNorm(*next)) continue;
-      Join(step_.position[node->id()], step_.position[next->id()]);
+      JoinNodes(node, next);
       JoinEpilogues(next, depth - 1);
     }
   }

@@ -1,13 +1,16 @@
 // Units of placement: which nodes must share a device, and which devices they may use.
 //
-// Three rules, applied in this order:
+// Four rules, applied in this order:
 // 1. TensorFlow's own colocation groups and candidate devices (ColocationGraph), which respect
 //    assigned devices, the user's tf.device annotations, kernels, resources and references.
-// 2. A while loop runs as one op on one device, unless it contains the variable update (then the
+// 2. Switch, Exit, Enter and NextIteration go with the neighbour that TensorFlow's partitioner
+//    moves them to.
+// 3. A while loop runs as one op on one device, unless it contains the variable update (then the
 //    loop is the training itself, and its body is placed per unit).
-// 3. Chains that Grappler's remapper fuses into one op (Conv2D or MatMul + BiasAdd + activation)
-//    share a device, since it fuses across devices and would undo the plan.
-// Rules 2 and 3 join groups only where a common candidate device is left.
+// 4. Chains that TensorFlow fuses into one op share a device: Grappler's remapper (Conv2D or
+//    MatMul + BiasAdd + activation) fuses across devices and would undo the plan, and oneDNN
+//    (Conv2DBackpropFilter + BiasAddGrad, Pad + Conv2D) fuses only within one, so numbers change.
+// Rules 2 to 4 join groups only where a common candidate device is left.
 #ifndef HPLACER_TF_UNITS_H_
 #define HPLACER_TF_UNITS_H_
 

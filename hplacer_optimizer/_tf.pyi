@@ -1,0 +1,216 @@
+"""Types of the native TensorFlow side, built from python/tf_module.cc and cc/tf.
+
+n ops, N graph nodes that a plan may move, K device kinds. Times in properties named `*_s` are
+seconds. Arrays are copies. Load it with `native.load()`: it needs TensorFlow's symbols.
+"""
+
+from typing import Literal, TypedDict
+
+import numpy as np
+from numpy.typing import NDArray
+
+_Int32 = NDArray[np.int32]
+_Int64 = NDArray[np.int64]
+_UInt16 = NDArray[np.uint16]
+_UInt64 = NDArray[np.uint64]
+
+class _StepArrays(TypedDict):
+    """The captured step's share of the keywords of `Problem`."""
+
+    op_names: list[str]
+    op_types: list[str]
+    cost_ns: _Int64
+    output_ptr: _Int64
+    output_bytes: _Int64
+    output_alias_src: _Int32
+    output_alias_output: _Int32
+    temp_bytes: _Int64
+    persistent_bytes: _Int64
+    edges: _Int32
+    control_edges: _Int32
+    allowed_ptr: _Int64
+    allowed_device: _Int32
+
+class SessionDevice:
+    """A device of the session, as TensorFlow describes it."""
+
+    @property
+    def name(self) -> str:
+        """In full, as "/job:localhost/replica:0/task:0/device:CPU:0"."""
+
+    @property
+    def type(self) -> str: ...
+    @property
+    def description(self) -> str:
+        """TensorFlow's physical description, may be empty."""
+
+    @property
+    def memory_bytes(self) -> int: ...
+    @property
+    def may_plan(self) -> bool:
+        """False: ops pinned here stay, no other op is sent here."""
+
+class MachineRates:
+    """The rates of a session's devices; kinds first, then one call per device in their order."""
+
+    def __init__(self) -> None: ...
+    def add_kind(
+        self,
+        name: str,
+        type: str,
+        flops_per_s: float,
+        memory_bytes_per_s: float,
+        launch_overhead_ns: int,
+        /,
+    ) -> None: ...
+    def add_device(self, kind: int, /) -> None:
+        """`kind` is an index into the kinds that were added."""
+
+class PassReport:
+    """What became of one graph."""
+
+    @property
+    def label(self) -> str:
+        """As "function train_step" or "session graph"."""
+
+    @property
+    def outcome(self) -> Literal["planned", "loaded", "shared", "skipped", "failed"]: ...
+    @property
+    def reason(self) -> str:
+        """Why it failed, was skipped, or was planned although there was a stored plan; or ""."""
+
+    @property
+    def fingerprint(self) -> str:
+        """The key; empty if it was not reached."""
+
+    @property
+    def num_ops(self) -> int: ...
+    @property
+    def num_devices(self) -> int:
+        """Devices that may be planned."""
+
+    @property
+    def num_placed(self) -> int:
+        """Nodes whose device was requested."""
+
+    @property
+    def pass_s(self) -> float:
+        """All of it; the others are its phases."""
+
+    @property
+    def step_s(self) -> float: ...
+    @property
+    def fingerprint_s(self) -> float: ...
+    @property
+    def lookup_s(self) -> float: ...
+    @property
+    def capture_s(self) -> float: ...
+    @property
+    def plan_s(self) -> float: ...
+    @property
+    def rewrite_s(self) -> float: ...
+
+class StepCheck:
+    """One optimised graph, compared with the plan that its nodes come from."""
+
+    @property
+    def fingerprint(self) -> str: ...
+    @property
+    def fetches(self) -> list[str]: ...
+    @property
+    def num_nodes(self) -> int: ...
+    @property
+    def num_planned(self) -> int:
+        """Nodes of the graph that the plan names."""
+
+    @property
+    def differences(self) -> list[tuple[str, str, str]]:
+        """(node, planned device, actual device), at most 100."""
+
+class PlannerRequest:
+    """What a waiting pass asks for. The first `finish_*` answers it, later ones are ignored."""
+
+    @property
+    def stage(self) -> Literal["lookup", "plan", "report"]: ...
+    @property
+    def label(self) -> str: ...
+    @property
+    def entry(self) -> bytes:
+        """The options: a serialised `RewriterConfig.CustomGraphOptimizer`."""
+
+    @property
+    def num_ops(self) -> int: ...
+    @property
+    def fingerprint(self) -> str:
+        """32 hex digits."""
+
+    @property
+    def fingerprint_parts(self) -> list[tuple[str, str]]: ...
+    @property
+    def devices(self) -> list[SessionDevice]: ...
+    @property
+    def report(self) -> PassReport:
+        """Of stage "report" only, which waits for no answer."""
+
+    # The captured step: of stage "plan" only.
+    @property
+    def arrays(self) -> _StepArrays: ...
+    @property
+    def units(self) -> _Int32:
+        """int32[n]"""
+
+    @property
+    def num_units(self) -> int: ...
+    @property
+    def node_names(self) -> list[str]:
+        """[N]"""
+
+    @property
+    def node_hashes(self) -> _UInt64:
+        """uint64[N]"""
+
+    @property
+    def node_op(self) -> _Int32:
+        """int32[N], the op that stands for the node."""
+
+    @property
+    def assumptions(self) -> list[str]:
+        """What had to be assumed, one sentence each."""
+
+    def finish_assigned(
+        self,
+        names: bytes | str,
+        hashes: _UInt64,
+        devices: _UInt16,
+        device_names: list[str],
+        machine: MachineRates,
+        /,
+    ) -> None:
+        """Answers with devices, an index into `device_names` per node; `names` joined by newlines.
+
+        The machine is needed even so: the plan may not fit, and then the pass asks for another.
+        """
+
+    def finish_missing(self, machine: MachineRates, /) -> None:
+        """Answers a lookup: there is no plan, so make one for this machine."""
+
+    def finish_declined(self, reason: str, /) -> None:
+        """Answers "leave the graph alone"; a reason makes it a failure, "" a wish."""
+
+def register_passes() -> None:
+    """Registers the pass and the Grappler optimizer, once per process."""
+
+def open() -> None:
+    """Requests are served from now on, by this process."""
+
+def close() -> None:
+    """Refuses new requests and wakes whoever waits in `next_request`."""
+
+def is_open() -> bool: ...
+def next_request(timeout_s: float, /) -> PlannerRequest | None:
+    """The next request; None after `timeout_s`, or when closed and drained."""
+
+def reports() -> list[PassReport]:
+    """One per graph, oldest first; the last 1000."""
+
+def step_checks() -> list[StepCheck]: ...

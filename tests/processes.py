@@ -1,0 +1,177 @@
+"""Runs snippets with the real TensorFlow and the optimizer, each in a fresh process.
+
+A snippet finds two CPU devices, the names of PRELUDE below and the planners of OWN_PLANNERS, and
+hands its findings over with `report(name=value, ...)`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+
+PRELUDE = """
+import contextlib, json, os, sys, threading, time
+import numpy as np
+import tensorflow as tf
+import hplacer_optimizer as hp
+from hplacer_optimizer import plugin
+
+v1 = tf.compat.v1
+CACHE = os.environ["TEST_CACHE"]
+DEVICES = ["/job:localhost/replica:0/task:0/device:CPU:%d" % i for i in range(2)]
+set_options = tf.config.optimizer.set_experimental_options
+tf.config.set_logical_device_configuration(
+    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
+)
+
+def on(**options):
+    set_options({"hierarchical_placer": {"cache": CACHE, "planner": "own:spread"} | options})
+
+def off():
+    set_options({"hierarchical_placer": False})
+
+def report(**values):
+    print("REPORT " + json.dumps(values, default=float), flush=True)
+
+def outcomes():
+    return [entry["outcome"] for entry in plugin.history()]
+
+def history_since(start):
+    "What the pass did since `start` = len(plugin.history())."
+    return [{key: entry[key] for key in ("graph", "outcome", "reason", "fingerprint", "placed")}
+            for entry in plugin.history()[start:]]
+
+def differences():
+    return [row for check in plugin.step_checks() for row in check["differences"]]
+
+def normal(shape, seed):
+    return tf.random.stateless_normal(shape, (seed, 0))
+
+def trainer(name="train_step", width=16):
+    "A new training function of two towers; always the same numbers."
+    w1, w2 = (tf.Variable(normal([8, width], seed)) for seed in (1, 2))
+    w3 = tf.Variable(normal([width, 1], 3))
+    x = normal([4, 8], 5)
+
+    def step():
+        with tf.GradientTape() as tape:
+            a = tf.nn.relu(tf.matmul(x, w1))
+            b = tf.nn.tanh(tf.matmul(x, w2))
+            loss = tf.reduce_mean(tf.matmul(a * 0.5 + b, w3) ** 2)
+        for w, d in zip([w1, w2, w3], tape.gradient(loss, [w1, w2, w3])):
+            w.assign_sub(0.01 * d)
+        return loss
+
+    step.__name__ = name
+    return tf.function(step)
+
+def losses(function, steps=3):
+    return [float(function()) for _ in range(steps)]
+
+class Recorder:
+    "Between `with`, what the package prints to stderr, which still gets it."
+
+    def __enter__(self):
+        self.original, self.text, sys.stderr = sys.stderr, "", self
+        return self
+
+    def __exit__(self, *_):
+        sys.stderr = self.original
+
+    def write(self, text):
+        self.text += text
+        return self.original.write(text)
+
+    def flush(self):
+        self.original.flush()
+
+    def lines(self, expected):
+        "Waits for so many lines of the package, which logs on a thread of its own, and for more."
+        deadline = time.monotonic() + 5
+        found = []
+        while len(found) < expected and time.monotonic() < deadline:
+            time.sleep(0.02)
+            found = [line for line in self.text.splitlines() if line.startswith("hplacer: ")]
+        time.sleep(0.1)
+        return [line for line in self.text.splitlines() if line.startswith("hplacer: ")]
+"""
+
+OWN_PLANNERS = '''
+import numpy as np
+
+def spread(problem, *, budget=None, seed=0, on_progress=None):
+    """A random allowed device for every unit: the most that a plan can move."""
+    choice = np.random.default_rng(seed).random(problem.num_units)[problem.units]
+    sizes = np.diff(problem.allowed_ptr)
+    index = problem.allowed_ptr[:-1] + (choice * sizes).astype(np.int64)
+    return problem.allowed_device[index].astype(np.int32)
+
+def last(problem, *, budget=None, seed=0, on_progress=None):
+    """Every unit on the last device that it may use."""
+    return problem.allowed_device[problem.allowed_ptr[1:] - 1].astype(np.int32)
+'''
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """How a process ended."""
+
+    returncode: int
+    report: dict[str, Any]  # of the last call of report()
+    log: list[str]  # the package's lines on stderr
+    stderr: str
+    ended: float  # time.time()
+
+
+def run(
+    code: str,
+    directory: Path,
+    *,
+    prelude: str = PRELUDE,
+    returncode: int = 0,
+    package: Path = ROOT,
+    log: str = "warning",
+    timeout_s: float = 90.0,
+    **environment: str,
+) -> Outcome:
+    """Runs the code in a fresh interpreter, with `directory` for its plans and its own modules.
+
+    Fails unless it ends with `returncode`.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "own.py").write_text(OWN_PLANNERS)
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("HPLACER_")}
+    own = {
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        "TF_USE_LEGACY_KERAS": "0",
+        "CUDA_VISIBLE_DEVICES": "",
+        "PYTHONPATH": f"{package}{os.pathsep}{directory}",
+        "TEST_CACHE": str(directory / "cache"),
+        "HPLACER_LOG": log,
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", prelude + code],
+        capture_output=True,
+        text=True,
+        env=kept | own | environment,
+        cwd=directory,
+        timeout=timeout_s,
+    )
+    ended = time.time()
+    assert done.returncode == returncode, f"exit code {done.returncode}\n{done.stderr}"
+    reports = [line for line in done.stdout.splitlines() if line.startswith("REPORT ")]
+    return Outcome(
+        returncode=done.returncode,
+        report=json.loads(reports[-1].removeprefix("REPORT ")) if reports else {},
+        log=[line for line in done.stderr.splitlines() if line.startswith("hplacer: ")],
+        stderr=done.stderr,
+        ended=ended,
+    )

@@ -1,0 +1,445 @@
+"""Whatever goes wrong, training goes on as without the optimizer, and one warning says why."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("tensorflow")
+
+from tests.processes import OWN_PLANNERS, Outcome, run
+
+BAD_PLANNERS = (
+    OWN_PLANNERS
+    + '''
+import multiprocessing, os, queue, threading, time
+
+def raises(problem, **_):
+    raise ValueError("no idea")
+
+def exits(problem, **_):
+    raise SystemExit(3)
+
+def interrupts(problem, **_):
+    raise KeyboardInterrupt
+
+def returns_nothing(problem, **_):
+    return None
+
+def wrong_length(problem, **_):
+    return np.zeros(problem.num_ops + 1, np.int32)
+
+def wrong_dtype(problem, **_):
+    return np.zeros(problem.num_ops, np.float64)
+
+def out_of_range(problem, **_):
+    return np.full(problem.num_ops, 7, np.int32)
+
+def negative(problem, **_):
+    return np.full(problem.num_ops, -1, np.int32)
+
+def splits_a_group(problem, **_):
+    result = last(problem)
+    for op in range(problem.num_ops):
+        mates = np.flatnonzero(problem.units == problem.units[op])
+        if len(mates) > 1 and problem.allowed_ptr[op + 1] - problem.allowed_ptr[op] > 1:
+            result[mates] = 0
+            result[mates[-1]] = 1
+            return result
+    raise AssertionError("the graph has no group that could be split")
+
+def forbidden_device(problem, **_):
+    return np.ones(problem.num_ops, np.int32)
+
+def takes_no_arguments():
+    pass
+
+def child_dies(problem, **_):
+    child = multiprocessing.get_context("fork").Process(target=os._exit, args=(5,))
+    child.start()
+    child.join()
+    raise RuntimeError(f"my child died with {child.exitcode}")
+
+# ---- planners that do not return ----
+
+def spins(problem, **_):
+    while True:
+        pass
+
+def sleeps(problem, **_):
+    time.sleep(1000)
+
+def waits_for_a_dead_child(problem, **_):
+    answer = multiprocessing.get_context("fork").Queue()
+    multiprocessing.get_context("fork").Process(target=os._exit, args=(5,)).start()
+    answer.get()
+
+# ---- planners that use TensorFlow ----
+
+found = {}
+
+def use_tensorflow():
+    import tensorflow as tf
+
+    x = tf.Variable(2.0)
+
+    @tf.function
+    def many(y):
+        for _ in range(30):
+            y = y * x + 1.0
+        return y
+
+    with tf.GradientTape() as tape:
+        y = many(tf.constant(0.0))
+    found["function"] = float(y)
+    found["gradient_is_positive"] = float(tape.gradient(y, x)) > 0
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        z = tf.compat.v1.placeholder(tf.float32, [])
+        w = z
+        for _ in range(30):
+            w = w + z
+        found["session"] = float(session.run(w, {z: 1.0}))
+
+def uses_tensorflow(problem, **_):
+    use_tensorflow()
+    return last(problem)
+
+def uses_tensorflow_in_a_thread(problem, **_):
+    thread = threading.Thread(target=use_tensorflow)
+    thread.start()
+    thread.join()
+    return last(problem)
+'''
+)
+
+
+def write_planners(directory: Path) -> Path:
+    (directory / "bad.py").write_text(BAD_PLANNERS)
+    return directory
+
+
+def assert_ends_soon(outcome: Outcome) -> None:
+    """Between the last line of the program and the end of its process."""
+    assert outcome.ended - outcome.report["ended"] < 10
+    for word in ("Fatal", "terminate called", "core dumped", "Exception in thread"):
+        assert word not in outcome.stderr
+
+
+# ---- planners that fail or return nonsense ----
+
+REASONS = {
+    "bad:raises": "ValueError: no idea",
+    "bad:exits": "SystemExit: 3",
+    "bad:interrupts": "KeyboardInterrupt",
+    "bad:returns_nothing": "placement",
+    "bad:wrong_length": "placement",
+    "bad:wrong_dtype": "placement",
+    "bad:out_of_range": "placement",
+    "bad:negative": "placement",
+    "bad:splits_a_group": "from its colocation group",
+    "bad:forbidden_device": "where it may not run",
+    "bad:takes_no_arguments": "TypeError",
+    "bad:child_dies": "my child died with 5",
+    "bad:is_missing": "cannot load 'bad:is_missing'",
+    "no_such_module:plan": "cannot load 'no_such_module:plan'",
+}
+
+
+@pytest.fixture(scope="module")
+def failures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """One process in which one planner after the other fails, by planner."""
+    directory = write_planners(tmp_path_factory.mktemp("failures"))
+    code = f"""
+expected = losses(trainer())
+cases = {{}}
+for number, planner in enumerate({list(REASONS)}):
+    on(planner=planner, timeout_s=20)
+    start = len(plugin.history())
+    with Recorder() as recorder:
+        function = trainer(name=f"step_{{number}}_")
+        equal = losses(function) == expected
+        log = recorder.lines(1)
+    cases[planner] = {{"equal": equal, "log": log, "history": history_since(start)}}
+on(planner="own:last")
+good = losses(trainer())
+report(cases=cases, good=np.allclose(good, expected, rtol=1e-5), last=plugin.history()[-1]["outcome"],
+       threads=[t.name for t in threading.enumerate() if t.name == "hplacer-planner"],
+       files=os.listdir(CACHE))
+"""
+    return run(code, directory).report
+
+
+@pytest.mark.parametrize("planner", REASONS)
+def test_a_planner_that_fails(failures: dict[str, Any], planner: str) -> None:
+    case = failures["cases"][planner]
+    assert case["equal"], "the numbers changed"
+    (line,) = case["log"]
+    assert "keeps TensorFlow's own placement" in line
+    assert REASONS[planner] in line
+    assert [entry["outcome"] for entry in case["history"]] == ["failed"]
+    assert case["history"][0]["placed"] == 0
+
+
+def test_a_good_planner_works_after_all_of_them(failures: dict[str, Any]) -> None:
+    assert failures["good"]
+    assert failures["last"] == "planned"
+    assert failures["threads"] == []
+    assert len([name for name in failures["files"] if name.endswith(".hplan")]) == 1
+
+
+# ---- planners that do not return ----
+
+
+def test_an_endless_planner_is_stopped_and_the_next_one_plans(tmp_path: Path) -> None:
+    outcome = run(
+        """
+expected = losses(trainer())
+on(planner="bad:spins", timeout_s=1.0)
+started = time.monotonic()
+equal = losses(trainer()) == expected
+waited = time.monotonic() - started
+deadline = time.monotonic() + 3
+while any(t.name == "hplacer-planner" for t in threading.enumerate()):
+    assert time.monotonic() < deadline, "the planner's thread is still running"
+    time.sleep(0.05)
+on(planner="own:last", timeout_s=20)
+good = losses(trainer("other"))
+report(equal=equal, waited=waited, good=np.allclose(good, expected, rtol=1e-5), outcomes=outcomes())
+""",
+        write_planners(tmp_path),
+    )
+    assert outcome.report["equal"]
+    assert outcome.report["good"]
+    assert 1.0 <= outcome.report["waited"] < 4.0
+    assert outcome.report["outcomes"] == ["failed", "planned"]
+    (line,) = outcome.log
+    assert "timeout_s" in line
+
+
+@pytest.mark.parametrize("planner", ["sleeps", "waits_for_a_dead_child"])
+def test_a_planner_that_hangs_in_native_code(tmp_path: Path, planner: str) -> None:
+    outcome = run(
+        f"""
+expected = losses(trainer())
+on(planner="bad:{planner}", timeout_s=1.0)
+first = losses(trainer())
+on(planner="own:last", timeout_s=1.0)
+second = losses(trainer("other"))
+report(equal=first == expected == second, outcomes=outcomes(), ended=time.time())
+""",
+        write_planners(tmp_path),
+    )
+    assert outcome.report["equal"]
+    assert outcome.report["outcomes"] == ["failed", "failed"]
+    assert len(outcome.log) == 2
+    assert "timeout_s" in outcome.log[0]
+    assert_ends_soon(outcome)
+
+
+# ---- planners that use TensorFlow ----
+
+
+def test_a_planner_may_use_tensorflow(tmp_path: Path) -> None:
+    outcome = run(
+        """
+import bad
+expected = losses(trainer())
+on(planner="bad:uses_tensorflow")
+planned = losses(trainer())
+function = dict(bad.found)
+with tf.Graph().as_default(), v1.Session(config=hp.session_config(cache=CACHE, planner="bad:uses_tensorflow")) as session:
+    x = v1.placeholder(tf.float32, [4, 4])
+    y = x
+    for _ in range(30):
+        y = tf.matmul(y, tf.eye(4))
+    bad.found.clear()
+    value = session.run(y, {x: np.ones([4, 4])})
+report(function=function, session=dict(bad.found), graphs=[h["graph"] for h in plugin.history()],
+       outcomes=outcomes(), equal=np.allclose(planned, expected, rtol=1e-5), ones=bool((value == 1).all()))
+""",
+        write_planners(tmp_path),
+    )
+    right = {"function": 2.0**30, "gradient_is_positive": True, "session": 31.0}
+    assert outcome.report["function"] == right
+    assert outcome.report["session"] == right
+    assert outcome.report["graphs"] == ["function train_step", "session graph"]
+    assert outcome.report["outcomes"] == ["planned", "planned"]
+    assert outcome.report["equal"]
+    assert outcome.report["ones"]
+    assert outcome.log == []
+
+
+def test_a_planner_that_uses_tensorflow_in_its_own_thread_does_not_deadlock(tmp_path: Path) -> None:
+    outcome = run(
+        """
+import bad
+expected = losses(trainer())
+on(planner="bad:uses_tensorflow_in_a_thread", timeout_s=2.0)
+started = time.monotonic()
+planned = losses(trainer())
+seconds = time.monotonic() - started
+deadline = time.monotonic() + 10
+while any(t.name == "hplacer-planner" for t in threading.enumerate()):
+    assert time.monotonic() < deadline, "the planner's thread is still running"
+    time.sleep(0.05)
+on(planner="own:last")
+good = losses(trainer("other"))
+report(found=bad.found, seconds=seconds, equal=np.allclose(planned, expected, rtol=1e-5),
+       good=np.allclose(good, expected, rtol=1e-5), last=plugin.history()[-1]["outcome"],
+       history=history_since(0))
+""",
+        write_planners(tmp_path),
+    )
+    assert outcome.report["equal"]
+    assert outcome.report["good"]
+    assert outcome.report["seconds"] < 8
+    assert outcome.report["last"] == "planned"
+    assert outcome.report["found"]["function"] == 2.0**30
+
+
+# ---- the plan store ----
+
+STORES = ("below_a_file", "is_a_file", "proc", "damaged", "truncated", "newer", "foreign", "shared")
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """One process per use of one store that cannot serve, by case."""
+    directory = tmp_path_factory.mktemp("stores")
+    code = f"""
+import dataclasses, pathlib, re
+base = pathlib.Path({str(directory)!r})
+expected = losses(trainer())
+
+def try_store(cache, name):
+    on(cache=str(cache))
+    start = len(plugin.history())
+    with Recorder() as recorder:
+        first = losses(trainer(name))
+        on(cache=str(cache), seed=1)  # the same graph once more, in the same process
+        second = losses(trainer(name))
+        log = recorder.lines(1)
+    return {{"equal": np.allclose([first, second], [expected] * 2, rtol=1e-5), "log": log,
+             "history": history_since(start)}}
+
+on()
+losses(trainer())
+key = plugin.history()[-1]["fingerprint"]
+good = (pathlib.Path(CACHE) / (key + ".hplan")).read_bytes()
+plan = hp.PlanStore(CACHE).get(key)
+
+def store_with(name, data, mode=0o700):
+    (base / name).mkdir()
+    (base / name).chmod(mode)
+    path = base / name / (key + ".hplan")
+    path.write_bytes(data)
+    path.chmod(0o600)
+    return base / name
+
+(base / "file").write_text("")
+os.umask(0o022)
+damaged = bytearray(good)
+damaged[len(damaged) // 2] ^= 255
+newer = re.sub(rb"hplacer-plan/1", b"hplacer-plan/9", good, count=1)
+foreign = dataclasses.replace(plan, device_names=["/job:localhost/replica:0/task:0/device:GPU:%d" % i for i in range(2)])
+cases = {{
+    "below_a_file": try_store(base / "file" / "cache", "a"),
+    "is_a_file": try_store(base / "file", "b"),
+    "proc": try_store("/proc/hplacer/cache", "c"),
+    "damaged": try_store(store_with("damaged", bytes(damaged)), "d"),
+    "truncated": try_store(store_with("truncated", good[:100]), "e"),
+    "newer": try_store(store_with("newer", newer), "f"),
+    "foreign": try_store(store_with("foreign", foreign.to_bytes()), "g"),
+    "shared": try_store(store_with("shared", good, 0o777), "h"),
+}}
+unread = {{}}
+for name in ("damaged", "truncated", "newer", "foreign"):
+    stored = hp.PlanStore(base / name).get(key)
+    unread[name] = stored.device_names == DEVICES
+report(cases=cases, replaced=unread)
+"""
+    return run(code, directory).report
+
+
+@pytest.mark.parametrize("case", STORES)
+def test_a_store_that_cannot_serve(stores: dict[str, Any], case: str) -> None:
+    found = stores["cases"][case]
+    assert found["equal"]
+    assert len(found["log"]) == 1, found["log"]
+    assert [entry["outcome"] for entry in found["history"]] == ["planned", "loaded"]
+
+
+@pytest.mark.parametrize(
+    ("case", "remedy"),
+    [
+        ("below_a_file", "choose another directory"),
+        ("is_a_file", "choose another directory"),
+        ("proc", "choose another one"),
+        ("newer", "newer"),
+        ("shared", "chmod go-w"),
+    ],
+)
+def test_the_warning_tells_the_remedy(stores: dict[str, Any], case: str, remedy: str) -> None:
+    assert remedy in stores["cases"][case]["log"][0]
+
+
+@pytest.mark.parametrize("case", ["damaged", "truncated", "newer", "foreign"])
+def test_a_stored_plan_that_cannot_be_used_is_replaced(stores: dict[str, Any], case: str) -> None:
+    assert stores["replaced"][case]
+
+
+# ---- the end of the process ----
+
+
+@pytest.mark.parametrize("planner", ["spins", "sleeps"])
+def test_the_process_ends_while_a_planner_runs(tmp_path: Path, planner: str) -> None:
+    outcome = run(
+        f"""
+on(planner="bad:{planner}", timeout_s=30)
+threading.Thread(target=losses, args=(trainer(),), daemon=True).start()
+time.sleep(1.0)  # by now the planner runs, and the training thread waits for it
+assert any(t.name == "hplacer-planner" for t in threading.enumerate())
+report(ended=time.time())
+""",
+        write_planners(tmp_path),
+    )
+    assert_ends_soon(outcome)
+
+
+def test_the_process_ends_from_another_thread_while_a_planner_sleeps(tmp_path: Path) -> None:
+    outcome = run(
+        """
+on(planner="bad:sleeps", timeout_s=1.0)
+def work():
+    report(losses=losses(trainer()), ended=time.time())
+threading.Thread(target=work).start()  # the interpreter waits for it, then ends
+""",
+        write_planners(tmp_path),
+    )
+    assert len(outcome.report["losses"]) == 3
+    assert_ends_soon(outcome)
+
+
+def test_an_exception_of_the_user_while_a_planner_sleeps(tmp_path: Path) -> None:
+    outcome = run(
+        """
+on(planner="bad:sleeps", timeout_s=1.0)
+losses(trainer())
+report(ended=time.time())
+raise RuntimeError("the user's own")
+""",
+        write_planners(tmp_path),
+        returncode=1,
+    )
+    assert "the user's own" in outcome.stderr
+    assert_ends_soon(outcome)
+
+
+def test_a_clean_end_right_after_planning(tmp_path: Path) -> None:
+    code = "on()\nlosses(trainer())\nreport(outcomes=outcomes(), ended=time.time())"
+    outcome = run(code, tmp_path)
+    assert outcome.report["outcomes"] == ["planned"]
+    assert outcome.log == []
+    assert_ends_soon(outcome)

@@ -1,0 +1,228 @@
+"""A native module of another TensorFlow, or none at all; and which layer may know which."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.processes import ROOT, run
+
+PACKAGE = ROOT / "hplacer_optimizer"
+
+# ---- a native module that does not fit ----
+
+OPTIONS = '{"hierarchical_placer": True, "remapping": False}'
+SWITCH_ON_FAILS = f"""
+for _ in range(2):
+    try:
+        tf.config.optimizer.set_experimental_options({OPTIONS})
+    except ImportError as error:
+        assert isinstance(error, hp.NativeBuildError), repr(error)
+        message = str(error)
+    else:
+        raise AssertionError("no error")
+assert float(tf.function(lambda: tf.constant(1.0))()) == 1.0
+report(message=message)
+"""
+IMPORTS = """
+import json
+import {first}
+import {second}
+import hplacer_optimizer as hp
+import tensorflow as tf
+def report(**values):
+    print("REPORT " + json.dumps(values))
+"""
+
+
+def copied(directory: Path) -> Path:
+    """The package with everything but `_tf`; returns its parent directory."""
+    copy = directory / "hplacer_optimizer"
+    copy.mkdir()
+    for file in PACKAGE.iterdir():
+        if not file.name.startswith(("_tf.", "__pycache__")):
+            (copy / file.name).symlink_to(file)
+    return directory
+
+
+@pytest.fixture
+def foreign(tmp_path: Path) -> Path:
+    """A copy of the package whose `_tf` says that it was built for TensorFlow 2.99.0."""
+    tf_version = pytest.importorskip("tensorflow").__version__
+    native = next(PACKAGE.glob("_tf.*.so"), None)
+    if native is None:
+        pytest.skip("the native module is not built")
+    package = copied(tmp_path)
+    data = native.read_bytes()
+    for length in range(len(tf_version), len("2.99.0")):
+        pytest.skip(f"no other version has {length} characters")
+    other = "2.99.0".ljust(len(tf_version), "0")
+    assert tf_version.encode() in data
+    patched = data.replace(tf_version.encode(), other.encode())
+    (package / "hplacer_optimizer" / native.name).write_bytes(patched)
+    return package
+
+
+def check_message(message: str) -> None:
+    import tensorflow as tf
+
+    assert re.search(r"built for TensorFlow 2\.99\.0", message)
+    assert f"TensorFlow {tf.__version__}" in message
+    assert "make build" in message
+    assert "pip install --no-build-isolation --force-reinstall" in message
+
+
+def test_a_build_for_another_tensorflow_is_refused_at_switching_on(foreign: Path) -> None:
+    imports = IMPORTS.format(first="hplacer_optimizer", second="tensorflow")
+    outcome = run(imports + SWITCH_ON_FAILS, foreign / "work", prelude="", package=foreign)
+    check_message(outcome.report["message"])
+    assert len(outcome.log) == 1
+    check_message(outcome.log[0])
+
+
+def test_a_build_for_another_tensorflow_is_refused_at_the_import(foreign: Path) -> None:
+    code = """
+import json, tensorflow
+try:
+    import hplacer_optimizer
+except ImportError as error:
+    print("REPORT " + json.dumps({"message": str(error), "type": type(error).__name__}))
+"""
+    outcome = run(code, foreign / "work", prelude="", package=foreign)
+    assert outcome.report["type"] == "NativeBuildError"
+    check_message(outcome.report["message"])
+
+
+def test_a_missing_build(tmp_path: Path) -> None:
+    pytest.importorskip("tensorflow")
+    package = copied(tmp_path)
+    imports = IMPORTS.format(first="tensorflow", second="hplacer_optimizer")
+    outcome = run(imports + SWITCH_ON_FAILS, package / "work", prelude="", package=package)
+    assert "hplacer_optimizer._tf is missing" in outcome.report["message"]
+    assert "make build" in outcome.report["message"]
+    (line,) = outcome.log
+    assert "_tf is missing, graphs are not planned" in line
+
+
+# ---- imports point downwards ----
+
+# A module imports only modules of its own package that stand in a line above it.
+LAYERS = (
+    {"errors", "_engine", "_import_hook", "_tf"},
+    {"log", "machines", "problem", "simulator", "plan"},
+    {"planners", "planners.budget", "planners.etf"},
+    {"options", "store", "native"},
+    {"switch", "plugin"},
+    {"cli", "run", "demo", "__main__"},
+)
+WITHOUT_TENSORFLOW = ("problem", "machines", "simulator", "planners", "plan", "store", "options")
+UPPER = {"plugin", "switch", "cli", "demo", "run"}
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports_of(path: Path, *, everywhere: bool) -> set[str]:
+    """Dotted names that a file imports; `everywhere`: also inside functions and type checks."""
+    tree = ast.parse(path.read_text())
+    found = set()
+    for node in ast.walk(tree) if everywhere else tree.body:
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: imports of this package are absolute"
+            found.add(node.module or "")
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def own_imports(path: Path, *, everywhere: bool) -> set[str]:
+    names = {module_name(file) for file in PACKAGE.rglob("*.py*") if file.suffix != ".so"}
+    prefix = "hplacer_optimizer."
+    found = {
+        name.removeprefix(prefix)
+        for name in imports_of(path, everywhere=everywhere)
+        if name.startswith(prefix)
+    }
+    return found & names
+
+
+def layered() -> list[Path]:
+    known = set().union(*LAYERS)
+    files = [file for file in PACKAGE.rglob("*.py") if module_name(file) in known]
+    return sorted(files)
+
+
+@pytest.mark.parametrize("path", layered(), ids=module_name)
+def test_a_module_knows_only_lower_layers_and_its_own(path: Path) -> None:
+    own = module_name(path)
+    level = next(i for i, layer in enumerate(LAYERS) if own in layer)
+    allowed = set().union(*LAYERS[: level + 1])
+    known = set().union(*LAYERS)
+    assert own_imports(path, everywhere=False) & known <= allowed
+
+
+@pytest.mark.parametrize("name", WITHOUT_TENSORFLOW)
+def test_planning_knows_neither_tensorflow_nor_the_pass(name: str) -> None:
+    path = PACKAGE / name
+    files = sorted(path.rglob("*.py")) if path.is_dir() else [path.with_suffix(".py")]
+    for file in files:
+        assert not own_imports(file, everywhere=True) & UPPER, file
+        roots = {found.split(".")[0] for found in imports_of(file, everywhere=False)}
+        assert not roots & {"tensorflow", "keras", "tf_keras"}, file
+
+
+def includes(directory: str) -> dict[str, list[str]]:
+    files = sorted((ROOT / directory).rglob("*.h")) + sorted((ROOT / directory).rglob("*.cc"))
+    assert files
+    pattern = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
+    return {str(file.relative_to(ROOT)): pattern.findall(file.read_text()) for file in files}
+
+
+def test_the_engine_knows_neither_tensorflow_nor_python() -> None:
+    for file, included in includes("cc/engine").items():
+        for header in included:
+            assert not header.startswith(("tensorflow/", "tsl/", "absl/", "pybind11/", "tf/")), file
+            assert header != "Python.h", file
+
+
+def test_the_pass_does_not_know_python() -> None:
+    for file, included in includes("cc/tf").items():
+        for header in included:
+            assert not header.startswith("pybind11/"), file
+            assert header != "Python.h", file
+
+
+def test_the_bridge_knows_neither_tensorflow_nor_python() -> None:
+    for name in ("bridge.h", "bridge.cc", "captured_step.h", "hash.h"):
+        for header in includes("cc/tf")[f"cc/tf/{name}"]:
+            assert "/" not in header or header.startswith("tf/"), f"{name} includes {header}"
+
+
+def test_the_stubs_name_what_the_native_modules_hold() -> None:
+    pytest.importorskip("tensorflow")
+    sys.path.insert(0, str(ROOT))
+    try:
+        from hplacer_optimizer import native
+    finally:
+        sys.path.remove(str(ROOT))
+    if native.is_missing():
+        pytest.skip("the native module is not built")
+    module = native.load()
+    tree = ast.parse((PACKAGE / "_tf.pyi").read_text())
+    declared = {
+        node.name: node for node in tree.body if isinstance(node, (ast.ClassDef, ast.FunctionDef))
+    }
+    real = {name for name in vars(module) if not name.startswith("_")}
+    assert set(declared) == real
+    for name, node in declared.items():
+        if isinstance(node, ast.ClassDef):
+            members = {item.name for item in node.body if isinstance(item, ast.FunctionDef)}
+            held = {member for member in vars(getattr(module, name)) if not member.startswith("_")}
+            assert {member for member in members if not member.startswith("_")} == held, name

@@ -1,0 +1,107 @@
+"""Four trainings with and without a plan: same losses, and the plan is what TensorFlow ran."""
+
+from __future__ import annotations
+
+import pytest
+
+from hplacer_optimizer import native
+from hplacer_optimizer.workloads import WORKLOADS
+from tests.workload_runner import (
+    MODES,
+    Difference,
+    WorkloadRunner,
+    differences,
+    executed_graph,
+)
+
+needs_plugin = pytest.mark.skipif(native.is_missing(), reason="needs the native module _tf")
+
+# Why an executed node may be elsewhere than planned: a name for the reason, and the ops it covers.
+ACCEPTED_REASONS: dict[str, frozenset[str]] = {}
+
+
+def cases(*, slow: set[tuple[str, str]]) -> list[object]:
+    """Every workload in every mode; those in `slow` are marked."""
+    return [
+        pytest.param(
+            workload,
+            mode,
+            id=f"{workload}-{mode}",
+            marks=[pytest.mark.slow] if (workload, mode) in slow else [],
+        )
+        for workload in WORKLOADS
+        for mode in MODES
+    ]
+
+
+CASES = cases(slow={("inception_v3", "default")})
+HIT_CASES = cases(slow={("inception_v3", "default"), ("inception_v3", "exact")})
+
+
+@pytest.fixture(scope="session")
+def runner(tmp_path_factory: pytest.TempPathFactory) -> WorkloadRunner:
+    return WorkloadRunner(tmp_path_factory.mktemp("plans"))
+
+
+@pytest.mark.parametrize("workload", WORKLOADS)
+def test_the_workload_learns_without_the_optimizer(workload: str, runner: WorkloadRunner) -> None:
+    result = runner.result(workload, "exact", "without")
+    assert result.losses[-1] < result.losses[0]
+    assert {node.device[-5:] for node in result.graphs[0]} == {"CPU:0"}
+    assert result.history == []
+
+
+@needs_plugin
+@pytest.mark.parametrize(("workload", "mode"), CASES)
+def test_a_plan_leaves_the_losses_as_they_are(
+    workload: str, mode: str, runner: WorkloadRunner
+) -> None:
+    alone = runner.result(workload, mode, "without").losses
+    planned = runner.result(workload, mode, "miss").losses
+    assert planned == (alone if mode == "exact" else pytest.approx(alone, rel=1e-5, abs=0))
+
+
+@needs_plugin
+@pytest.mark.parametrize(("workload", "mode"), CASES)
+def test_every_graph_was_planned(workload: str, mode: str, runner: WorkloadRunner) -> None:
+    history = runner.result(workload, mode, "miss").history
+    assert history
+    assert [entry for entry in history if entry["outcome"] != "planned"] == []
+
+
+@needs_plugin
+@pytest.mark.parametrize(("workload", "mode"), CASES)
+def test_both_devices_ran_part_of_the_step(
+    workload: str, mode: str, runner: WorkloadRunner
+) -> None:
+    step = runner.result(workload, mode, "miss").graphs[0]
+    assert {node.device[-5:] for node in step} == {"CPU:0", "CPU:1"}
+
+
+@needs_plugin
+@pytest.mark.parametrize(("workload", "mode"), CASES)
+def test_the_plan_is_what_ran(workload: str, mode: str, runner: WorkloadRunner) -> None:
+    graphs = runner.result(workload, mode, "miss").graphs
+    for plan in runner.plans(workload, mode, "miss"):
+        graph = executed_graph(plan, graphs)
+        found = [item for item in differences(plan, graph) if not accepted(item)]
+        assert found == [], plan.label
+
+
+@needs_plugin
+@pytest.mark.parametrize(("workload", "mode"), HIT_CASES)
+def test_the_next_process_loads_the_plan(workload: str, mode: str, runner: WorkloadRunner) -> None:
+    first = runner.result(workload, mode, "miss")
+    second = runner.result(workload, mode, "hit")
+    assert [entry["outcome"] for entry in second.history] == ["loaded"] * len(first.history)
+    assert fingerprints(second.history) == fingerprints(first.history)
+    assert second.losses == first.losses
+    assert sorted(second.graphs[0]) == sorted(first.graphs[0])
+
+
+def accepted(difference: Difference) -> bool:
+    return any(difference.op in ops for ops in ACCEPTED_REASONS.values())
+
+
+def fingerprints(history: list[dict[str, str]]) -> list[str]:
+    return sorted(entry["fingerprint"] for entry in history)
