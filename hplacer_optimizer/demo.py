@@ -100,10 +100,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise ValueError
-    return value
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, not {text!r}")
+    return int(text)
 
 
 def _check_packages(name: str) -> None:
@@ -183,7 +182,7 @@ def _problems(runs: dict[str, Run]) -> list[str]:
     if not runs["hit"].history:
         found.append("the hit run handled no graph")
     for entry in runs["hit"].history:
-        if entry["outcome"] != "loaded":
+        if entry["outcome"] not in ("loaded", "skipped"):  # skipped: nothing in it can move
             reason = f": {entry['reason']}" if entry["reason"] else ""
             found.append(f"the hit run did not load the plan of {entry['graph']}{reason}")
     return found

@@ -5,6 +5,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
+#include "tf/parallel.h"
 
 namespace hplacer {
 namespace {
@@ -56,7 +57,7 @@ class HashResolver {
         return absl::FailedPreconditionError("the plan has nodes that this graph does not have");
       }
       for (Node* node : it->second) {
-        resolved->emplace_back(node, &assignment.device_names[wanted.device]);
+        resolved->devices.emplace_back(node, &assignment.device_names[wanted.device]);
       }
     }
     return absl::OkStatus();
@@ -73,17 +74,22 @@ class HashResolver {
 
 }  // namespace
 
-absl::Status ResolveAssignment(const Step& step, const std::vector<uint64_t>& node_hashes,
-                               const Assignment& assignment,
-                               const std::vector<SessionDevice>& devices, NodeDevices* resolved) {
-  if (absl::Status status = CheckDevices(assignment, devices); !status.ok()) return status;
-  absl::flat_hash_map<std::string_view, int32_t> position;
+NameIndex IndexNames(const Step& step) {
+  NameIndex position;
   position.reserve(step.nodes.size());
   for (size_t i = 0; i < step.nodes.size(); ++i) {
     position.emplace(step.nodes[i]->name(), static_cast<int32_t>(i));
   }
-  resolved->clear();
-  resolved->reserve(assignment.hashes.size());
+  return position;
+}
+
+absl::Status ResolveAssignment(const Step& step, const std::vector<uint64_t>& node_hashes,
+                               const Assignment& assignment,
+                               const std::vector<SessionDevice>& devices, const NameIndex& position,
+                               NodeDevices* resolved) {
+  if (absl::Status status = CheckDevices(assignment, devices); !status.ok()) return status;
+  resolved->devices.clear();
+  resolved->devices.reserve(assignment.hashes.size());
   std::vector<bool> taken(step.nodes.size(), false);
   std::vector<size_t> renamed;
   std::string_view names = assignment.names;
@@ -97,10 +103,11 @@ absl::Status ResolveAssignment(const Step& step, const std::vector<uint64_t>& no
       continue;
     }
     taken[it->second] = true;
-    resolved->emplace_back(step.nodes[it->second],
-                           &assignment.device_names[assignment.devices[entry]]);
+    resolved->devices.emplace_back(step.nodes[it->second],
+                                   &assignment.device_names[assignment.devices[entry]]);
   }
-  if (renamed.empty()) return absl::OkStatus();
+  resolved->renamed = !renamed.empty();
+  if (!resolved->renamed) return absl::OkStatus();
   HashResolver resolver(step, node_hashes, taken);
   for (const size_t entry : renamed) {
     absl::Status status = resolver.Add(assignment.hashes[entry], assignment.devices[entry]);
@@ -109,8 +116,27 @@ absl::Status ResolveAssignment(const Step& step, const std::vector<uint64_t>& no
   return resolver.Finish(assignment, resolved);
 }
 
+Assignment RenamedAssignment(const NodeDevices& resolved) {
+  Assignment named;
+  absl::flat_hash_map<std::string_view, uint16_t> index;
+  for (const auto& [node, device] : resolved.devices) {
+    const auto [it, is_new] = index.emplace(*device, static_cast<uint16_t>(index.size()));
+    if (is_new) named.device_names.push_back(*device);
+    if (!named.names.empty()) named.names += '\n';
+    named.names += node->name();
+    named.devices.push_back(it->second);
+  }
+  return named;
+}
+
 void ApplyDevices(const NodeDevices& resolved) {
-  for (const auto& [node, device] : resolved) node->set_requested_device(*device);
+  // Each call changes its own node only, and copies a NodeDef that TensorFlow's base graph shares.
+  ParallelFor(resolved.devices.size(), [&resolved](size_t begin, size_t end) {
+    for (size_t i = begin; i < end; ++i) {
+      const auto& [node, device] = resolved.devices[i];
+      node->set_requested_device(*device);
+    }
+  });
 }
 
 }  // namespace hplacer

@@ -4,16 +4,25 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "tf/captured_step.h"
 #include "tf/step.h"
 
 namespace hplacer {
 
-using NodeDevices = std::vector<std::pair<tensorflow::Node*, const std::string*>>;
+struct NodeDevices {
+  std::vector<std::pair<tensorflow::Node*, const std::string*>> devices;
+  bool renamed = false;  // some nodes were found by hash
+};
+
+// Step positions by node name; valid as long as the step's nodes.
+using NameIndex = absl::flat_hash_map<std::string_view, int32_t>;
+NameIndex IndexNames(const Step& step);
 
 // Finds the node of every entry of `assignment`: by name where name and hash agree, else by hash.
 // FailedPrecondition, with nothing changed, if a device is not among `devices`, an entry has no
@@ -25,7 +34,11 @@ using NodeDevices = std::vector<std::pair<tensorflow::Node*, const std::string*>
 //   ("a", 7, CPU:0) ("b", 7, CPU:1) x:7 y:7                      error: tie
 absl::Status ResolveAssignment(const Step& step, const std::vector<uint64_t>& node_hashes,
                                const Assignment& assignment,
-                               const std::vector<SessionDevice>& devices, NodeDevices* resolved);
+                               const std::vector<SessionDevice>& devices, const NameIndex& position,
+                               NodeDevices* resolved);
+
+// The assignment under the names of this graph's nodes.
+Assignment RenamedAssignment(const NodeDevices& resolved);
 
 // Requests the devices.
 //

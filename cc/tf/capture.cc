@@ -1,7 +1,9 @@
 #include "tf/capture.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
+#include <numeric>
 #include <set>
 #include <utility>
 
@@ -66,18 +68,20 @@ class StepCapture {
     }
     std::vector<std::vector<int32_t>> successors(count);
     std::vector<int32_t> pending(count, 0);
-    std::vector<int32_t> first_position(count, -1);
+    // Ties are broken by TensorFlow's node ids, which do not change from run to run; edge sets
+    // are hashed by address, so the step's order may.
+    std::vector<int32_t> rank(count, std::numeric_limits<int32_t>::max());
     for (size_t i = 0; i < num_nodes; ++i) {
-      if (first_position[provisional[i]] < 0) first_position[provisional[i]] = i;
+      rank[provisional[i]] = std::min(rank[provisional[i]], step_.nodes[i]->id());
       ForEachInput(i, [&](int32_t source, const Edge&) {
         if (provisional[source] == provisional[i]) return;
         successors[provisional[source]].push_back(provisional[i]);
         ++pending[provisional[i]];
       });
     }
-    std::set<std::pair<int32_t, int32_t>> ready;  // by step position: a stable order
+    std::set<std::pair<int32_t, int32_t>> ready;
     for (int32_t id = 0; id < count; ++id) {
-      if (pending[id] == 0) ready.emplace(first_position[id], id);
+      if (pending[id] == 0) ready.emplace(rank[id], id);
     }
     std::vector<int32_t> final_id(count, -1);
     int32_t next = 0;
@@ -86,7 +90,7 @@ class StepCapture {
       ready.erase(ready.begin());
       final_id[id] = next++;
       for (const int32_t successor : successors[id]) {
-        if (--pending[successor] == 0) ready.emplace(first_position[successor], successor);
+        if (--pending[successor] == 0) ready.emplace(rank[successor], successor);
       }
     }
     if (next != count) {
@@ -249,7 +253,11 @@ class StepCapture {
   }
 
   void FillNodes() {
-    for (size_t i = 0; i < step_.nodes.size(); ++i) {
+    std::vector<size_t> by_id(step_.nodes.size());
+    std::iota(by_id.begin(), by_id.end(), size_t{0});
+    std::sort(by_id.begin(), by_id.end(),
+              [this](size_t a, size_t b) { return step_.nodes[a]->id() < step_.nodes[b]->id(); });
+    for (const size_t i : by_id) {
       // A loop's op stands for the nodes of its unit only; others stay where TensorFlow has them.
       if (!units_.movable[i] || units_.unit_of[i] != units_.unit_of[unit_position_[op_of_[i]]]) {
         continue;

@@ -1,6 +1,7 @@
 #include "tf/fingerprint.h"
 
 #include <algorithm>
+#include <mutex>
 #include <string>
 #include <string_view>
 
@@ -10,6 +11,7 @@
 #include "tensorflow/core/framework/types.h"
 #include "tf/hash.h"
 #include "tf/node_hasher.h"
+#include "tf/parallel.h"
 
 namespace hplacer {
 namespace {
@@ -23,7 +25,7 @@ std::string Hex(uint64_t hash) { return absl::StrFormat("%016x", hash); }
 class Fingerprinter {
  public:
   explicit Fingerprinter(const FingerprintInput& input)
-      : graph_(*input.graph), step_(*input.step), input_(input), hasher_(input.library) {}
+      : graph_(*input.graph), step_(*input.step), input_(input) {}
 
   Fingerprint Run(std::vector<uint64_t>* node_hashes) {
     HashInputs();
@@ -50,54 +52,63 @@ class Fingerprinter {
   }
 
  private:
-  uint64_t LocalHash(const Node& node) {
-    uint64_t hash = hasher_.Hash(node.def());
+  using ClassMembers = absl::flat_hash_map<std::string_view, std::vector<const Node*>>;
+
+  static uint64_t LocalHash(const Node& node, NodeHasher* hasher) {
+    uint64_t hash = hasher->Hash(node.def());
     if (!node.requested_device().empty()) hash = HashBytes(node.requested_device(), Mix(hash, 1));
-    if (node.has_assigned_device_name())
+    if (node.has_assigned_device_name()) {
       hash = HashBytes(node.assigned_device_name(), Mix(hash, 2));
+    }
     return hash;
   }
 
   void HashInputs() {
     up_.resize(step_.nodes.size());
+    ParallelFor(step_.nodes.size(), [this](size_t begin, size_t end) {
+      NodeHasher hasher(input_.library);
+      for (size_t i = begin; i < end; ++i) up_[i] = LocalHash(*step_.nodes[i], &hasher);
+    });
     std::vector<uint64_t> inputs;
+    first_edge_.reserve(step_.nodes.size() + 1);
     for (size_t i = 0; i < step_.nodes.size(); ++i) {
       const Node& node = *step_.nodes[i];
-      uint64_t hash = LocalHash(node);
+      first_edge_.push_back(edges_.size());
+      uint64_t hash = up_[i];
       uint64_t controls = 0;
       inputs.assign(node.num_inputs(), 0);
       for (const Edge* edge : node.in_edges()) {
         if (!edge->src()->IsOp() || IsBackEdge(*edge)) continue;
-        const uint64_t source = up_[step_.position[edge->src()->id()]];
+        const int32_t source = step_.position[edge->src()->id()];
+        edges_.push_back({source, edge->src_output(), edge->dst_input()});
         if (edge->IsControlEdge()) {
-          controls += Mix(source, 41);
+          controls += Mix(up_[source], 41);
         } else {
-          inputs[edge->dst_input()] = Mix(source, edge->src_output());
+          inputs[edge->dst_input()] = Mix(up_[source], edge->src_output());
         }
       }
       for (const uint64_t source : inputs) hash = Mix(hash, source);
       up_[i] = Mix(hash, controls);
     }
+    first_edge_.push_back(edges_.size());
   }
 
+  // In reverse order every node is reached after all of its consumers have added to it.
   void HashConsumers() {
-    down_.resize(step_.nodes.size());
+    down_.assign(step_.nodes.size(), 0);
     for (size_t i = step_.nodes.size(); i-- > 0;) {
-      const Node& node = *step_.nodes[i];
-      uint64_t consumers = 0;
-      for (const Edge* edge : node.out_edges()) {
-        if (!edge->dst()->IsOp() || IsBackEdge(*edge) || !step_.Contains(edge->dst())) continue;
-        const uint64_t port = Mix(edge->src_output() + 1, edge->dst_input() + 1);
-        consumers += Mix(down_[step_.position[edge->dst()->id()]], port);
+      down_[i] = Mix(up_[i], down_[i]);
+      for (size_t e = first_edge_[i]; e < first_edge_[i + 1]; ++e) {
+        const StepEdge& edge = edges_[e];
+        down_[edge.source] += Mix(down_[i], Mix(edge.src_output + 1, edge.dst_input + 1));
       }
-      down_[i] = Mix(up_[i], consumers);
     }
   }
 
   // Nodes outside of the step that share a colocation group with it (through "_class" or through
   // resource and reference edges) narrow where the group may go: each kind of them counts once.
   uint64_t Constraints() {
-    absl::flat_hash_map<std::string_view, std::vector<const Node*>> groups;
+    ClassMembers groups;
     absl::flat_hash_map<const Node*, std::vector<std::string_view>> classes_of;
     CollectClasses(&groups, &classes_of);
     uint64_t hash = Mix(43, input_.allow_soft_placement);
@@ -110,7 +121,7 @@ class Fingerprinter {
       if (sum != 0) class_sum += Mix(53, sum);
     }
     absl::flat_hash_set<const Node*> outside;
-    std::vector<const Node*> frontier(step_.nodes.begin(), step_.nodes.end());
+    std::vector<const Node*> frontier = BindingNodes(groups);
     const auto reach = [&](const Node* node) {
       if (node->IsOp() && !step_.Contains(node) && outside.insert(node).second) {
         frontier.push_back(node);
@@ -119,9 +130,11 @@ class Fingerprinter {
     while (!frontier.empty()) {
       const Node* node = frontier.back();
       frontier.pop_back();
-      for (const Edge* edge : node->out_edges()) {
-        if (!edge->IsControlEdge() && Binds(node->output_type(edge->src_output()))) {
-          reach(edge->dst());
+      if (std::any_of(node->output_types().begin(), node->output_types().end(), Binds)) {
+        for (const Edge* edge : node->out_edges()) {
+          if (!edge->IsControlEdge() && Binds(node->output_type(edge->src_output()))) {
+            reach(edge->dst());
+          }
         }
       }
       if (!step_.Contains(node)) {
@@ -138,7 +151,8 @@ class Fingerprinter {
       }
     }
     absl::flat_hash_set<uint64_t> distinct;
-    for (const Node* node : outside) distinct.insert(LocalHash(*node));
+    NodeHasher hasher(input_.library);
+    for (const Node* node : outside) distinct.insert(LocalHash(*node, &hasher));
     uint64_t outside_sum = 0;
     for (const uint64_t value : distinct) outside_sum += Mix(59, value);
     return Mix(Mix(hash, class_sum), outside_sum);
@@ -148,26 +162,57 @@ class Fingerprinter {
     return tensorflow::IsRefType(type) || type == tensorflow::DT_RESOURCE;
   }
 
+  // The step's nodes that may share a group with nodes outside of it.
+  std::vector<const Node*> BindingNodes(const ClassMembers& groups) const {
+    std::vector<const Node*> nodes;
+    for (const Node* node : step_.nodes) {
+      if (std::any_of(node->output_types().begin(), node->output_types().end(), Binds)) {
+        nodes.push_back(node);
+      }
+    }
+    for (const auto& [name, members] : groups) {
+      for (const Node* member : members) {
+        if (step_.Contains(member)) nodes.push_back(member);
+      }
+    }
+    return nodes;
+  }
+
+  // The nodes with `wanted(node)` among all of the graph, found in parallel.
+  template <typename Predicate>
+  std::vector<const Node*> NodesWhere(const Predicate& wanted) const {
+    std::vector<const Node*> found;
+    std::mutex mutex;
+    ParallelFor(graph_.num_node_ids(), [&](size_t begin, size_t end) {
+      std::vector<const Node*> mine;
+      for (size_t id = begin; id < end; ++id) {
+        const Node* node = graph_.FindNodeId(static_cast<int>(id));
+        if (node != nullptr && node->IsOp() && wanted(*node)) mine.push_back(node);
+      }
+      std::lock_guard<std::mutex> lock(mutex);
+      found.insert(found.end(), mine.begin(), mine.end());
+    });
+    return found;
+  }
+
   // Colocation classes by name ("loc:@x" also holds the node x).
-  void CollectClasses(absl::flat_hash_map<std::string_view, std::vector<const Node*>>* groups,
+  void CollectClasses(ClassMembers* groups,
                       absl::flat_hash_map<const Node*, std::vector<std::string_view>>* classes_of) {
     constexpr std::string_view kPrefix = "loc:@";
-    for (const Node* node : graph_.op_nodes()) {
-      const auto it = node->def().attr().find("_class");
-      if (it == node->def().attr().end()) continue;
-      for (const auto& name : it->second.list().s()) {
+    const auto add = [&](const Node* node, std::string_view group) {
+      (*groups)[group].push_back(node);
+      (*classes_of)[node].push_back(group);
+    };
+    for (const Node* node :
+         NodesWhere([](const Node& n) { return n.def().attr().contains("_class"); })) {
+      for (const auto& name : node->def().attr().at("_class").list().s()) {
         if (name.compare(0, kPrefix.size(), kPrefix) != 0) continue;
-        const std::string_view group = std::string_view(name).substr(kPrefix.size());
-        (*groups)[group].push_back(node);
-        (*classes_of)[node].push_back(group);
+        add(node, std::string_view(name).substr(kPrefix.size()));
       }
     }
     if (groups->empty()) return;
-    for (const Node* node : graph_.op_nodes()) {
-      const auto it = groups->find(node->name());
-      if (it == groups->end()) continue;
-      it->second.push_back(node);
-      (*classes_of)[node].push_back(it->first);
+    for (const Node* node : NodesWhere([&](const Node& n) { return groups->contains(n.name()); })) {
+      add(node, node->name());
     }
   }
 
@@ -181,12 +226,19 @@ class Fingerprinter {
     return Hex(high) + Hex(low);
   }
 
+  struct StepEdge {
+    int32_t source;  // position
+    int32_t src_output;
+    int32_t dst_input;
+  };
+
   const Graph& graph_;
   const Step& step_;
   const FingerprintInput& input_;
-  NodeHasher hasher_;
-  std::vector<uint64_t> up_;    // by position: the node and its ancestors
-  std::vector<uint64_t> down_;  // by position: and its consumers
+  std::vector<StepEdge> edges_;     // of the step, by consumer
+  std::vector<size_t> first_edge_;  // by position, into edges_
+  std::vector<uint64_t> up_;        // by position: the node and its ancestors
+  std::vector<uint64_t> down_;      // by position: and its consumers
 };
 
 }  // namespace

@@ -1,6 +1,8 @@
+#include <algorithm>
 #include <cmath>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "tensorflow/core/framework/tensor.h"
@@ -43,14 +45,44 @@ const Node* SkipIdentity(const Node* node) {
   return node;
 }
 
+std::optional<int64_t> TripsOfComparison(const Node* node, int depth);
+std::optional<double> Evaluate(const Node* node, int depth = 0);
+
+// How much a loop variable grows by each trip.
+std::optional<double> StrideOf(const Node* merge, int depth) {
+  const Node* next = Input(merge, 1);
+  if (next == nullptr || !next->IsNextIteration()) return std::nullopt;
+  const Node* add = SkipIdentity(Input(next, 0));
+  if (add == nullptr || !absl::StartsWith(add->type_string(), "Add")) return std::nullopt;
+  for (int i = 0; i < 2; ++i) {
+    if (SkipIdentity(Input(add, i)) == merge) return Evaluate(Input(add, 1 - i), depth + 1);
+  }
+  return std::nullopt;
+}
+
+// The last value of a loop's counter: what the loop of a gradient counts down or up to.
+std::optional<double> EvaluateExit(const Node* exit, int depth) {
+  const Node* gate = Input(exit, 0);
+  if (gate == nullptr || !gate->IsSwitch()) return std::nullopt;
+  const Node* merge = Input(gate, 0);
+  const Node* condition = Input(gate, 1);
+  if (merge == nullptr || !merge->IsMerge() || condition == nullptr) return std::nullopt;
+  const auto trips = TripsOfComparison(Input(condition, 0), depth + 1);
+  const auto start = Evaluate(Input(merge, 0), depth + 1);
+  const auto stride = StrideOf(merge, depth + 1);
+  if (!trips || !start || !stride) return std::nullopt;
+  return *start + *stride * static_cast<double>(*trips);
+}
+
 // The value of a scalar computed from constants outside of the loop; also of a loop variable
 // that the body passes on unchanged.
-std::optional<double> Evaluate(const Node* node, int depth = 0) {
+std::optional<double> Evaluate(const Node* node, int depth) {
   node = SkipIdentity(node);
   if (node == nullptr || depth > 32) return std::nullopt;
   const std::string& op = node->type_string();
   if (op == "Const") return ConstantScalar(*node);
   if (node->IsEnter()) return Evaluate(Input(node, 0), depth + 1);
+  if (node->IsExit()) return EvaluateExit(node, depth);
   if (node->IsMerge() && node->num_inputs() == 2) {
     const Node* next = Input(node, 1);
     if (next == nullptr || !next->IsNextIteration()) return std::nullopt;
@@ -71,9 +103,9 @@ std::optional<double> Evaluate(const Node* node, int depth = 0) {
 }
 
 // Trips of `counter < limit`: the counter is a loop variable with constant start and stride.
-std::optional<int64_t> TripsOfComparison(const Node* node, int depth = 0) {
+std::optional<int64_t> TripsOfComparison(const Node* node, int depth) {
   node = SkipIdentity(node);
-  if (node == nullptr || node->num_inputs() != 2 || depth > 8) return std::nullopt;
+  if (node == nullptr || node->num_inputs() != 2 || depth > 32) return std::nullopt;
   const std::string& op = node->type_string();
   if (op == "LogicalAnd") {
     const auto a = TripsOfComparison(Input(node, 0), depth + 1);
@@ -83,21 +115,13 @@ std::optional<int64_t> TripsOfComparison(const Node* node, int depth = 0) {
   }
   if (op != "Less" && op != "LessEqual") return std::nullopt;
   const Node* counter = SkipIdentity(Input(node, 0));
-  const std::optional<double> limit = Evaluate(Input(node, 1));
-  if (!limit || counter == nullptr || !counter->IsMerge()) return std::nullopt;
-  const std::optional<double> start = Evaluate(Input(counter, 0));
-  const Node* next = Input(counter, 1);
-  if (!start || next == nullptr || !next->IsNextIteration()) return std::nullopt;
-  const Node* add = SkipIdentity(Input(next, 0));
-  if (add == nullptr || !absl::StartsWith(add->type_string(), "Add")) return std::nullopt;
-  for (int i = 0; i < 2; ++i) {
-    if (SkipIdentity(Input(add, i)) != counter) continue;
-    const std::optional<double> stride = Evaluate(Input(add, 1 - i));
-    if (!stride || *stride <= 0) return std::nullopt;
-    const double distance = *limit - *start + (op == "LessEqual" ? 1 : 0);
-    return static_cast<int64_t>(std::clamp(std::ceil(distance / *stride), 0.0, 1e12));
-  }
-  return std::nullopt;
+  if (counter == nullptr || !counter->IsMerge()) return std::nullopt;
+  const std::optional<double> limit = Evaluate(Input(node, 1), depth + 1);
+  const std::optional<double> start = Evaluate(Input(counter, 0), depth + 1);
+  const std::optional<double> stride = StrideOf(counter, depth + 1);
+  if (!limit || !start || !stride || *stride <= 0) return std::nullopt;
+  const double distance = *limit - *start + (op == "LessEqual" ? 1 : 0);
+  return static_cast<int64_t>(std::clamp(std::ceil(distance / *stride), 0.0, 1e12));
 }
 
 // The frame of a LoopCond: that of the Enter behind a variable it compares.
@@ -126,7 +150,7 @@ std::map<std::string, int64_t> ConstantLoopTrips(const std::vector<Node*>& nodes
   std::map<std::string, int64_t> trips;
   for (const Node* node : nodes) {
     if (node->type_string() != "LoopCond") continue;
-    if (const auto count = TripsOfComparison(Input(node, 0))) trips[FrameOf(node)] = *count;
+    if (const auto count = TripsOfComparison(Input(node, 0), 0)) trips[FrameOf(node)] = *count;
   }
   return trips;
 }

@@ -56,6 +56,13 @@ uint64_t HashTensor(const TensorProto& proto) {
 
 }  // namespace
 
+const NodeHasher::AttrName& NodeHasher::Name(const std::string& name) {
+  const auto it = names_.find(name);
+  if (it != names_.end()) return it->second;
+  const AttrName known{HashBytes(name), IsIgnored(name, false), IsIgnored(name, true)};
+  return names_.emplace(name, known).first->second;
+}
+
 uint64_t NodeHasher::HashValue(const AttrValue& value) {
   const auto tag = static_cast<uint64_t>(value.value_case());
   switch (value.value_case()) {
@@ -81,7 +88,8 @@ uint64_t NodeHasher::HashValue(const AttrValue& value) {
       uint64_t hash = Mix(tag, HashFunction(value.func().name()));
       uint64_t attrs = 0;
       for (const auto& [name, attr] : value.func().attr()) {
-        if (!IsIgnored(name, false)) attrs += Mix(HashBytes(name), HashValue(attr));
+        const AttrName known = Name(name);
+        if (!known.ignored) attrs += Mix(known.hash, HashValue(attr));
       }
       return Mix(hash, attrs);
     }
@@ -112,7 +120,9 @@ uint64_t NodeHasher::Hash(const NodeDef& node) {
   uint64_t attrs = 0;
   for (const auto& [name, value] : node.attr()) {
     // A sum: protobuf maps have no order.
-    if (!IsIgnored(name, is_argument)) attrs += Mix(HashBytes(name), HashValue(value));
+    const AttrName known = Name(name);
+    if (is_argument ? known.ignored_for_arguments : known.ignored) continue;
+    attrs += Mix(known.hash, HashValue(value));
   }
   // An op that is itself a call of a function is known by the body, not by its name.
   const bool is_call = library_ != nullptr && library_->Find(node.op()) != nullptr;

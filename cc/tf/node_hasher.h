@@ -20,12 +20,20 @@ class NodeHasher {
   uint64_t Hash(const tensorflow::NodeDef& node);
 
  private:
+  struct AttrName {
+    uint64_t hash;
+    bool ignored;
+    bool ignored_for_arguments;
+  };
+
+  const AttrName& Name(const std::string& name);
   uint64_t HashValue(const tensorflow::AttrValue& value);
   uint64_t HashFunction(const std::string& name);
   uint64_t HashBody(const tensorflow::FunctionDef& function);
 
   const tensorflow::FunctionLibraryDefinition* library_;
   absl::flat_hash_map<std::string, uint64_t> functions_;
+  absl::flat_hash_map<std::string, AttrName> names_;
 };
 
 }  // namespace hplacer

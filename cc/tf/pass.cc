@@ -355,6 +355,7 @@ class GraphPlacement {
     if (!Bridge::Get().Submit(request)) {
       return absl::UnavailableError("the planner's thread is not running in this process");
     }
+    if (names_.empty()) names_ = IndexNames(step_);  // while the planner's thread works
     *reply = request->Wait(deadline_);
     if (reply->result != Result::kPending) return absl::OkStatus();
     return absl::DeadlineExceededError(
@@ -364,12 +365,16 @@ class GraphPlacement {
 
   absl::Status Rewrite(const std::shared_ptr<const Assignment>& assignment) {
     Timer timer(&report_.rewrite_s);
+    if (names_.empty()) names_ = IndexNames(step_);
     NodeDevices resolved;
-    absl::Status status = ResolveAssignment(step_, node_hashes_, *assignment, devices_, &resolved);
+    absl::Status status =
+        ResolveAssignment(step_, node_hashes_, *assignment, devices_, names_, &resolved);
     if (!status.ok()) return status;
     ApplyDevices(resolved);
-    report_.num_placed = static_cast<int>(resolved.size());
-    RememberPlan(fingerprint_.key, assignment);
+    report_.num_placed = static_cast<int>(resolved.devices.size());
+    RememberPlan(fingerprint_.key,
+                 resolved.renamed ? std::make_shared<const Assignment>(RenamedAssignment(resolved))
+                                  : assignment);
     return absl::OkStatus();
   }
 
@@ -387,6 +392,7 @@ class GraphPlacement {
   Step step_;
   Fingerprint fingerprint_;
   std::vector<uint64_t> node_hashes_;
+  NameIndex names_;
   PassReport report_;
 };
 

@@ -34,53 +34,62 @@ OpTraits TraitsOf(const std::string& op) {
   return traits;
 }
 
-// All op nodes in topological order, or an error that names a node on a cycle.
-absl::Status TopologicalOrder(const Graph& graph, std::vector<Node*>* order) {
-  std::vector<int32_t> pending(graph.num_node_ids(), 0);
+// The op nodes among `roots` and their ancestors, in topological order with loop back-edges cut;
+// or an error that names a node on a cycle. One depth-first search over inputs.
+absl::Status OrderedClosure(const Graph& graph, std::vector<Node*> roots,
+                            std::vector<Node*>* order) {
+  enum : uint8_t { kNew, kOpen, kDone };
+  std::vector<uint8_t> state(graph.num_node_ids(), kNew);
+  struct Visit {
+    Node* node;
+    tensorflow::EdgeSet::const_iterator next;
+  };
+  std::vector<Visit> stack;
   order->clear();
-  order->reserve(graph.num_op_nodes());
-  for (Node* node : graph.op_nodes()) {
-    int32_t count = 0;
-    for (const Edge* edge : node->in_edges()) {
-      if (edge->src()->IsOp() && !IsBackEdge(*edge)) ++count;
+  for (size_t r = 0; r < roots.size(); ++r) {
+    if (state[roots[r]->id()] != kNew) continue;
+    state[roots[r]->id()] = kOpen;
+    stack.push_back({roots[r], roots[r]->in_edges().begin()});
+    while (!stack.empty()) {
+      Visit& visit = stack.back();
+      if (visit.next == visit.node->in_edges().end()) {
+        state[visit.node->id()] = kDone;
+        order->push_back(visit.node);
+        stack.pop_back();
+        continue;
+      }
+      const Edge* edge = *visit.next;
+      ++visit.next;
+      Node* source = edge->src();
+      if (!source->IsOp() || state[source->id()] == kDone) continue;
+      if (IsBackEdge(*edge)) {
+        roots.push_back(source);  // part of the closure, but after the loop's body
+        continue;
+      }
+      if (state[source->id()] == kOpen) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("the graph has a cycle through node '", source->name(), "'"));
+      }
+      state[source->id()] = kOpen;
+      stack.push_back({source, source->in_edges().begin()});
     }
-    pending[node->id()] = count;
-    if (count == 0) order->push_back(node);
   }
-  for (size_t i = 0; i < order->size(); ++i) {
-    Node* node = (*order)[i];
-    if (node->IsNextIteration()) continue;
-    for (const Edge* edge : node->out_edges()) {
-      if (edge->dst()->IsOp() && --pending[edge->dst()->id()] == 0) order->push_back(edge->dst());
-    }
-  }
-  if (order->size() == static_cast<size_t>(graph.num_op_nodes())) return absl::OkStatus();
-  for (Node* node : graph.op_nodes()) {
-    if (pending[node->id()] > 0) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("the graph has a cycle through node '", node->name(), "'"));
-    }
-  }
-  return absl::InternalError("the graph changed while it was read");
+  return absl::OkStatus();
 }
 
-// Marks all ancestors of `roots` in `mark` (by node id) and returns their number.
-size_t MarkClosure(const std::vector<Node*>& roots, std::vector<bool>* mark) {
-  std::vector<const Node*> stack;
-  size_t count = 0;
-  const auto visit = [&](const Node* node) {
-    if (!node->IsOp() || (*mark)[node->id()]) return;
-    (*mark)[node->id()] = true;
-    ++count;
-    stack.push_back(node);
-  };
-  for (const Node* root : roots) visit(root);
+// Marks all ancestors of `root`, itself included, by node id.
+void MarkClosure(const Node* root, std::vector<bool>* mark) {
+  std::vector<const Node*> stack = {root};
+  (*mark)[root->id()] = true;
   while (!stack.empty()) {
     const Node* node = stack.back();
     stack.pop_back();
-    for (const Edge* edge : node->in_edges()) visit(edge->src());
+    for (const Edge* edge : node->in_edges()) {
+      if (!edge->src()->IsOp() || (*mark)[edge->src()->id()]) continue;
+      (*mark)[edge->src()->id()] = true;
+      stack.push_back(edge->src());
+    }
   }
-  return count;
 }
 
 class SinkChooser {
@@ -96,7 +105,7 @@ class SinkChooser {
     std::vector<bool> mark;
     for (const Candidate& candidate : candidates) {
       mark.assign(graph_.num_node_ids(), false);
-      MarkClosure({candidate.node}, &mark);
+      MarkClosure(candidate.node, &mark);
       double weight = 0;
       for (const Node* node : order_) {
         if (mark[node->id()]) weight += weight_[node->id()];
@@ -185,32 +194,31 @@ bool UpdatesVariable(const std::string& op) {
 
 absl::Status FindStep(const Graph& graph, bool is_function,
                       const std::vector<std::string>& target_names, Step* step) {
-  std::vector<Node*> order;
-  if (absl::Status status = TopologicalOrder(graph, &order); !status.ok()) return status;
-  const bool has_returns =
-      std::any_of(order.begin(), order.end(), [](const Node* node) { return node->IsRetval(); });
   step->targets.clear();
-  step->position.assign(graph.num_node_ids(), -1);
-  if (is_function || has_returns) {
-    step->nodes = std::move(order);
+  std::vector<Node*> all(graph.op_nodes().begin(), graph.op_nodes().end());
+  const bool is_whole_graph =
+      is_function ||
+      std::any_of(all.begin(), all.end(), [](const Node* node) { return node->IsRetval(); });
+  absl::Status status;
+  if (is_whole_graph) {
+    status = OrderedClosure(graph, std::move(all), &step->nodes);
   } else {
     if (!target_names.empty()) {
-      absl::Status status = FindNamed(graph, target_names, &step->targets);
+      status = FindNamed(graph, target_names, &step->targets);
+    } else {
+      status = OrderedClosure(graph, std::move(all), &step->nodes);
       if (!status.ok()) return status;
-    } else if (Node* sink = SinkChooser(graph, order).Choose()) {
-      step->targets.push_back(sink);
+      Node* sink = SinkChooser(graph, step->nodes).Choose();
+      if (sink != nullptr) step->targets.push_back(sink);
     }
-    std::vector<bool> mark(graph.num_node_ids(), false);
-    step->nodes.clear();
-    step->nodes.reserve(MarkClosure(step->targets, &mark));
-    for (Node* node : order) {
-      if (mark[node->id()]) step->nodes.push_back(node);
-    }
+    if (!status.ok()) return status;
+    status = OrderedClosure(graph, step->targets, &step->nodes);
   }
+  step->position.assign(graph.num_node_ids(), -1);
   for (size_t i = 0; i < step->nodes.size(); ++i) {
     step->position[step->nodes[i]->id()] = static_cast<int32_t>(i);
   }
-  return absl::OkStatus();
+  return status;
 }
 
 }  // namespace hplacer
