@@ -52,7 +52,10 @@ class Fingerprinter {
   }
 
  private:
-  using ClassMembers = absl::flat_hash_map<std::string_view, std::vector<const Node*>>;
+  struct ClassMember {
+    uint64_t group;  // hash of the class name
+    const Node* node;
+  };
 
   static uint64_t LocalHash(const Node& node, NodeHasher* hasher) {
     uint64_t hash = hasher->Hash(node.def());
@@ -108,20 +111,32 @@ class Fingerprinter {
   // Nodes outside of the step that share a colocation group with it (through "_class" or through
   // resource and reference edges) narrow where the group may go: each kind of them counts once.
   uint64_t Constraints() {
-    ClassMembers groups;
-    absl::flat_hash_map<const Node*, std::vector<std::string_view>> classes_of;
-    CollectClasses(&groups, &classes_of);
-    uint64_t hash = Mix(43, input_.allow_soft_placement);
+    const std::vector<ClassMember> members = ClassMembers();
     uint64_t class_sum = 0;
-    for (const auto& [name, members] : groups) {
+    absl::flat_hash_map<uint64_t, std::vector<const Node*>> mixed;  // also has outside members
+    absl::flat_hash_map<const Node*, std::vector<uint64_t>> classes_of;
+    for (size_t begin = 0, end = 0; begin < members.size(); begin = end) {
       uint64_t sum = 0;
-      for (const Node* member : members) {
-        if (step_.Contains(member)) sum += Mix(47, down_[step_.position[member->id()]]);
+      bool is_mixed = false;
+      for (; end < members.size() && members[end].group == members[begin].group; ++end) {
+        const bool inside = step_.Contains(members[end].node);
+        if (inside) sum += Mix(47, down_[step_.position[members[end].node->id()]]);
+        is_mixed |= !inside;
       }
       if (sum != 0) class_sum += Mix(53, sum);
+      for (size_t i = begin; is_mixed && i < end; ++i) {
+        mixed[members[i].group].push_back(members[i].node);
+        classes_of[members[i].node].push_back(members[i].group);
+      }
+    }
+    std::vector<const Node*> frontier = NodesWhere([this](const Node& node) {
+      return step_.Contains(&node) &&
+             std::any_of(node.output_types().begin(), node.output_types().end(), Binds);
+    });
+    for (const auto& [node, groups] : classes_of) {
+      if (step_.Contains(node)) frontier.push_back(node);
     }
     absl::flat_hash_set<const Node*> outside;
-    std::vector<const Node*> frontier = BindingNodes(groups);
     const auto reach = [&](const Node* node) {
       if (node->IsOp() && !step_.Contains(node) && outside.insert(node).second) {
         frontier.push_back(node);
@@ -130,24 +145,18 @@ class Fingerprinter {
     while (!frontier.empty()) {
       const Node* node = frontier.back();
       frontier.pop_back();
-      if (std::any_of(node->output_types().begin(), node->output_types().end(), Binds)) {
-        for (const Edge* edge : node->out_edges()) {
-          if (!edge->IsControlEdge() && Binds(node->output_type(edge->src_output()))) {
-            reach(edge->dst());
-          }
-        }
+      for (const Edge* edge : node->out_edges()) {
+        if (BindsEnds(*edge)) reach(edge->dst());
       }
       if (!step_.Contains(node)) {
         for (const Edge* edge : node->in_edges()) {
-          if (!edge->IsControlEdge() && Binds(edge->src()->output_type(edge->src_output()))) {
-            reach(edge->src());
-          }
+          if (BindsEnds(*edge)) reach(edge->src());
         }
       }
       const auto it = classes_of.find(node);
       if (it == classes_of.end()) continue;
-      for (const std::string_view name : it->second) {
-        for (const Node* member : groups[name]) reach(member);
+      for (const uint64_t group : it->second) {
+        for (const Node* member : mixed[group]) reach(member);
       }
     }
     absl::flat_hash_set<uint64_t> distinct;
@@ -155,30 +164,42 @@ class Fingerprinter {
     for (const Node* node : outside) distinct.insert(LocalHash(*node, &hasher));
     uint64_t outside_sum = 0;
     for (const uint64_t value : distinct) outside_sum += Mix(59, value);
-    return Mix(Mix(hash, class_sum), outside_sum);
+    return Mix(Mix(Mix(43, input_.allow_soft_placement), class_sum), outside_sum);
   }
 
   static bool Binds(tensorflow::DataType type) {
     return tensorflow::IsRefType(type) || type == tensorflow::DT_RESOURCE;
   }
 
-  // The step's nodes that may share a group with nodes outside of it.
-  std::vector<const Node*> BindingNodes(const ClassMembers& groups) const {
-    std::vector<const Node*> nodes;
-    for (const Node* node : step_.nodes) {
-      if (std::any_of(node->output_types().begin(), node->output_types().end(), Binds)) {
-        nodes.push_back(node);
-      }
-    }
-    for (const auto& [name, members] : groups) {
-      for (const Node* member : members) {
-        if (step_.Contains(member)) nodes.push_back(member);
-      }
-    }
-    return nodes;
+  // Whether TensorFlow colocates the two ends of a data edge.
+  static bool BindsEnds(const Edge& edge) {
+    return !edge.IsControlEdge() && Binds(edge.src()->output_type(edge.src_output()));
   }
 
-  // The nodes with `wanted(node)` among all of the graph, found in parallel.
+  // All (colocation class, member), sorted by class; "loc:@x" also holds the node x.
+  std::vector<ClassMember> ClassMembers() const {
+    constexpr std::string_view kPrefix = "loc:@";
+    std::vector<ClassMember> members;
+    for (const Node* node :
+         NodesWhere([](const Node& n) { return n.def().attr().contains("_class"); })) {
+      for (const auto& name : node->def().attr().at("_class").list().s()) {
+        if (name.compare(0, kPrefix.size(), kPrefix) != 0) continue;
+        members.push_back({HashBytes(std::string_view(name).substr(kPrefix.size())), node});
+      }
+    }
+    if (members.empty()) return members;
+    absl::flat_hash_set<uint64_t> groups;
+    for (const ClassMember& member : members) groups.insert(member.group);
+    for (const Node* node :
+         NodesWhere([&groups](const Node& n) { return groups.contains(HashBytes(n.name())); })) {
+      members.push_back({HashBytes(node->name()), node});
+    }
+    std::sort(members.begin(), members.end(),
+              [](const ClassMember& a, const ClassMember& b) { return a.group < b.group; });
+    return members;
+  }
+
+  // The op nodes with `wanted(node)`, found in parallel.
   template <typename Predicate>
   std::vector<const Node*> NodesWhere(const Predicate& wanted) const {
     std::vector<const Node*> found;
@@ -193,27 +214,6 @@ class Fingerprinter {
       found.insert(found.end(), mine.begin(), mine.end());
     });
     return found;
-  }
-
-  // Colocation classes by name ("loc:@x" also holds the node x).
-  void CollectClasses(ClassMembers* groups,
-                      absl::flat_hash_map<const Node*, std::vector<std::string_view>>* classes_of) {
-    constexpr std::string_view kPrefix = "loc:@";
-    const auto add = [&](const Node* node, std::string_view group) {
-      (*groups)[group].push_back(node);
-      (*classes_of)[node].push_back(group);
-    };
-    for (const Node* node :
-         NodesWhere([](const Node& n) { return n.def().attr().contains("_class"); })) {
-      for (const auto& name : node->def().attr().at("_class").list().s()) {
-        if (name.compare(0, kPrefix.size(), kPrefix) != 0) continue;
-        add(node, std::string_view(name).substr(kPrefix.size()));
-      }
-    }
-    if (groups->empty()) return;
-    for (const Node* node : NodesWhere([&](const Node& n) { return groups->contains(n.name()); })) {
-      add(node, node->name());
-    }
   }
 
   static std::string Key(const Fingerprint& fingerprint) {

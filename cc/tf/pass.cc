@@ -13,6 +13,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "tensorflow/core/common_runtime/device.h"
 #include "tensorflow/core/common_runtime/device_set.h"
@@ -414,6 +415,14 @@ class HierarchicalPlacerPass : public tensorflow::GraphOptimizationPass {
     std::vector<SessionDevice> devices = Devices(options, pass_options.devices);
     int candidates = 0;
     for (const SessionDevice& device : devices) candidates += device.may_plan;
+    if (candidates == 0 && !pass_options.devices.empty()) {
+      PassReport report;
+      report.label = Label(options);
+      report.outcome = "failed";
+      report.reason = absl::StrCat("option devices matches none of this session's devices: ",
+                                   absl::StrJoin(pass_options.devices, ", "));
+      Bridge::Get().AddReport(std::move(report));
+    }
     if (candidates < 2) return absl::OkStatus();
     GraphPlacement(options, *entry, pass_options, std::move(devices)).Run();
     return absl::OkStatus();
