@@ -35,6 +35,15 @@ tf.config.set_logical_device_configuration(
 def on(**options):
     set_options({"hierarchical_placer": {"cache": CACHE, "planner": "own:spread"} | options})
 
+def session(graph=None, config=None, **options):
+    "A v1 session on two devices; without options an unplanned one."
+    config = config or v1.ConfigProto()
+    config.device_count["CPU"] = 2
+    if options:
+        options = {"cache": CACHE, "planner": "own:spread"} | options
+        config = hp.session_config(config=config, **options)
+    return v1.Session(graph=graph, config=config)
+
 def off():
     set_options({"hierarchical_placer": False})
 
@@ -49,8 +58,10 @@ def history_since(start):
     return [{key: entry[key] for key in ("graph", "outcome", "reason", "fingerprint", "placed")}
             for entry in plugin.history()[start:]]
 
-def differences():
-    return [row for check in plugin.step_checks() for row in check["differences"]]
+def differences(*fingerprints):
+    "Nodes that are not where their plan has them."
+    return [row for check in plugin.step_checks() for row in check["differences"]
+            if not fingerprints or check["fingerprint"] in fingerprints]
 
 def normal(shape, seed):
     return tf.random.stateless_normal(shape, (seed, 0))
@@ -157,8 +168,10 @@ def run(
         "TEST_CACHE": str(directory / "cache"),
         "HPLACER_LOG": log,
     }
+    script = directory / "script.py"  # in a file, since AutoGraph reads the source
+    script.write_text(prelude + code)
     done = subprocess.run(
-        [sys.executable, "-c", prelude + code],
+        [sys.executable, str(script)],
         capture_output=True,
         text=True,
         env=kept | own | environment,

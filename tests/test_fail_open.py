@@ -13,7 +13,7 @@ from tests.processes import OWN_PLANNERS, Outcome, run
 
 BAD_PLANNERS = (
     OWN_PLANNERS
-    + '''
+    + """
 import multiprocessing, os, queue, threading, time
 
 def raises(problem, **_):
@@ -111,7 +111,7 @@ def uses_tensorflow_in_a_thread(problem, **_):
     thread.start()
     thread.join()
     return last(problem)
-'''
+"""
 )
 
 
@@ -164,7 +164,7 @@ for number, planner in enumerate({list(REASONS)}):
     cases[planner] = {{"equal": equal, "log": log, "history": history_since(start)}}
 on(planner="own:last")
 good = losses(trainer())
-report(cases=cases, good=np.allclose(good, expected, rtol=1e-5), last=plugin.history()[-1]["outcome"],
+report(cases=cases, good=np.allclose(good, expected, rtol=1e-5), last=outcomes()[-1],
        threads=[t.name for t in threading.enumerate() if t.name == "hplacer-planner"],
        files=os.listdir(CACHE))
 """
@@ -249,15 +249,16 @@ expected = losses(trainer())
 on(planner="bad:uses_tensorflow")
 planned = losses(trainer())
 function = dict(bad.found)
-with tf.Graph().as_default(), v1.Session(config=hp.session_config(cache=CACHE, planner="bad:uses_tensorflow")) as session:
+with tf.Graph().as_default(), session(planner="bad:uses_tensorflow") as running:
     x = v1.placeholder(tf.float32, [4, 4])
     y = x
     for _ in range(30):
         y = tf.matmul(y, tf.eye(4))
     bad.found.clear()
-    value = session.run(y, {x: np.ones([4, 4])})
+    value = running.run(y, {x: np.ones([4, 4])})
 report(function=function, session=dict(bad.found), graphs=[h["graph"] for h in plugin.history()],
-       outcomes=outcomes(), equal=np.allclose(planned, expected, rtol=1e-5), ones=bool((value == 1).all()))
+       outcomes=outcomes(), equal=np.allclose(planned, expected, rtol=1e-5),
+       ones=bool((value == 1).all()))
 """,
         write_planners(tmp_path),
     )
@@ -276,7 +277,7 @@ def test_a_planner_that_uses_tensorflow_in_its_own_thread_does_not_deadlock(tmp_
         """
 import bad
 expected = losses(trainer())
-on(planner="bad:uses_tensorflow_in_a_thread", timeout_s=2.0)
+on(planner="bad:uses_tensorflow_in_a_thread", timeout_s=1.0)
 started = time.monotonic()
 planned = losses(trainer())
 seconds = time.monotonic() - started
@@ -287,8 +288,7 @@ while any(t.name == "hplacer-planner" for t in threading.enumerate()):
 on(planner="own:last")
 good = losses(trainer("other"))
 report(found=bad.found, seconds=seconds, equal=np.allclose(planned, expected, rtol=1e-5),
-       good=np.allclose(good, expected, rtol=1e-5), last=plugin.history()[-1]["outcome"],
-       history=history_since(0))
+       good=np.allclose(good, expected, rtol=1e-5), last=outcomes()[-1])
 """,
         write_planners(tmp_path),
     )
@@ -343,7 +343,7 @@ os.umask(0o022)
 damaged = bytearray(good)
 damaged[len(damaged) // 2] ^= 255
 newer = re.sub(rb"hplacer-plan/1", b"hplacer-plan/9", good, count=1)
-foreign = dataclasses.replace(plan, device_names=["/job:localhost/replica:0/task:0/device:GPU:%d" % i for i in range(2)])
+foreign = dataclasses.replace(plan, device_names=[n.replace("CPU", "GPU") for n in DEVICES])
 cases = {{
     "below_a_file": try_store(base / "file" / "cache", "a"),
     "is_a_file": try_store(base / "file", "b"),

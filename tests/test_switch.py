@@ -420,19 +420,6 @@ else:
     run("import tensorflow, hplacer_optimizer", path=package, HPLACER_DISABLE="1")
 
 
-@pytest.mark.parametrize(
-    "order",
-    [
-        "hplacer_optimizer as hp, tensorflow as tf",
-        pytest.param("tensorflow as tf, hplacer_optimizer as hp", marks=pytest.mark.slow),
-    ],
-)
-def test_a_missing_native_part(package: Path, order: str) -> None:
-    log = run(f"import {order}\nEXPECTED = '_tf is missing'" + SWITCH_ON_FAILS, path=package)
-    assert log.count("hplacer:") == 1
-    assert "_tf is missing, graphs are not planned" in log
-
-
 def test_with_the_environment_a_foreign_native_part_breaks_nothing(package: Path) -> None:
     foreign(package)
     code = PRELUDE + "assert seen() is None\nassert float(tf.function(lambda: 1.0)()) == 1.0"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hplacer_optimizer.plan import Plan
 from hplacer_optimizer.store import PlanStore
@@ -17,7 +17,7 @@ MODES = {
     "exact": {"folding": False, "soft_placement": False},
     "default": {"folding": True, "soft_placement": True},
 }
-RUNS = ("without", "miss", "hit")
+NOTHING_TO_PLACE = "every op is pinned to one device"
 
 
 class Difference(NamedTuple):
@@ -53,14 +53,19 @@ class WorkloadRunner:
         return self._directory / f"{workload}-{mode}"
 
     def plans(self, workload: str, mode: str, run: str) -> list[Plan]:
-        """The plan of every graph that the run's history names."""
+        """The plan of every graph that this run planned or loaded."""
         store = PlanStore(self.cache(workload, mode))
         plans = []
-        for entry in self.result(workload, mode, run).history:
+        for entry in handled(self.result(workload, mode, run).history):
             plan = store.get(entry["fingerprint"])
             assert plan is not None, f"{entry['graph']}: no plan in the store"
             plans.append(plan)
         return plans
+
+
+def handled(history: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Without the graphs in which nothing can be placed, such as an initialization of variables."""
+    return [entry for entry in history if entry["reason"] != NOTHING_TO_PLACE]
 
 
 def executed_graph(plan: Plan, graphs: list[ExecutedGraph]) -> ExecutedGraph:

@@ -3,6 +3,7 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/match.h"
 #include "tensorflow/core/framework/tensor.h"
 #include "tensorflow/core/framework/tensor_shape.pb.h"
@@ -18,16 +19,17 @@ using tensorflow::NodeDef;
 using tensorflow::TensorProto;
 using tensorflow::TensorShapeProto;
 
-// Attributes that change from run to run, or never change what may be placed where.
+// Names, seeds and what else changes from run to run without changing what may be placed where.
 bool IsIgnored(const std::string& name, bool is_argument) {
-  if (name.empty()) return true;
-  if (name[0] == '_') {
-    if (name == "_XlaMustCompile" || name == "_noinline") return false;
-    return !(is_argument &&
-             (name == "_output_shapes" || name == "_handle_shapes" || name == "_handle_dtypes"));
-  }
-  return name == "shared_name" || name == "container" || name == "seed" || name == "seed2" ||
-         name == "config_proto" || name == "config";
+  static const auto* const ignored = new absl::flat_hash_set<std::string>(
+      {"shared_name", "container", "seed", "seed2", "config_proto", "config", "frame_name",
+       "tensor_array_name", "stack_name", "debug_name", "token"});
+  if (name.empty() || ignored->contains(name)) return true;
+  if (is_argument && name == "index") return true;  // follows the order of creation
+  if (name[0] != '_' || name == "_XlaMustCompile" || name == "_noinline") return false;
+  const bool is_shape =
+      name == "_output_shapes" || name == "_handle_shapes" || name == "_handle_dtypes";
+  return !(is_argument && is_shape);
 }
 
 uint64_t HashShape(const TensorShapeProto& shape) {
@@ -116,7 +118,7 @@ uint64_t NodeHasher::HashValue(const AttrValue& value) {
 }
 
 uint64_t NodeHasher::Hash(const NodeDef& node) {
-  const bool is_argument = absl::StartsWith(node.op(), "_Arg");
+  const bool is_argument = node.op() == "_Arg" || node.op() == "_Retval";
   uint64_t attrs = 0;
   for (const auto& [name, value] : node.attr()) {
     // A sum: protobuf maps have no order.

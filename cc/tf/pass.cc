@@ -18,6 +18,7 @@
 #include "tensorflow/core/common_runtime/device.h"
 #include "tensorflow/core/common_runtime/device_set.h"
 #include "tensorflow/core/common_runtime/optimization_registry.h"
+#include "tensorflow/core/lib/strings/proto_serialization.h"
 #include "tensorflow/core/protobuf/rewriter_config.pb.h"
 #include "tensorflow/core/public/session_options.h"
 #include "tensorflow/core/util/device_name_utils.h"
@@ -251,7 +252,7 @@ class GraphPlacement {
     }
     report_.fingerprint = fingerprint_.key;
     std::string serialised;
-    entry_.SerializeToString(&serialised);
+    tensorflow::SerializeToStringDeterministic(entry_, &serialised);  // maps have no order
     const std::string key = fingerprint_.key + serialised;
     bool leads = false;
     const std::shared_ptr<Flight> flight = Flights::Get().Board(key, &leads);

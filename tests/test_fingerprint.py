@@ -1,0 +1,304 @@
+"""Which changes of a program find the stored plan again, over real graphs in the pass."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("tensorflow")
+
+from tests.processes import run
+
+# A model with parameters for everything that may or may not change its fingerprint.
+MODEL = """
+on()
+set_options({"constant_folding": False, "arithmetic_optimization": False, "remapping": False})
+
+def build(scope="", swapped=False, seed=1, rate=0.1, activation=tf.nn.relu, dtype=tf.float32,
+          width=16, strides=1, crossed=False, pin=None, batch=4, extra=None):
+    "One tf.function that trains; the arguments say how it differs from the usual one."
+    def weights(shape, number):
+        return tf.Variable(tf.cast(normal(shape, seed + number), dtype))
+    kernel, w1, w2, w3 = (weights(s, i) for i, s in enumerate(
+        [[3, 3, 1, 2], [32 if strides == 1 else 8, width], [32 if strides == 1 else 8, width],
+         [width, 1]]))
+    x = tf.cast(normal([batch, 4, 4, 1], 9), dtype)
+
+    def train_step(x):
+        with tf.name_scope(scope or "usual"), tf.GradientTape() as tape:
+            image = tf.nn.conv2d(x, kernel, strides, "SAME")
+            flat = tf.reshape(image, [batch, -1])
+            def first(): return activation(tf.matmul(flat, read1, name=scope + "first"))
+            # Kept out of `swapped`: the order of arguments, and of the terms of a gradient.
+            read1, read2, apart = w1.read_value(), w2.read_value(), tf.stop_gradient(flat)
+            def second(): return tf.nn.tanh(tf.matmul(apart, read2, name=scope + "second"))
+            if swapped:
+                b, a = second(), first()
+            else:
+                a, b = first(), second()
+            if crossed:
+                a, b = b, a
+            with tf.device(pin) if pin else contextlib.nullcontext():
+                c = a * a - b
+            loss = tf.reduce_mean(tf.matmul(c, w3) ** 2)
+            if extra:
+                loss = extra(loss)
+        variables = [kernel, w1, w2, w3]
+        for v, d in zip(variables, tape.gradient(loss, variables)):
+            v.assign_sub(tf.constant(rate, dtype) * d)
+        return loss
+    function = tf.function(train_step)
+    return lambda: float(tf.cast(function(x), tf.float64))
+
+def placed(seed_of_plan=0, steps=2, **arguments):
+    "What the pass did with the model, and whether the numbers are those of the unplanned run."
+    start = len(plugin.history())
+    on(seed=seed_of_plan)
+    step = build(**arguments)
+    planned = [step() for _ in range(steps)]
+    entry = plugin.history()[start]
+    assert len(plugin.history()) == start + 1
+    off()
+    step = build(**arguments)
+    expected = [step() for _ in range(steps)]
+    assert np.allclose(planned, expected, rtol=1e-5), (planned, expected)
+    assert not differences(entry["fingerprint"])
+    return {"key": entry["fingerprint"], "outcome": entry["outcome"], "placed": entry["placed"],
+            "reason": entry["reason"]}
+
+def parts(key):
+    plan = hp.PlanStore(CACHE).get(key)
+    return dict(plan.fingerprint_parts)
+"""
+
+SAME = {
+    "a new function": "",
+    "renamed ops": "scope='renamed'",
+    "another order of creation": "swapped=True",
+    "both": "scope='renamed_again', swapped=True",
+    "another seed": "seed=20",
+    "another learning rate": "rate=0.02",
+}
+OTHER = {
+    "op type": "activation=tf.nn.sigmoid",
+    "dtype": "dtype=tf.float64",
+    "variable shape": "width=24",
+    "batch size": "batch=8",
+    "attribute": "strides=2",
+    "edge": "crossed=True",
+    "pin": "pin='CPU:1'",
+    "other pin": "pin='CPU:0'",
+    "additional op": "extra=tf.abs",
+}
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """One process that runs the model with every change; then the first model in a second one."""
+    directory = tmp_path_factory.mktemp("fingerprints")
+    cases = [*SAME.items(), *OTHER.items()]
+    lines = "\n".join(f"cases[{name!r}] = placed({arguments})" for name, arguments in cases)
+    first = run(
+        MODEL
+        + f"""
+usual = placed()
+cases = {{}}
+{lines}
+report(usual=usual, cases=cases,
+       parts={{case["key"]: parts(case["key"]) for case in [usual, *cases.values()]}})
+""",
+        directory,
+    )
+    assert first.log == []
+    second = run(MODEL + "report(usual=placed(), renamed=placed(scope='x'))", directory)
+    assert second.log == []
+    return first.report | {"second": second.report}
+
+
+def test_the_same_program_hits_in_the_next_process(program: dict[str, Any]) -> None:
+    assert program["usual"]["outcome"] == "planned"
+    assert program["usual"]["placed"] > 20
+    for case in program["second"].values():
+        assert case["key"] == program["usual"]["key"]
+        assert case["outcome"] == "loaded"
+        assert case["placed"] == program["usual"]["placed"]
+
+
+@pytest.mark.parametrize("change", SAME)
+def test_what_changes_nothing(program: dict[str, Any], change: str) -> None:
+    case = program["cases"][change]
+    assert case["key"] == program["usual"]["key"]
+    assert (case["outcome"], case["reason"]) == ("loaded", "")
+    assert case["placed"] == program["usual"]["placed"]
+
+
+@pytest.mark.parametrize("change", OTHER)
+def test_what_changes_the_graph(program: dict[str, Any], change: str) -> None:
+    case = program["cases"][change]
+    assert case["key"] != program["usual"]["key"]
+    assert case["outcome"] == "planned"
+    before, after = (program["parts"][key] for key in (program["usual"]["key"], case["key"]))
+    assert list(before) == list(after) == ["graph", "targets", "machine", "constraints", "format"]
+    # Colocation with a changed op is a constraint too, so that part may differ as well.
+    assert {name for name in before if before[name] != after[name]} - {"constraints"} == {"graph"}
+
+
+def test_all_keys_differ(program: dict[str, Any]) -> None:
+    keys = [program["cases"][change]["key"] for change in OTHER]
+    assert len(set(keys)) == len(OTHER)
+
+
+def test_session_graphs(tmp_path: Path) -> None:
+    """Device count, soft placement and targets are parts of their own."""
+    report = run(
+        """
+def placed(scope="", cpus=2, soft=True, fetch=0, **options):
+    start = len(plugin.history())
+    with tf.Graph().as_default():
+        with tf.name_scope(scope or "usual"):
+            v = v1.get_variable("v" + scope, [8, 8], initializer=v1.zeros_initializer())
+            x = tf.ones([4, 8])
+            for i in range(4):
+                x = tf.tanh(tf.matmul(x, v))
+            step = v1.train.GradientDescentOptimizer(0.1).minimize(tf.reduce_sum(x), name="step")
+            other = v1.train.GradientDescentOptimizer(0.1).minimize(tf.reduce_max(x), name="other")
+        config = v1.ConfigProto(allow_soft_placement=soft)
+        running = session(config=config, **{"targets": [step.name]} | options)
+        if cpus != 2:
+            config.device_count["CPU"] = cpus
+            running = v1.Session(config=hp.session_config(
+                config=config, cache=CACHE, planner="own:spread", targets=[step.name]))
+        with running:
+            running.run(v1.global_variables_initializer())
+            running.run(step)
+    entry = plugin.history()[start]
+    return {"key": entry["fingerprint"], "outcome": entry["outcome"],
+            "parts": dict(hp.PlanStore(CACHE).get(entry["fingerprint"]).fingerprint_parts)}
+
+report(usual=placed(), again=placed(), renamed=placed("renamed"), machine=placed(cpus=3),
+       constraints=placed(soft=False), targets=placed(targets=["usual/step", "usual/other"]),
+       one_device=placed(devices=["CPU:0", "CPU:1"]))
+""",
+        tmp_path,
+    ).report
+    usual = report["usual"]
+    assert usual["outcome"] == "planned"
+    for name in ("again", "renamed", "one_device"):
+        assert report[name]["key"] == usual["key"]
+        assert report[name]["outcome"] == "loaded"
+    for name, allowed in (
+        ("machine", {"machine"}),
+        ("constraints", {"constraints"}),
+        ("targets", {"targets", "graph", "constraints"}),
+    ):
+        changed = {
+            part for part, value in report[name]["parts"].items() if value != usual["parts"][part]
+        }
+        assert report[name]["outcome"] == "planned"
+        assert name in changed
+        assert changed <= allowed
+
+
+def test_names_inside_attributes_do_not_count(tmp_path: Path) -> None:
+    """Loop frames, variables, TensorArrays and Python functions carry names of their own."""
+    report = run(
+        """
+on()
+
+def key(body, scope, v1_loops=False):
+    start = len(plugin.history())
+    w = tf.Variable(normal([8, 8], 1))
+
+    @tf.function
+    def train_step(x):
+        with tf.name_scope(scope):
+            y = body(x, w)
+            for _ in range(10):
+                y = tf.tanh(y)
+            w.assign_sub(0.1 * tf.reduce_sum(y) * w)
+            return tf.reduce_sum(y)
+
+    train_step(normal([8, 8], 2))
+    return plugin.history()[start]["fingerprint"]
+
+def loop(x, w):
+    return tf.while_loop(lambda i, y: i < 3, lambda i, y: (i + 1, tf.matmul(y, w)), [0, x])[1]
+
+def python(x, w):
+    return tf.ensure_shape(tf.py_function(lambda y: y + 1, [x], tf.float32), [8, 8])
+
+def array(x, w):
+    return tf.map_fn(lambda row: row * 2.0, x)
+
+def session_key(scope, resource):
+    start = len(plugin.history())
+    with tf.Graph().as_default():
+        with tf.name_scope(scope), v1.variable_scope(scope):
+            w = v1.get_variable("w", [8, 8], use_resource=resource)
+            x = tf.ones([8, 8])
+            for _ in range(8):
+                x = tf.tanh(tf.matmul(x, w))
+            train = v1.train.GradientDescentOptimizer(0.1).minimize(tf.reduce_sum(x))
+        with session(min_ops=20) as running:
+            running.run(v1.global_variables_initializer())
+            running.run(train)
+    return plugin.history()[start]["fingerprint"]
+
+report(loop=[key(loop, s) for s in "ab"], python=[key(python, s) for s in "ab"],
+       array=[key(array, s) for s in "ab"],
+       resource_variable=[session_key(s, True) for s in "ab"],
+       reference_variable=[session_key(s, False) for s in "ab"])
+""",
+        tmp_path,
+    ).report
+    different = [name for name, (first, second) in report.items() if first != second]
+    assert different == []
+
+
+def test_equal_towers_with_new_names_are_never_mixed_up(tmp_path: Path) -> None:
+    """Names are all that tells two equal towers apart: without them the plan is made anew."""
+    report = run(
+        """
+def run_towers(first, second, on_):
+    if on_:
+        on()
+    else:
+        off()
+    w = [tf.Variable(normal([8, 8], 1)) for _ in range(2)]
+    def train_step(x):
+        with tf.GradientTape() as tape:
+            sums = []
+            for scope, v in zip([first, second], w):
+                with tf.name_scope(scope):
+                    y = x
+                    for _ in range(4):
+                        y = tf.tanh(tf.matmul(y, v))
+                    sums.append(tf.reduce_sum(y))
+            loss = tf.add_n(sums)
+        for v, d in zip(w, tape.gradient(loss, w)):
+            v.assign_sub(0.1 * d)
+        return loss
+    function = tf.function(train_step)
+    x = normal([4, 8], 3)
+    start = len(plugin.history())
+    found = [float(function(x)) for _ in range(3)]
+    equal = bool(np.allclose(w[0].numpy(), w[1].numpy(), rtol=1e-5))
+    return found, equal, history_since(start)
+
+expected, _, _ = run_towers("a", "b", False)
+runs = [run_towers(*names, True) for names in (("a", "b"), ("b", "a"), ("c", "d"), ("c", "d"))]
+report(equal=[bool(np.allclose(found, expected, rtol=1e-5)) and equal for found, equal, _ in runs],
+       history=[history for *_, history in runs], differences=differences())
+""",
+        tmp_path,
+    ).report
+    assert all(report["equal"])
+    assert report["differences"] == []
+    entries = [entry for history in report["history"] for entry in history]
+    assert len({entry["fingerprint"] for entry in entries}) == 1
+    outcomes = [entry["outcome"] for entry in entries]
+    assert outcomes[0] == "planned"
+    assert set(outcomes) <= {"planned", "loaded"}
+    assert outcomes[3] == "loaded", "the plan made for the new names was not kept"
