@@ -11,9 +11,10 @@ from types import ModuleType
 from hplacer_optimizer.errors import NativeBuildError
 
 MODULE = "hplacer_optimizer._tf"
+# --no-deps keeps the numpy that TensorFlow needs; pip's cache holds the wheel of the other build.
 REBUILD = (
-    "rebuild it beside this TensorFlow: `make build` in a source checkout, else "
-    "`pip install --no-build-isolation --force-reinstall hplacer-optimizer`"
+    "rebuild it beside this TensorFlow: `make build` in a source checkout, else `pip install "
+    "--no-build-isolation --no-deps --force-reinstall --no-cache-dir hplacer-optimizer`"
 )
 _MARKER = re.compile(rb"HPLACER_TF_VERSION=([0-9A-Za-z.+-]+)")
 

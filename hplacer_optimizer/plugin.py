@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import math
 import os
 import platform
 import socket
@@ -26,7 +27,7 @@ import numpy as np
 
 from hplacer_optimizer import machines, switch
 from hplacer_optimizer._engine import Problem
-from hplacer_optimizer.errors import HPlacerError, PlanError, StoreError
+from hplacer_optimizer.errors import PlanError, StoreError
 from hplacer_optimizer.log import LOGGER, warn_once
 from hplacer_optimizer.options import Options
 from hplacer_optimizer.plan import Plan
@@ -36,16 +37,22 @@ from hplacer_optimizer.simulator import simulate
 from hplacer_optimizer.store import PlanStore
 
 _CLOSE_TIMEOUT_S = 2.0
+_PATIENCE_S = 0.1  # between two looks at a planner that others wait for
+_INSISTENCE_S = 1.0  # between two exceptions for a planner that exceeds its limit
 _BUDGET_SHARE = 0.8  # of the time limit: capture, simulation and storing need the rest
 
 _start_lock = threading.Lock()
 _dispatcher: threading.Thread | None = None
 _planning = threading.Lock()  # planners use every core: one at a time
+_planning_until = math.inf  # the monotonic time at which the running planner has to be done
 _plans: dict[tuple[str, str], Plan] = {}  # (store directory, fingerprint): also without a disk
 
 
-class PlannerTimeoutError(HPlacerError):
-    """Raised inside a planner that has exceeded the time limit."""
+class PlannerTimeoutError(BaseException):
+    """Raised inside a planner that has exceeded the time limit.
+
+    Not an Exception, so that a planner's own `except Exception` does not swallow it.
+    """
 
 
 def start() -> None:
@@ -211,16 +218,21 @@ def _warn_of_store(store: PlanStore, error: StoreError) -> None:
 
 
 def _plan(request: Any) -> None:
+    global _planning_until
     options = _options(request)
     store = _store(options)
     found = _plans.get((store.directory, request.fingerprint))  # by the lookup: it does not fit
     deadline = time.monotonic() + options.timeout_s
-    if not _planning.acquire(timeout=options.timeout_s):
-        raise PlannerTimeoutError("another planner is still running")
+    while not _planning.acquire(timeout=_PATIENCE_S):
+        # A planner that is overdue may never end: nobody waits for it beyond its own limit.
+        if time.monotonic() > min(deadline, _planning_until):
+            raise PlannerTimeoutError("another planner is still running")
     try:
-        with _Watchdog(deadline):
+        _planning_until = time.monotonic() + options.timeout_s
+        with _Watchdog(_planning_until):
             plan = _make_plan(request, options)
     finally:
+        _planning_until = math.inf
         _planning.release()
     _plans[store.directory, plan.fingerprint] = plan
     try:
@@ -340,27 +352,27 @@ class _Watchdog:
     """
 
     def __init__(self, deadline: float) -> None:
-        self._lock = threading.Lock()
+        self._deadline = deadline
         self._thread_id = threading.get_ident()
-        self._timer = threading.Timer(max(deadline - time.monotonic(), 0), self._expire)
-        self._timer.daemon = True
-        self._active = False
+        self._lock = threading.Lock()
+        self._left = threading.Event()
 
     def __enter__(self) -> None:
-        self._active = True
-        self._timer.start()
+        threading.Thread(target=self._watch, name="hplacer-watchdog", daemon=True).start()
 
     def __exit__(self, *_: object) -> None:
         with self._lock:
-            self._active = False
-        self._timer.cancel()
+            self._left.set()
 
-    def _expire(self) -> None:
-        with self._lock:
-            if self._active:
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(
-                    ctypes.c_ulong(self._thread_id), ctypes.py_object(PlannerTimeoutError)
-                )
+    def _watch(self) -> None:
+        wait_s = max(self._deadline - time.monotonic(), 0)
+        while not self._left.wait(wait_s):
+            with self._lock:
+                if not self._left.is_set():
+                    ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                        ctypes.c_ulong(self._thread_id), ctypes.py_object(PlannerTimeoutError)
+                    )
+            wait_s = _INSISTENCE_S  # it may have been caught
 
 
 # ---- reports ----

@@ -29,8 +29,8 @@ void CheckTensorFlowVersion() {
   if (built == running) return;
   throw py::import_error("hplacer_optimizer was built for TensorFlow " + built +
                          ", but TensorFlow " + running +
-                         " is running; rebuild it: pip install --no-build-isolation "
-                         "--force-reinstall --no-deps hplacer-optimizer (or: make build)");
+                         " is running; rebuild it: pip install --no-build-isolation --no-deps "
+                         "--force-reinstall --no-cache-dir hplacer-optimizer (or: make build)");
 }
 
 template <typename T>

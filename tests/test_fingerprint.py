@@ -106,7 +106,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 usual = placed()
 cases = {{}}
 {lines}
-report(usual=usual, cases=cases,
+report(usual=usual, cases=cases, differences=differences(),
        parts={{case["key"]: parts(case["key"]) for case in [usual, *cases.values()]}})
 """,
         directory,
@@ -148,6 +148,11 @@ def test_what_changes_the_graph(program: dict[str, Any], change: str) -> None:
 def test_all_keys_differ(program: dict[str, Any]) -> None:
     keys = [program["cases"][change]["key"] for change in OTHER]
     assert len(set(keys)) == len(OTHER)
+
+
+def test_each_graph_is_compared_with_its_own_plan(program: dict[str, Any]) -> None:
+    """Although the node names of all these graphs are nearly the same."""
+    assert program["differences"] == []
 
 
 def test_session_graphs(tmp_path: Path) -> None:

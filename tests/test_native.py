@@ -80,7 +80,7 @@ def check_message(message: str) -> None:
     assert f"built for TensorFlow {OTHER}" in message
     assert f"TensorFlow {tf.__version__}" in message
     assert "make build" in message
-    assert "pip install --no-build-isolation --force-reinstall" in message
+    assert "pip install --no-build-isolation --no-deps --force-reinstall --no-cache-dir" in message
 
 
 def test_a_build_for_another_tensorflow_is_refused_at_switching_on(foreign: Path) -> None:

@@ -20,7 +20,10 @@ constexpr size_t kMaxPlans = 64;
 constexpr size_t kMaxChecks = 256;
 constexpr size_t kMaxDifferences = 100;
 
+constexpr char kPlanAttr[] = "_hplacer_plan";  // holds RememberedPlan::id
+
 struct RememberedPlan {
+  std::string id;
   std::string fingerprint;
   std::shared_ptr<const Assignment> assignment;
   absl::flat_hash_map<std::string_view, uint16_t> device_of;  // built at the first check
@@ -33,27 +36,28 @@ class CheckBook {
     return *book;
   }
 
-  void Remember(const std::string& fingerprint, std::shared_ptr<const Assignment> assignment) {
+  // Returns the new plan's id.
+  std::string Remember(const std::string& fingerprint,
+                       std::shared_ptr<const Assignment> assignment) {
     std::lock_guard<std::mutex> lock(mutex_);
-    plans_.push_front({fingerprint, std::move(assignment), {}});
+    const std::string id = std::to_string(next_id_++);
+    plans_.push_front({id, fingerprint, std::move(assignment), {}});
     if (plans_.size() > kMaxPlans) plans_.pop_back();
+    return id;
   }
 
   void Check(const tensorflow::grappler::GrapplerItem& item) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    RememberedPlan* best = nullptr;
-    StepCheck best_check;
-    for (RememberedPlan& plan : plans_) {
-      StepCheck check = Compare(item, &plan);
-      if (check.num_planned <= best_check.num_planned) continue;
-      best = &plan;
-      best_check = std::move(check);
+    std::string id;
+    for (const auto& node : item.graph.node()) {
+      const auto it = node.attr().find(kPlanAttr);
+      if (it != node.attr().end()) id = it->second.s();
     }
-    if (best == nullptr) return;
-    best_check.fingerprint = best->fingerprint;
-    best_check.fetches = item.fetch;
-    checks_.push_back(std::move(best_check));
-    if (checks_.size() > kMaxChecks) checks_.pop_front();
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (RememberedPlan& plan : plans_) {
+      if (plan.id != id) continue;
+      checks_.push_back(Compare(item, &plan));
+      if (checks_.size() > kMaxChecks) checks_.pop_front();
+    }
   }
 
   std::vector<StepCheck> Checks() {
@@ -65,6 +69,8 @@ class CheckBook {
   static StepCheck Compare(const tensorflow::grappler::GrapplerItem& item, RememberedPlan* plan) {
     if (plan->device_of.empty()) Index(plan);
     StepCheck check;
+    check.fingerprint = plan->fingerprint;
+    check.fetches = item.fetch;
     check.num_nodes = item.graph.node_size();
     for (const auto& node : item.graph.node()) {
       const auto it = plan->device_of.find(node.name());
@@ -88,6 +94,7 @@ class CheckBook {
   }
 
   std::mutex mutex_;
+  int64_t next_id_ = 0;
   std::deque<RememberedPlan> plans_;  // newest first
   std::deque<StepCheck> checks_;
 };
@@ -110,8 +117,22 @@ class HierarchicalPlacerOptimizer : public tensorflow::grappler::CustomGraphOpti
 
 }  // namespace
 
-void RememberPlan(const std::string& fingerprint, std::shared_ptr<const Assignment> assignment) {
-  CheckBook::Get().Remember(fingerprint, std::move(assignment));
+void RememberPlan(const Step& step, const std::string& fingerprint,
+                  std::shared_ptr<const Assignment> assignment) {
+  const std::string id = CheckBook::Get().Remember(fingerprint, std::move(assignment));
+  const auto mark = [&id](tensorflow::Node* node) { node->AddAttr(kPlanAttr, id); };
+  // Stateful ops and results: some are in every graph that runs, and none is ever merged with
+  // another for being alike.
+  for (tensorflow::Node* node : step.nodes) {
+    if (node->IsRetval()) {
+      for (const tensorflow::Edge* edge : node->in_edges()) {
+        if (edge->src()->IsOp() && !edge->src()->IsArg()) mark(edge->src());
+      }
+    } else if (node->op_def().is_stateful() && !node->IsArg()) {
+      mark(node);
+    }
+  }
+  for (tensorflow::Node* target : step.targets) mark(target);
 }
 
 std::vector<StepCheck> StepChecks() { return CheckBook::Get().Checks(); }

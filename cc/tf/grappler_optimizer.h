@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tf/captured_step.h"
+#include "tf/step.h"
 
 namespace hplacer {
 
@@ -28,8 +29,10 @@ struct StepCheck {
   std::vector<Difference> differences;  // at most 100
 };
 
-// Remembers a plan that was written into a graph (node names as in that graph).
-void RememberPlan(const std::string& fingerprint, std::shared_ptr<const Assignment> assignment);
+// Remembers a plan that was written into a graph (node names as in that graph), and marks some of
+// the step's nodes with it: graphs with equal names may have different plans.
+void RememberPlan(const Step& step, const std::string& fingerprint,
+                  std::shared_ptr<const Assignment> assignment);
 
 std::vector<StepCheck> StepChecks();
 

@@ -374,7 +374,7 @@ class GraphPlacement {
     if (!status.ok()) return status;
     ApplyDevices(resolved);
     report_.num_placed = static_cast<int>(resolved.devices.size());
-    RememberPlan(fingerprint_.key,
+    RememberPlan(step_, fingerprint_.key,
                  resolved.renamed ? std::make_shared<const Assignment>(RenamedAssignment(resolved))
                                   : assignment);
     return absl::OkStatus();
