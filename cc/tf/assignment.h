@@ -37,7 +37,7 @@ absl::Status ResolveAssignment(const Step& step, const std::vector<uint64_t>& no
                                const std::vector<SessionDevice>& devices, const NameIndex& position,
                                NodeDevices* resolved);
 
-// The assignment under the names of this graph's nodes.
+// The assignment under the names of this graph's nodes, without hashes.
 Assignment RenamedAssignment(const NodeDevices& resolved);
 
 // Requests the devices.

@@ -7,7 +7,6 @@
 #define HPLACER_TF_CAPTURED_STEP_H_
 
 #include <cstdint>
-#include <map>
 #include <string>
 #include <utility>
 #include <vector>
