@@ -74,6 +74,7 @@ Problem Problem::Build(ProblemSpec spec) {
   problem.CheckBounds();
   problem.IndexUnits();
   problem.IndexCandidates();
+  problem.step_graph_ = PackStepGraph(problem);
   return problem;
 }
 
@@ -266,24 +267,31 @@ void Problem::IndexCandidates() {
       const bool runs = std::all_of(begin, end, [&](int32_t op) {
         return CostNs(op, device) != kNoKernel && IsAllowed(op, device);
       });
+      is_candidate_.push_back(runs);
       if (runs) candidates_.push_back(device);
     }
     candidate_ptr_.push_back(static_cast<int32_t>(candidates_.size()));
   }
 }
 
-void CheckPlacement(const Problem& problem, const std::vector<int32_t>& placement) {
-  if (placement.size() != static_cast<size_t>(problem.num_ops())) {
-    Fail("placement", "has " + std::to_string(placement.size()) + " devices for " +
+void CheckPlacement(const Problem& problem, const int32_t* placement, int64_t size) {
+  if (size != problem.num_ops()) {
+    Fail("placement", "has " + std::to_string(size) + " devices for " +
                           std::to_string(problem.num_ops()) + " ops");
   }
-  for (size_t i = 0; i < placement.size(); ++i) {
-    if (placement[i] < 0 || placement[i] >= problem.num_devices()) {
-      Fail(FieldPath("placement", i), "device " + std::to_string(placement[i]) +
-                                          " is out of range, there are " +
-                                          std::to_string(problem.num_devices()));
-    }
+  // Without a branch, which the compiler turns into vector instructions.
+  const auto num_devices = static_cast<uint32_t>(problem.num_devices());
+  uint32_t outside = 0;
+  for (int64_t i = 0; i < size; ++i) {
+    outside |= static_cast<uint32_t>(placement[i]) >= num_devices;
   }
+  if (!outside) return;
+  const int32_t* const bad = std::find_if(placement, placement + size, [&](int32_t device) {
+    return static_cast<uint32_t>(device) >= num_devices;
+  });
+  Fail(FieldPath("placement", bad - placement), "device " + std::to_string(*bad) +
+                                                    " is out of range, there are " +
+                                                    std::to_string(num_devices));
 }
 
 }  // namespace hplacer
