@@ -15,8 +15,8 @@ auto Key(const MemoryUse& use) { return std::make_tuple(use.op, use.kind, use.ou
 template <typename Visit>
 void Replay(const Problem& problem, const std::vector<int32_t>& placement, Visit visit) {
   CheckPlacement(problem, placement);
-  StepSimulation<true> simulation(problem);
-  if (simulation.Run(placement.data())) visit(simulation.memory_changes());
+  StepSimulation<LongEventKey, true> simulation;
+  if (simulation.Run(problem, placement.data())) visit(simulation.memory_changes());
 }
 
 }  // namespace

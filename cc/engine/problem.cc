@@ -209,7 +209,7 @@ std::string Problem::DescribeCycle(const std::vector<int32_t>& pending) const {
   return message;
 }
 
-void Problem::CheckBounds() const {
+void Problem::CheckBounds() {
   constexpr Int128 kMax = std::numeric_limits<int64_t>::max();
   std::set<std::pair<int64_t, int64_t>> rates;
   for (size_t i = 0; i < spec_.link_src.size(); ++i) {
@@ -240,6 +240,7 @@ void Problem::CheckBounds() const {
     if (time_ns > kMax) Fail("ops", "the sum of all times could exceed 2^63 - 1 ns");
     if (bytes > kMax) Fail("ops", "the sum of all sizes could exceed 2^63 - 1 bytes");
   }
+  max_time_ns_ = static_cast<int64_t>(time_ns);
 }
 
 void Problem::IndexUnits() {

@@ -145,6 +145,8 @@ class Problem {
   }
 
   const StepGraph& step_graph() const { return step_graph_; }
+  // No step lasts longer: the bound described above.
+  int64_t max_time_ns() const { return max_time_ns_; }
 
  private:
   explicit Problem(ProblemSpec spec) : spec_(std::move(spec)) {}
@@ -157,7 +159,7 @@ class Problem {
   void IndexCandidates();
   void CheckAcyclic() const;
   std::string DescribeCycle(const std::vector<int32_t>& pending) const;
-  void CheckBounds() const;
+  void CheckBounds();
 
   ProblemSpec spec_;
   std::vector<int32_t> tensor_op_, consumer_ptr_, consumers_, edge_tensor_;
@@ -168,6 +170,7 @@ class Problem {
   std::vector<int32_t> units_, unit_op_ptr_, unit_ops_, candidate_ptr_, candidates_;
   std::vector<bool> is_candidate_;  // [U * m]
   StepGraph step_graph_;
+  int64_t max_time_ns_ = 0;
 };
 
 // Throws ProblemError unless `placement` has one device index per op.

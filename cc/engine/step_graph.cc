@@ -32,10 +32,6 @@ class Packer {
                                 alias_edge < 0 ? alias_edge : problem_.edge_tensor()[alias_edge]};
     }
     graph_.tensors.back().first_consumer = problem_.num_edges();
-    graph_.read_tensors.reserve(problem_.num_edges());
-    for (int32_t edge : problem_.read_edges()) {
-      graph_.read_tensors.push_back(problem_.edge_tensor()[edge]);
-    }
   }
 
   void PackOps() {

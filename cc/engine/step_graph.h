@@ -28,7 +28,7 @@ struct StepGraph {
     int64_t start_bytes = 0;  // temp and outputs that own a buffer: allocated when the op starts
     int64_t temp_bytes = 0;
     int32_t first_tensor = 0;
-    int32_t first_read = 0;     // index into read_tensors
+    int32_t first_read = 0;     // the op's place in an array of all reads, by reader
     int32_t first_control = 0;  // index into Problem::control_out, unused with a barrier
     int32_t barrier = kNoBarrier;
   };
@@ -42,9 +42,8 @@ struct StepGraph {
     int32_t example = 0;  // one of the sources: its control successors are the barrier's
   };
 
-  std::vector<Op> ops;                // [n + 1]
-  std::vector<Tensor> tensors;        // [T + 1]
-  std::vector<int32_t> read_tensors;  // [E] grouped by reader
+  std::vector<Op> ops;          // [n + 1]
+  std::vector<Tensor> tensors;  // [T + 1]
   std::vector<Barrier> barriers;
   std::vector<int32_t> in_degree;                       // [n] where a barrier counts once
   std::vector<int32_t> sources;                         // ops of in-degree 0, ascending

@@ -9,7 +9,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <limits>
 #include <vector>
 
 namespace hplacer {
@@ -17,15 +16,14 @@ namespace hplacer {
 // A set of small integers, drained in ascending order.
 class IndexSet {
  public:
-  explicit IndexSet(int32_t size) : words_((size + 63) / 64, 0) {}
+  // Empties it, for members 0..size-1.
+  void Reset(int32_t size) { words_.assign((size + 63) / 64, 0); }
 
   void Add(int32_t index) { words_[index >> 6] |= uint64_t{1} << (index & 63); }
   void Remove(int32_t index) { words_[index >> 6] &= ~(uint64_t{1} << (index & 63)); }
-  bool Contains(int32_t index) const { return words_[index >> 6] >> (index & 63) & 1; }
   void AddAll(const IndexSet& other) {
     for (size_t i = 0; i < words_.size(); ++i) words_[i] |= other.words_[i];
   }
-  void Clear() { std::fill(words_.begin(), words_.end(), 0); }
 
   template <typename Visit>
   void ForEach(Visit visit) const {
@@ -134,67 +132,77 @@ class ArrivalQueue {
 // Events by time, those of one time in any order. A tournament tree: as many leaves as events were
 // ever pending at once, which is how many ops and transfers a machine runs at once. Unlike a heap
 // it has no branch that depends on the times.
+//
+// A node is the key (time, leaf) of the earliest event below it, packed into one unsigned integer:
+// 64 bits are enough for the times of real steps, 128 for all.
+template <typename Key>
 class EventQueue {
  public:
-  EventQueue() { Grow(); }
-
-  bool empty() const { return size_ == 0; }
-  int64_t time_ns() const { return static_cast<int64_t>(nodes_[1].time_ns); }
-
-  void Clear() {
-    while (!empty()) Pop();
+  // Empties it. At most `max_events` will be pending at once; `Fits` must hold.
+  void Reset(int64_t max_events) {
+    leaf_bits_ = LeafBits(max_events);
+    leaf_mask_ = (Key{1} << leaf_bits_) - 1;
+    nodes_.clear();
+    events_.clear();
+    free_.clear();
+    Grow();
   }
+
+  static bool Fits(int64_t max_events, int64_t max_time_ns) {
+    return static_cast<Key>(max_time_ns) < kNever >> LeafBits(max_events);
+  }
+
+  bool empty() const { return free_.size() == events_.size(); }
+  int64_t time_ns() const { return static_cast<int64_t>(nodes_[1] >> leaf_bits_); }
 
   void Push(int64_t time_ns, int32_t event) {
     if (free_.empty()) Grow();
     const int32_t leaf = free_.back();
     free_.pop_back();
-    ++size_;
-    Replay({static_cast<uint64_t>(time_ns), leaf, event});
+    events_[leaf] = event;
+    Replay(leaf, static_cast<Key>(time_ns) << leaf_bits_ | static_cast<Key>(leaf));
   }
 
   int32_t Pop() {
-    const Node winner = nodes_[1];
-    free_.push_back(winner.leaf);
-    --size_;
-    Replay({kNever, winner.leaf, 0});
-    return winner.event;
+    const auto leaf = static_cast<int32_t>(nodes_[1] & leaf_mask_);
+    free_.push_back(leaf);
+    Replay(leaf, kNever);
+    return events_[leaf];
   }
 
  private:
-  static constexpr uint64_t kNever = std::numeric_limits<uint64_t>::max();
-  struct Node {
-    uint64_t time_ns;
-    int32_t leaf, event;
-  };
+  static constexpr Key kNever = ~Key{0};
 
-  void Replay(Node node) {
-    Node* const nodes = nodes_.data();
-    size_t i = num_leaves_ + node.leaf;
-    nodes[i] = node;
+  static int LeafBits(int64_t max_events) {
+    int bits = 1;
+    while (int64_t{1} << bits < max_events) ++bits;
+    return bits;
+  }
+
+  void Replay(int32_t leaf, Key key) {
+    Key* const nodes = nodes_.data();
+    size_t i = events_.size() + leaf;
+    nodes[i] = key;
     for (; i > 1; i >>= 1) {
-      const Node& rival = nodes[i ^ 1];
-      const bool loses = rival.time_ns < node.time_ns;
-      node.time_ns = loses ? rival.time_ns : node.time_ns;
-      node.leaf = loses ? rival.leaf : node.leaf;
-      node.event = loses ? rival.event : node.event;
-      nodes[i >> 1] = node;
+      key = std::min(key, nodes[i ^ 1]);
+      nodes[i >> 1] = key;
     }
   }
 
   void Grow() {
-    std::vector<Node> leaves(nodes_.begin() + static_cast<ptrdiff_t>(num_leaves_), nodes_.end());
-    num_leaves_ = leaves.empty() ? 1 : 2 * leaves.size();
-    nodes_.assign(2 * num_leaves_, {kNever, 0, 0});
-    for (const Node& leaf : leaves) Replay(leaf);
-    for (size_t leaf = num_leaves_; leaf-- > leaves.size();) {
-      free_.push_back(static_cast<int32_t>(leaf));
-    }
+    const auto half = static_cast<int32_t>(events_.size());
+    const std::vector<Key> leaves(nodes_.begin() + half, nodes_.end());
+    events_.resize(half == 0 ? 1 : 2 * half);
+    nodes_.assign(2 * events_.size(), kNever);
+    for (int32_t leaf = 0; leaf < half; ++leaf) Replay(leaf, leaves[leaf]);
+    for (auto leaf = static_cast<int32_t>(events_.size()); leaf-- > half;) free_.push_back(leaf);
   }
 
-  size_t num_leaves_ = 0, size_ = 0;
-  std::vector<Node> nodes_;    // the parent of i is i / 2, the root is 1, leaves come last
-  std::vector<int32_t> free_;  // leaves without an event, the next one last
+  int leaf_bits_ = 1;
+  Key leaf_mask_ = 1;
+  std::vector<Key> nodes_;       // the parent of i is i / 2, the root is 1, leaves come last
+  std::vector<int32_t> events_;  // [leaves]
+  std::vector<int32_t> free_;    // leaves without an event, the next one last
 };
 
 }  // namespace hplacer

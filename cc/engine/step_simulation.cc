@@ -1,53 +1,43 @@
 #include "engine/step_simulation.h"
 
 #include <algorithm>
+#include <tuple>
 
 namespace hplacer {
 
-template <bool kRecord>
-StepSimulation<kRecord>::StepSimulation(const Problem& problem)
-    : problem_(problem),
-      graph_(problem.step_graph()),
-      tensors_(problem.num_tensors()),
-      first_send_(problem.num_ops()),
-      ready_(problem.num_devices()),
-      issued_(problem.num_channels()),
-      startable_devices_(problem.num_devices()),
-      startable_channels_(problem.num_channels()),
-      barrier_devices_(graph_.barriers.size(), IndexSet(problem.num_devices())),
-      targets_(problem.num_devices()),
-      control_targets_(problem.num_devices()),
-      consumers_on_(problem.num_devices(), 0),
-      gate_to_(problem.num_devices(), kNoGate) {}
+template <typename EventKey, bool kRecord>
+bool StepSimulation<EventKey, kRecord>::Fits(const Problem& problem) {
+  return EventQueue<EventKey>::Fits(MaxEvents(problem), problem.max_time_ns());
+}
 
-template <bool kRecord>
-bool StepSimulation<kRecord>::Run(const int32_t* placement) {
-  if (!Reset(placement)) return false;
+template <typename EventKey, bool kRecord>
+bool StepSimulation<EventKey, kRecord>::Run(const Problem& problem, const int32_t* placement) {
+  problem_ = &problem;
+  graph_ = &problem.step_graph();
+  Reset();
+  if (!ResetOps(placement)) return false;
+  ResetMemory();
+  ResetBarriers();
+  for (int32_t op : graph_->sources) MakeReady(op, ops_[op].device);
   for (;;) {
     startable_channels_.Drain([this](int32_t channel) { StartTransfer(channel); });
     startable_devices_.Drain([this](int32_t device) { StartOps(device); });
     if (events_.empty()) return true;
-    BeginRound();
-    for (int32_t event : round_) {
-      if (IsSend(event)) {
-        FinishTransfer(~event);
-      } else {
-        FinishOp(event);
-      }
-    }
+    now_ns_ = events_.time_ns();
+    ApplyRound();
     if (unlinked_) return false;
   }
 }
 
-template <bool kRecord>
-std::vector<Transfer> StepSimulation<kRecord>::Transfers() const {
+template <typename EventKey, bool kRecord>
+std::vector<Transfer> StepSimulation<EventKey, kRecord>::Transfers() const {
   std::vector<Transfer> transfers;
   transfers.reserve(sends_.size());
-  for (int32_t op = 0; op < problem_.num_ops(); ++op) {
-    for (size_t i = first_send_[op]; i < sends_.size() && sends_[i].op == op; ++i) {
+  for (int32_t op = 0; op < problem_->num_ops(); ++op) {
+    for (size_t i = ops_[op].first_send; i < sends_.size() && sends_[i].op == op; ++i) {
       const Send& send = sends_[i];
       const int32_t output =
-          send.tensor == kSignal ? kSignal : send.tensor - graph_.ops[op].first_tensor;
+          send.tensor == kSignal ? kSignal : send.tensor - graph_->ops[op].first_tensor;
       transfers.push_back({op, output, send.src_device, send.dst_device, send.channel,
                            send.issue_ns, send.start_ns, send.finish_ns, send.bytes});
     }
@@ -57,91 +47,118 @@ std::vector<Transfer> StepSimulation<kRecord>::Transfers() const {
 
 // ---- the beginning ----
 
-template <bool kRecord>
-bool StepSimulation<kRecord>::Reset(const int32_t* placement) {
+// No more ops run at once than there are, nor than there are slots.
+template <typename EventKey, bool kRecord>
+int64_t StepSimulation<EventKey, kRecord>::MaxEvents(const Problem& problem) {
+  int64_t slots = 0;
+  for (int32_t count : problem.spec().device_slots) slots += count;
+  return std::min<int64_t>(slots, problem.num_ops()) + problem.num_channels();
+}
+
+template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::Reset() {
+  const int32_t num_devices = problem_->num_devices(), num_channels = problem_->num_channels();
   now_ns_ = makespan_ns_ = 0;
   unlinked_ = false;
   sends_.clear();
   gate_pending_.clear();
-  events_.Clear();
+  events_.Reset(MaxEvents(*problem_));
+  ready_.resize(num_devices);
   for (auto& queue : ready_) queue.Clear();
+  issued_.resize(num_channels);
   for (auto& queue : issued_) queue.Clear();
-  startable_devices_.Clear();
-  startable_channels_.Clear();
-  free_slots_ = problem_.spec().device_slots;
-  channel_busy_.assign(problem_.num_channels(), 0);
-  if (!ResetOps(placement)) return false;
-  ResetMemory();
-  ResetBarriers();
-  for (int32_t op : graph_.sources) MakeReady(op, ops_[op].device);
-  return true;
+  startable_devices_.Reset(num_devices);
+  startable_channels_.Reset(num_channels);
+  free_slots_ = problem_->spec().device_slots;
+  channel_busy_.assign(num_channels, 0);
+  targets_.Reset(num_devices);
+  control_targets_.Reset(num_devices);
+  receivers_.assign(num_devices, {0, 0, kNoGate});
 }
 
 // Returns whether every op has a kernel.
-template <bool kRecord>
-bool StepSimulation<kRecord>::ResetOps(const int32_t* placement) {
-  const auto n = static_cast<size_t>(problem_.num_ops());
-  const auto kinds = static_cast<size_t>(problem_.num_kinds());
-  const int32_t* const device_kind = problem_.spec().device_kind.data();
-  const int64_t* cost_ns = problem_.spec().cost_ns.data();
+template <typename EventKey, bool kRecord>
+bool StepSimulation<EventKey, kRecord>::ResetOps(const int32_t* placement) {
+  const auto n = static_cast<size_t>(problem_->num_ops());
+  const auto kinds = static_cast<size_t>(problem_->num_kinds());
+  const int32_t* const device_kind = problem_->spec().device_kind.data();
+  const int64_t* cost_ns = problem_->spec().cost_ns.data();
   start_ns_.resize(n);
   finish_ns_.resize(n);
   ops_.resize(n);
   int64_t all = 0;  // negative if any of them is
   for (size_t op = 0; op < n; ++op, cost_ns += kinds) {
     const int32_t device = placement[op];
-    ops_[op] = {graph_.in_degree[op], device};
+    ops_[op] = {graph_->in_degree[op], device, graph_->ops[op].first_read, 0};
     finish_ns_[op] = cost_ns[device_kind[device]];
     all |= finish_ns_[op];
   }
   return all >= 0;
 }
 
-template <bool kRecord>
-void StepSimulation<kRecord>::ResetMemory() {
+template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::ResetMemory() {
+  reads_.resize(problem_->num_edges());
+  buffers_.resize(problem_->num_tensors());
+  buffers_.push_back({0, 0, NoBuffer()});
   memory_changes_.clear();
-  used_bytes_.assign(problem_.num_devices(), 0);
-  peak_bytes_.assign(problem_.num_devices(), 0);
-  for (const auto& [op, bytes] : graph_.persistent) {
+  used_bytes_.assign(problem_->num_devices(), 0);
+  peak_bytes_.assign(problem_->num_devices(), 0);
+  for (const auto& [op, bytes] : graph_->persistent) {
     Allocate(ops_[op].device, bytes, {op, MemoryKind::kPersistent, 0});
   }
 }
 
-template <bool kRecord>
-void StepSimulation<kRecord>::ResetBarriers() {
-  const auto m = static_cast<size_t>(problem_.num_devices());
-  barrier_pending_.resize(graph_.barriers.size() * m);
-  for (size_t i = 0; i < graph_.barriers.size(); ++i) {
-    const StepGraph::Barrier& barrier = graph_.barriers[i];
+template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::ResetBarriers() {
+  const auto m = static_cast<size_t>(problem_->num_devices());
+  barrier_devices_.resize(graph_->barriers.size());
+  barrier_pending_.resize(graph_->barriers.size() * m);
+  for (size_t i = 0; i < graph_->barriers.size(); ++i) {
+    const StepGraph::Barrier& barrier = graph_->barriers[i];
     std::fill_n(barrier_pending_.begin() + static_cast<ptrdiff_t>(i * m), m, barrier.num_sources);
-    barrier_devices_[i].Clear();
+    barrier_devices_[i].Reset(problem_->num_devices());
     ForEachControl(barrier.example, [&](int32_t op) { barrier_devices_[i].Add(ops_[op].device); });
   }
 }
 
 // ---- rounds ----
 
-template <bool kRecord>
-void StepSimulation<kRecord>::BeginRound() {
-  now_ns_ = events_.time_ns();
-  round_.clear();
-  do {
-    round_.push_back(events_.Pop());
-  } while (!events_.empty() && events_.time_ns() == now_ns_);
-  if constexpr (kRecord) SortRound();
+template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::ApplyRound() {
+  const auto is_now = [this] { return !events_.empty() && events_.time_ns() == now_ns_; };
+  if constexpr (kRecord) {
+    for (round_.clear(); is_now();) round_.push_back(events_.Pop());
+    SortRound();
+    for (int32_t event : round_) Apply(event);
+  } else {
+    do {
+      Apply(events_.Pop());
+    } while (is_now());
+  }
+}
+
+template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::Apply(int32_t event) {
+  if (event < 0) {
+    FinishTransfer(~event);
+  } else {
+    FinishOp(event);
+  }
 }
 
 // Finished ops by id, then finished transfers by (src op, output, dst device).
-template <bool kRecord>
-void StepSimulation<kRecord>::SortRound() {
-  std::sort(round_.begin(), round_.end(), [this](int32_t a, int32_t b) {
-    if (!IsSend(a) || !IsSend(b)) return IsSend(a) || IsSend(b) ? IsSend(b) : a < b;
-    return sends_[~a].op != sends_[~b].op ? sends_[~a].op < sends_[~b].op : ~a < ~b;
-  });
+template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::SortRound() {
+  const auto key = [this](int32_t event) {
+    return event < 0 ? std::make_tuple(true, sends_[~event].op, ~event)
+                     : std::make_tuple(false, event, 0);
+  };
+  std::sort(round_.begin(), round_.end(), [&key](int32_t a, int32_t b) { return key(a) < key(b); });
 }
 
-template <bool kRecord>
-void StepSimulation<kRecord>::StartOps(int32_t device) {
+template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::StartOps(int32_t device) {
   ArrivalQueue<int32_t>& queue = ready_[device];
   queue.Seal();
   for (; free_slots_[device] > 0 && !queue.empty(); --free_slots_[device]) {
@@ -150,25 +167,25 @@ void StepSimulation<kRecord>::StartOps(int32_t device) {
     finish_ns_[op] += now_ns_;
     events_.Push(finish_ns_[op], op);
     if constexpr (kRecord) {
-      Allocate(device, graph_.ops[op].temp_bytes, {op, MemoryKind::kTemp, 0});
+      Allocate(device, graph_->ops[op].temp_bytes, {op, MemoryKind::kTemp, 0});
       AllocateOutputs(op, device);
     } else {
-      Allocate(device, graph_.ops[op].start_bytes, {});
+      Allocate(device, graph_->ops[op].start_bytes, {});
     }
   }
 }
 
-template <bool kRecord>
-void StepSimulation<kRecord>::AllocateOutputs(int32_t op, int32_t device) {
-  for (int32_t tensor = graph_.ops[op].first_tensor; tensor < graph_.ops[op + 1].first_tensor;
+template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::AllocateOutputs(int32_t op, int32_t device) {
+  for (int32_t tensor = graph_->ops[op].first_tensor; tensor < graph_->ops[op + 1].first_tensor;
        ++tensor) {
-    if (graph_.tensors[tensor].alias != kNoAlias) continue;
-    Allocate(device, graph_.tensors[tensor].bytes, Output(tensor));
+    if (graph_->tensors[tensor].alias != kNoAlias) continue;
+    Allocate(device, graph_->tensors[tensor].bytes, UseOf(tensor));
   }
 }
 
-template <bool kRecord>
-void StepSimulation<kRecord>::StartTransfer(int32_t channel) {
+template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::StartTransfer(int32_t channel) {
   ArrivalQueue<uint64_t>& queue = issued_[channel];
   queue.Seal();
   if (channel_busy_[channel] || queue.empty()) return;
@@ -176,47 +193,48 @@ void StepSimulation<kRecord>::StartTransfer(int32_t channel) {
   Send& send = sends_[index];
   channel_busy_[channel] = 1;
   send.start_ns = now_ns_;
-  send.finish_ns =
-      now_ns_ + problem_.TransferNs(problem_.Link(send.src_device, send.dst_device), send.bytes);
+  send.finish_ns += now_ns_;
   events_.Push(send.finish_ns, ~index);
-  if (send.tensor == kSignal) return;
-  Allocate(send.dst_device, send.bytes, Output(send.tensor, MemoryKind::kCopy));
+  Allocate(send.dst_device, send.bytes, UseOf(CopyBuffer(index)));
 }
 
-template <bool kRecord>
-void StepSimulation<kRecord>::FinishOp(int32_t op) {
-  const StepGraph::Op& record = graph_.ops[op];
-  const StepGraph::Op& next = graph_.ops[op + 1];
+template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::FinishOp(int32_t op) {
+  const StepGraph::Op& record = graph_->ops[op];
+  const StepGraph::Op& next = graph_->ops[op + 1];
   const int32_t device = ops_[op].device;
   makespan_ns_ = now_ns_;
   ++free_slots_[device];
   startable_devices_.Add(device);
   Free(device, record.temp_bytes, {op, MemoryKind::kTemp, 0});
-  first_send_[op] = static_cast<int32_t>(sends_.size());
+  ops_[op].first_send = static_cast<int32_t>(sends_.size());
   const bool has_control = HasControl(op);
   if (has_control) OpenGates(op, device);
   for (int32_t tensor = record.first_tensor; tensor < next.first_tensor; ++tensor) {
     PublishTensor(op, tensor, device);
   }
-  for (int32_t r = record.first_read; r < next.first_read; ++r) {
-    EndRead(BufferOn(graph_.read_tensors[r], device), device);
-  }
+  for (int32_t r = record.first_read; r < next.first_read; ++r) EndRead(reads_[r], device);
   if (!has_control) return;
-  control_targets_.Drain([this](int32_t to) { gate_to_[to] = kNoGate; });
+  control_targets_.Drain([this](int32_t to) { receivers_[to].gate = kNoGate; });
   ControlArrived(op, device);
 }
 
-template <bool kRecord>
-void StepSimulation<kRecord>::FinishTransfer(int32_t index) {
-  const Send send = sends_[index];
+template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::FinishTransfer(int32_t index) {
+  const Send& send = sends_[index];
+  const int32_t buffer = CopyBuffer(index);
   channel_busy_[send.channel] = 0;
   startable_channels_.Add(send.channel);
-  if (send.tensor != kSignal) {
-    EndRead(tensors_[send.tensor].root, send.src_device);
-    const int32_t end = graph_.tensors[send.tensor + 1].first_consumer;
-    for (int32_t edge = graph_.tensors[send.tensor].first_consumer; edge < end; ++edge) {
-      const int32_t consumer = problem_.consumers()[edge];
-      if (ops_[consumer].device == send.dst_device) InputArrived(consumer);
+  EndRead(send.src_buffer, send.src_device);
+  if (buffers_[buffer].readers == 1) {
+    TensorArrived(send.reader, buffer, send.dst_device);
+  } else if (send.tensor != kSignal) {
+    const int32_t end = graph_->tensors[send.tensor + 1].first_consumer;
+    for (int32_t edge = graph_->tensors[send.tensor].first_consumer; edge < end; ++edge) {
+      const int32_t consumer = problem_->consumers()[edge];
+      if (ops_[consumer].device == send.dst_device) {
+        TensorArrived(consumer, buffer, send.dst_device);
+      }
     }
   }
   if (send.gate != kNoGate && --gate_pending_[send.gate] == 0) {
@@ -226,44 +244,55 @@ void StepSimulation<kRecord>::FinishTransfer(int32_t index) {
 
 // ---- what a finished op produces ----
 
-template <bool kRecord>
-void StepSimulation<kRecord>::PublishTensor(int32_t op, int32_t tensor, int32_t device) {
-  const StepGraph::Tensor& record = graph_.tensors[tensor];
-  const int32_t end = graph_.tensors[tensor + 1].first_consumer;
-  TensorState& state = tensors_[tensor];
-  state = {record.bytes, 0, tensor, device, static_cast<int32_t>(sends_.size())};
+template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::PublishTensor(int32_t op, int32_t tensor, int32_t device) {
+  const StepGraph::Tensor& record = graph_->tensors[tensor];
+  const int32_t root = RootOf(tensor, record.alias, device);
+  buffers_[tensor] = {record.bytes, 0, root};
+  const int32_t end = graph_->tensors[tensor + 1].first_consumer;
+  const int32_t* const consumers = problem_->consumers().data();
   for (int32_t edge = record.first_consumer; edge < end; ++edge) {
-    const int32_t consumer = problem_.consumers()[edge];
-    OpState& reader = ops_[consumer];
-    ++consumers_on_[reader.device];
+    OpState& reader = ops_[consumers[edge]];
+    Receiver& receiver = receivers_[reader.device];
+    ++receiver.readers;
+    receiver.reader = consumers[edge];
     targets_.Add(reader.device);
-    // Elsewhere the input is still pending, so that the count cannot reach 0.
-    reader.pending -= reader.device == device;
-    if (reader.pending == 0) MakeReady(consumer, device);
+    // Elsewhere the input stays pending: the place in reads_ is free and the count above 0.
+    const bool is_local = reader.device == device;
+    reads_[reader.next_read] = root;
+    reader.next_read += is_local;
+    reader.pending -= is_local;
+    if (reader.pending == 0) MakeReady(consumers[edge], device);
   }
-  int32_t readers = consumers_on_[device];
-  consumers_on_[device] = 0;
+  int32_t readers = receivers_[device].readers;
+  receivers_[device].readers = 0;
   targets_.Remove(device);
   targets_.Drain([&](int32_t to) {
-    AddSend(op, tensor, device, to, record.bytes, consumers_on_[to]);
-    consumers_on_[to] = 0;
+    AddSend(root, op, tensor, device, to);
     ++readers;
   });
-  if (record.alias == kPersistentAlias) {
-    state.root = kNoBuffer;
-    return;
-  }
-  if (record.alias != kNoAlias) state.root = BufferOn(record.alias, device);
-  if (state.root == kNoBuffer) return;
-  int32_t& count = IsSend(state.root) ? sends_[~state.root].readers : tensors_[state.root].readers;
-  count += readers;
-  if (count == 0) Free(device, record.bytes, Output(tensor));
+  Buffer& buffer = buffers_[root];
+  buffer.readers += readers;
+  if (buffer.readers == 0) Free(device, buffer.bytes, UseOf(root));
+}
+
+// The buffer where the readers of `tensor` are counted.
+template <typename EventKey, bool kRecord>
+int32_t StepSimulation<EventKey, kRecord>::RootOf(int32_t tensor, int32_t alias,
+                                                  int32_t device) const {
+  if (alias == kNoAlias) return tensor;
+  if (alias == kPersistentAlias) return NoBuffer();
+  const OpState& src = ops_[problem_->tensor_op()[alias]];
+  if (src.device == device) return buffers_[alias].root;
+  int32_t send = src.first_send;
+  while (sends_[send].tensor != alias || sends_[send].dst_device != device) ++send;
+  return CopyBuffer(send);
 }
 
 // Signals, and gates for the other devices where `op` has control successors.
-template <bool kRecord>
-void StepSimulation<kRecord>::OpenGates(int32_t op, int32_t device) {
-  const int32_t barrier = graph_.ops[op].barrier;
+template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::OpenGates(int32_t op, int32_t device) {
+  const int32_t barrier = graph_->ops[op].barrier;
   if (barrier != kNoBarrier) {
     control_targets_.AddAll(barrier_devices_[barrier]);
   } else {
@@ -271,106 +300,103 @@ void StepSimulation<kRecord>::OpenGates(int32_t op, int32_t device) {
   }
   control_targets_.Remove(device);
   control_targets_.ForEach([this](int32_t to) {
-    gate_to_[to] = static_cast<int32_t>(gate_pending_.size());
+    receivers_[to].gate = static_cast<int32_t>(gate_pending_.size());
     gate_pending_.push_back(0);
   });
   targets_.AddAll(control_targets_);
-  const int32_t end = graph_.tensors[graph_.ops[op + 1].first_tensor].first_consumer;
-  for (int32_t edge = graph_.tensors[graph_.ops[op].first_tensor].first_consumer; edge < end;
+  const int32_t end = graph_->tensors[graph_->ops[op + 1].first_tensor].first_consumer;
+  for (int32_t edge = graph_->tensors[graph_->ops[op].first_tensor].first_consumer; edge < end;
        ++edge) {
-    targets_.Remove(ops_[problem_.consumers()[edge]].device);
+    targets_.Remove(ops_[problem_->consumers()[edge]].device);
   }
-  targets_.Drain([&](int32_t to) { AddSend(op, kSignal, device, to, 0, 0); });
+  targets_.Drain([&](int32_t to) { AddSend(NoBuffer(), op, kSignal, device, to); });
 }
 
-template <bool kRecord>
-void StepSimulation<kRecord>::AddSend(int32_t op, int32_t tensor, int32_t device, int32_t to,
-                                      int64_t bytes, int32_t readers) {
-  const int32_t link = problem_.Link(device, to);
+template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::AddSend(int32_t src_buffer, int32_t op, int32_t tensor,
+                                                int32_t device, int32_t to) {
+  const int32_t link = problem_->Link(device, to);
   if (link < 0) {
     unlinked_ = true;
     return;
   }
-  const int32_t channel = problem_.link_channel()[link];
+  const int32_t channel = problem_->link_channel()[link];
   const auto index = static_cast<uint32_t>(sends_.size());
-  if (gate_to_[to] != kNoGate) ++gate_pending_[gate_to_[to]];
-  sends_.push_back(
-      {op, tensor, device, to, channel, gate_to_[to], now_ns_, -1, -1, bytes, readers});
+  const int64_t bytes = tensor == kSignal ? 0 : graph_->tensors[tensor].bytes;
+  Receiver& receiver = receivers_[to];
+  if (receiver.gate != kNoGate) ++gate_pending_[receiver.gate];
+  sends_.push_back({op, tensor, device, to, channel, src_buffer, receiver.reader, receiver.gate,
+                    now_ns_, -1, problem_->TransferNs(link, bytes), bytes});
+  buffers_.push_back({bytes, receiver.readers, CopyBuffer(static_cast<int32_t>(index))});
+  receiver.readers = 0;
   issued_[channel].Push(now_ns_, static_cast<uint64_t>(op) << 32 | index);
   startable_channels_.Add(channel);
 }
 
 // ---- inputs ----
 
-template <bool kRecord>
-bool StepSimulation<kRecord>::HasControl(int32_t op) const {
-  return graph_.ops[op].first_control < graph_.ops[op + 1].first_control;
+template <typename EventKey, bool kRecord>
+bool StepSimulation<EventKey, kRecord>::HasControl(int32_t op) const {
+  return graph_->ops[op].first_control < graph_->ops[op + 1].first_control;
 }
 
-template <bool kRecord>
+template <typename EventKey, bool kRecord>
 template <typename Visit>
-void StepSimulation<kRecord>::ForEachControl(int32_t op, Visit visit) const {
-  for (int32_t c = graph_.ops[op].first_control; c < graph_.ops[op + 1].first_control; ++c) {
-    visit(problem_.control_out()[c]);
+void StepSimulation<EventKey, kRecord>::ForEachControl(int32_t op, Visit visit) const {
+  for (int32_t c = graph_->ops[op].first_control; c < graph_->ops[op + 1].first_control; ++c) {
+    visit(problem_->control_out()[c]);
   }
 }
 
-template <bool kRecord>
-void StepSimulation<kRecord>::ControlArrived(int32_t op, int32_t device) {
-  const int32_t barrier = graph_.ops[op].barrier;
+template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::ControlArrived(int32_t op, int32_t device) {
+  const int32_t barrier = graph_->ops[op].barrier;
   if (barrier != kNoBarrier &&
       --barrier_pending_[static_cast<size_t>(barrier) * used_bytes_.size() + device] > 0) {
     return;
   }
   ForEachControl(op, [&](int32_t successor) {
-    if (ops_[successor].device == device) InputArrived(successor);
+    OpState& waiting = ops_[successor];
+    const bool is_there = waiting.device == device;
+    waiting.pending -= is_there;
+    if (is_there & (waiting.pending == 0)) MakeReady(successor, device);
   });
 }
 
-template <bool kRecord>
-void StepSimulation<kRecord>::InputArrived(int32_t op) {
-  if (--ops_[op].pending == 0) MakeReady(op, ops_[op].device);
+template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::TensorArrived(int32_t op, int32_t buffer, int32_t device) {
+  OpState& reader = ops_[op];
+  reads_[reader.next_read++] = buffer;
+  if (--reader.pending == 0) MakeReady(op, device);
 }
 
-template <bool kRecord>
-void StepSimulation<kRecord>::MakeReady(int32_t op, int32_t device) {
+template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::MakeReady(int32_t op, int32_t device) {
   ready_[device].Push(now_ns_, op);
   startable_devices_.Add(device);
 }
 
 // ---- memory ----
 
-// What an op on `device` reads: the tensor's root where it was made, else the copy.
-template <bool kRecord>
-int32_t StepSimulation<kRecord>::BufferOn(int32_t tensor, int32_t device) const {
-  const TensorState& state = tensors_[tensor];
-  if (state.device == device) return state.root;
-  int32_t send = state.first_send;
-  while (sends_[send].dst_device != device) ++send;
-  return ~send;
-}
-
-template <bool kRecord>
-void StepSimulation<kRecord>::EndRead(int32_t buffer, int32_t device) {
-  if (buffer == kNoBuffer) return;
-  if (IsSend(buffer)) {
-    Send& send = sends_[~buffer];
-    if (--send.readers == 0) Free(device, send.bytes, Output(send.tensor, MemoryKind::kCopy));
-  } else {
-    TensorState& state = tensors_[buffer];
-    if (--state.readers == 0) Free(device, state.bytes, Output(buffer));
-  }
-}
-
-template <bool kRecord>
-MemoryUse StepSimulation<kRecord>::Output(int32_t tensor, MemoryKind kind) const {
+template <typename EventKey, bool kRecord>
+MemoryUse StepSimulation<EventKey, kRecord>::UseOf(int32_t buffer) const {
   if constexpr (!kRecord) return {};
-  const int32_t op = problem_.tensor_op()[tensor];
-  return {op, kind, tensor - graph_.ops[op].first_tensor};
+  const bool is_copy = buffer > NoBuffer();
+  const int32_t tensor = is_copy ? sends_[buffer - CopyBuffer(0)].tensor : buffer;
+  if (tensor == kSignal || tensor == NoBuffer()) return {};
+  const int32_t op = problem_->tensor_op()[tensor];
+  return {op, is_copy ? MemoryKind::kCopy : MemoryKind::kOutput,
+          tensor - graph_->ops[op].first_tensor};
 }
 
-template <bool kRecord>
-void StepSimulation<kRecord>::Allocate(int32_t device, int64_t bytes, MemoryUse use) {
+template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::EndRead(int32_t buffer, int32_t device) {
+  Buffer& read = buffers_[buffer];
+  Free(device, --read.readers == 0 ? read.bytes : 0, UseOf(buffer));
+}
+
+template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::Allocate(int32_t device, int64_t bytes, MemoryUse use) {
   used_bytes_[device] += bytes;
   peak_bytes_[device] = std::max(peak_bytes_[device], used_bytes_[device]);
   if constexpr (kRecord) {
@@ -378,15 +404,16 @@ void StepSimulation<kRecord>::Allocate(int32_t device, int64_t bytes, MemoryUse 
   }
 }
 
-template <bool kRecord>
-void StepSimulation<kRecord>::Free(int32_t device, int64_t bytes, MemoryUse use) {
+template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::Free(int32_t device, int64_t bytes, MemoryUse use) {
   used_bytes_[device] -= bytes;
   if constexpr (kRecord) {
     if (bytes > 0) memory_changes_.push_back({now_ns_, device, use, -bytes, used_bytes_[device]});
   }
 }
 
-template class StepSimulation<false>;
-template class StepSimulation<true>;
+template class StepSimulation<ShortEventKey, false>;
+template class StepSimulation<LongEventKey, false>;
+template class StepSimulation<LongEventKey, true>;
 
 }  // namespace hplacer
