@@ -11,6 +11,10 @@ class ProblemError(HPlacerError, ValueError):
     """A problem or a placement is malformed; the message has the path of the faulty field."""
 
 
+class MachineError(HPlacerError, ValueError):
+    """A machine description is malformed; the message has the path of the faulty field."""
+
+
 class InfeasibleError(HPlacerError):
     """No placement can satisfy the constraints; the message names the op and the devices."""
 
