@@ -129,7 +129,7 @@ LAYERS = (
     {"machines.document", "machines.machine"},
     {"machines.topology"},
     {"machines.file", "machines.host", "machines.nvidia"},
-    {"machines", "machines.detect"},
+    {"machines", "machines.detect", "machines.describe", "machines.list_devices"},
     {"planners", "planners.budget", "planners.etf"},
     {"options", "store", "native"},
     {"switch", "plugin"},

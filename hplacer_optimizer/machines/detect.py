@@ -8,7 +8,7 @@ constants below, and said in the machine's `assumptions`.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -31,8 +31,10 @@ _CPU_EFFICIENCY = 0.5  # of the peak, reached by large contractions
 
 # (latency_ns, bytes_per_s) between two devices.
 _WITHIN_HOST_MEMORY = (5_000, 10_000_000_000)
+_LOOPBACK = (50_000, 2_000_000_000)  # gRPC within a host
 _NETWORK_LATENCY_NS = 100_000
 _NETWORK_BYTES_PER_S = 1_250_000_000
+LIKE_THIS_HOST = "all hosts are like this one"
 
 
 class SessionDevice(Protocol):
@@ -73,7 +75,8 @@ def detect(
         A machine whose `assumptions` tell what was not known.
     """
     assumptions: set[str] = set()
-    host_of = {device.name: _host(device.name, hosts or {}) for device in devices}
+    hosts = hosts or {}
+    host_of = {d.name: hosts.get(_task(d.name), _task(d.name)) for d in devices}
     cpus = [device for device in devices if device.type == "CPU"]
     kinds: dict[str, DeviceKind] = {}
     described = []
@@ -97,11 +100,6 @@ def detect(
     )
 
 
-def _host(device_name: str, hosts: Mapping[str, str]) -> str:
-    task = device_name[: device_name.index("/device:")]
-    return hosts.get(task, task)
-
-
 # ---- kinds ----
 
 
@@ -119,8 +117,9 @@ def _cpu_kind(sharing: int, inter_op: int, intra_op: int, assumptions: set[str])
         slots = max(1, min(slots, inter_op // sharing))
     peak = slot_cores * processor.hertz * processor.flops_per_cycle * _CPU_EFFICIENCY
     assumptions.add(
-        f"a CPU reaches {_CPU_EFFICIENCY:.0%} of its peak of {processor.flops_per_cycle} float32 "
-        f"FLOPs per cycle and core, and {_CPU_MEMORY_BYTES_PER_S:.3g} memory bytes/s per core"
+        f"a CPU ({processor.model or 'model unknown'}) reaches {_CPU_EFFICIENCY:.0%} of its peak of "
+        f"{processor.flops_per_cycle} float32 FLOPs per cycle and core, and "
+        f"{_CPU_MEMORY_BYTES_PER_S:.3g} memory bytes/s per core"
     )
     if not processor.hertz_known:
         assumptions.add(f"the clock of the CPU is not known: {processor.hertz:.3g} Hz")
@@ -176,37 +175,63 @@ def _links(
     ask_driver: bool,
     assumptions: set[str],
 ) -> tuple[Link, ...]:
-    links: dict[tuple[str, str], Link] = {}
+    """Within a task, then between tasks of one host, then between hosts."""
+    found: list[Link] = []
+    tasks: dict[str, list[SessionDevice]] = {}
+    for device in devices:
+        tasks.setdefault(_task(device.name), []).append(device)
+    for members in tasks.values():
+        cpus = [device.name for device in members if device.type == "CPU"]
+        gpus = {device.name: device.description for device in members if device.type != "CPU"}
+        if gpus:
+            found += nvidia.links(cpus, gpus, ask_driver and len(tasks) == 1, assumptions)
+        if len(cpus) > 1:
+            found += memory_links(cpus, *_WITHIN_HOST_MEMORY)
+            assumptions.add(_assume("CPU devices of one task", *_WITHIN_HOST_MEMORY))
     hosts = list(dict.fromkeys(host_of.values()))
     for name in hosts:
-        here = [device for device in devices if host_of[device.name] == name]
-        cpus = [device.name for device in here if device.type == "CPU"]
-        buses = {d.name: d.description for d in here if d.type != "CPU"}
-        if buses:
-            for link in nvidia.links(cpus, buses, ask_driver and len(hosts) == 1, assumptions):
-                links.setdefault((link.src, link.dst), link)
-        for link in memory_links(cpus, *_WITHIN_HOST_MEMORY):
-            links.setdefault((link.src, link.dst), link)
-        if len(cpus) > 1:
-            assumptions.add(_assume("CPU devices of one host", *_WITHIN_HOST_MEMORY))
-    if len(hosts) > 1:
-        speed = host.network_bytes_per_s()
-        if speed is None:
-            speed = _NETWORK_BYTES_PER_S
-            assumptions.add(_assume("hosts", _NETWORK_LATENCY_NS, speed))
-        assumptions.add("all hosts are like this one")
-        adapters = [
+        here = [task for task, members in tasks.items() if host_of[members[0].name] == name]
+        ends = [
             Host(
-                name=name or "host",
-                devices=tuple(device for device, at in host_of.items() if at == name),
-                bytes_per_s=speed,
+                name=task or "task",
+                devices=tuple(device.name for device in tasks[task]),
+                bytes_per_s=_LOOPBACK[1],
             )
-            for name in hosts
+            for task in here
         ]
-        for link in network_links("network", adapters, _NETWORK_LATENCY_NS):
-            links[link.src, link.dst] = link
-    return tuple(links.values())
+        found += network_links("loopback", ends, _LOOPBACK[0])
+        if len(here) > 1:
+            assumptions.add(_assume("tasks of one host", *_LOOPBACK))
+    if len(hosts) > 1:
+        found += _between_hosts(hosts, host_of, assumptions)
+    first: dict[tuple[str, str], Link] = {}
+    for link in found:
+        first.setdefault((link.src, link.dst), link)
+    return tuple(first.values())
+
+
+def _between_hosts(
+    hosts: Sequence[str], host_of: Mapping[str, str], assumptions: set[str]
+) -> Iterator[Link]:
+    bytes_per_s = host.network_bytes_per_s()
+    if bytes_per_s is None:
+        bytes_per_s = _NETWORK_BYTES_PER_S
+        assumptions.add(_assume("hosts", _NETWORK_LATENCY_NS, bytes_per_s))
+    assumptions.add(LIKE_THIS_HOST)
+    adapters = [
+        Host(
+            name=name or "host",
+            devices=tuple(device for device, at in host_of.items() if at == name),
+            bytes_per_s=bytes_per_s,
+        )
+        for name in hosts
+    ]
+    return network_links("network", adapters, _NETWORK_LATENCY_NS)
 
 
 def _assume(ends: str, latency_ns: int, bytes_per_s: int) -> str:
     return f"links between {ends}: {latency_ns} ns and {bytes_per_s:.3g} bytes/s"
+
+
+def _task(device_name: str) -> str:
+    return device_name[: device_name.index("/device:")]
