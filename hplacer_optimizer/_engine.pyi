@@ -1,8 +1,10 @@
-"""Types of the native planning engine, built from python/engine_module.cc and cc/engine.
+"""Types of the native planning engine, built from python/engine_*.cc and cc/engine.
 
 n ops, T outputs, m devices of K kinds, L links, E data edges, C control edges, A allowed devices.
 Arrays named `*_ptr` are CSR offsets. Properties that are arrays are read-only views.
 """
+
+from io import BufferedIOBase
 
 import numpy as np
 from numpy.typing import NDArray
@@ -119,6 +121,15 @@ class Problem:
     def colocation_group(self) -> _Int32: ...
     @property
     def colocation_group_names(self) -> list[str]: ...
+
+def read_problem(file: BufferedIOBase) -> Problem:
+    """Reads an uncompressed problem file by `file.readinto`.
+
+    Raises ProblemError with the path of the faulty field, and whatever `file` raises.
+    """
+
+def write_problem(problem: Problem, file: BufferedIOBase) -> None:
+    """Writes a problem file; `file.write` must take all bytes that it is given."""
 
 class StepTrace:
     """One simulated step. Times are nanoseconds from the start of the step."""

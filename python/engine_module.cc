@@ -7,7 +7,10 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <cstring>
 #include <exception>
+#include <istream>
+#include <ostream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,6 +18,8 @@
 #include "engine/etf.h"
 #include "engine/problem.h"
 #include "engine/simulator.h"
+#include "engine_problem_file.h"
+#include "engine_streams.h"
 
 namespace py = pybind11;
 
@@ -194,6 +199,29 @@ void RegisterProblem(py::module_* module) {
   AddOpProperties(&cls);
 }
 
+void RegisterProblemFile(py::module_* module) {
+  module->def(
+      "read_problem",
+      [](py::object file) {
+        InputBuffer buffer(std::move(file));
+        std::istream input(&buffer);
+        const py::gil_scoped_release release;
+        return ReadProblem(&input);
+      },
+      py::arg("file"));
+  module->def(
+      "write_problem",
+      [](const Problem& problem, py::object file) {
+        OutputBuffer buffer(std::move(file));
+        std::ostream output(&buffer);
+        output.exceptions(std::ios::badbit);  // passes on what the file raised
+        const py::gil_scoped_release release;
+        WriteProblem(problem, &output);
+        output.flush();
+      },
+      py::arg("problem"), py::arg("file"));
+}
+
 py::object TimesOrNone(const std::vector<int64_t>& times, bool has_trace, const py::object& owner) {
   if (!has_trace) return py::none();
   return ReadOnlyView(times, {static_cast<py::ssize_t>(times.size())}, owner);
@@ -280,7 +308,10 @@ void RegisterErrors() {
   py::register_local_exception_translator([](std::exception_ptr pointer) {
     const auto set_error = [](const char* type, const std::exception& error) {
       const py::object errors = py::module_::import("hplacer_optimizer.errors");
-      PyErr_SetString(errors.attr(type).ptr(), error.what());
+      // A message may quote what is no UTF-8.
+      const auto message = py::reinterpret_steal<py::object>(PyUnicode_DecodeUTF8(
+          error.what(), static_cast<py::ssize_t>(std::strlen(error.what())), "backslashreplace"));
+      if (message) PyErr_SetObject(errors.attr(type).ptr(), message.ptr());
     };
     try {
       std::rethrow_exception(pointer);
@@ -299,6 +330,7 @@ PYBIND11_MODULE(_engine, module) {
   module.doc() = "The planning engine: problems, the step simulator, list schedulers.";
   hplacer::RegisterErrors();
   hplacer::RegisterProblem(&module);
+  hplacer::RegisterProblemFile(&module);
   hplacer::RegisterStepTrace(&module);
   hplacer::RegisterSimulator(&module);
   hplacer::RegisterPlanners(&module);

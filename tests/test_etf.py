@@ -15,8 +15,9 @@ from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.errors import InfeasibleError, OptionError
 from hplacer_optimizer.planners import PLANNERS, Budget, get_planner
 from hplacer_optimizer.planners.etf import plan
-from hplacer_optimizer.problem import load_problem_file, problem_from_dict
+from hplacer_optimizer.problem import load_problem_file
 from hplacer_optimizer.simulator import simulate
+from tests.documents import problem_from_dict
 from tests.random_problems import problems
 
 GOLDEN = Path(__file__).parent / "golden"
