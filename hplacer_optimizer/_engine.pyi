@@ -60,6 +60,14 @@ class Problem:
         """int32[n]: the unit of each op; a colocation group is one unit, as is any other op."""
 
     @property
+    def candidate_ptr(self) -> _Int32:
+        """int32[U + 1]: the candidates of unit u are `candidates[ptr[u]:ptr[u + 1]]`."""
+
+    @property
+    def candidates(self) -> _Int32:
+        """Devices where every op of a unit is allowed and has a kernel, ascending."""
+
+    @property
     def device_kinds(self) -> list[str]: ...
     @property
     def device_names(self) -> list[str]: ...
@@ -161,4 +169,7 @@ def simulate(problem: Problem, placement: _Int32) -> StepTrace: ...
 def simulate_batch(
     problem: Problem, placements: _Int32, threads: int
 ) -> tuple[_Int64, _Bool, _Int64]: ...
+def check_candidates(problem: Problem) -> None:
+    """Raises InfeasibleError, which names the op and the devices, if a unit has no candidate."""
+
 def place_etf(problem: Problem) -> _Int32: ...

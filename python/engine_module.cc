@@ -134,6 +134,15 @@ void AddArray(ProblemClass* cls, const char* name, std::vector<T> ProblemSpec::*
   });
 }
 
+// The same for an array that the problem derived.
+void AddIndex(ProblemClass* cls, const char* name,
+              const std::vector<int32_t>& (Problem::*getter)() const) {
+  cls->def_property_readonly(name, [getter](const py::object& self) {
+    const std::vector<int32_t>& values = (self.cast<const Problem&>().*getter)();
+    return ReadOnlyView(values, {static_cast<py::ssize_t>(values.size())}, self);
+  });
+}
+
 void AddStrings(ProblemClass* cls, const char* name,
                 std::vector<std::string> ProblemSpec::* member) {
   cls->def_property_readonly(name,
@@ -186,10 +195,9 @@ void RegisterProblem(py::module_* module) {
   cls.def_property_readonly("num_ops", &Problem::num_ops);
   cls.def_property_readonly("num_devices", &Problem::num_devices);
   cls.def_property_readonly("num_units", &Problem::num_units);
-  cls.def_property_readonly("units", [](const py::object& self) {
-    const auto& problem = self.cast<const Problem&>();
-    return ReadOnlyView(problem.units(), {problem.num_ops()}, self);
-  });
+  AddIndex(&cls, "units", &Problem::units);
+  AddIndex(&cls, "candidate_ptr", &Problem::candidate_ptr);
+  AddIndex(&cls, "candidates", &Problem::candidates);
   AddDeviceProperties(&cls);
   AddOpProperties(&cls);
 }
@@ -263,6 +271,7 @@ void RegisterSimulator(py::module_* module) {
 }
 
 void RegisterPlanners(py::module_* module) {
+  module->def("check_candidates", &CheckCandidates, py::arg("problem"));
   module->def(
       "place_etf",
       [](const Problem& problem) {
