@@ -172,4 +172,14 @@ def simulate_batch(
 def check_candidates(problem: Problem) -> None:
     """Raises InfeasibleError, which names the op and the devices, if a unit has no candidate."""
 
+# All of these raise InfeasibleError if a unit has no candidate.
 def place_etf(problem: Problem) -> _Int32: ...
+def place_heft(problem: Problem) -> _Int32: ...
+def place_sct(problem: Problem, favourite_child: _Int32) -> _Int32:
+    """`favourite_child`: int32[n], an op or -1 for each op."""
+
+def place_topo(problem: Problem, devices: list[int]) -> _Int32:
+    """`devices`: which to fill, in order."""
+
+def mean_costs(problem: Problem) -> tuple[_Int64, _Int64, int]:
+    """Means over candidates and links in ns: of ops [n], tensors [T], a control signal."""

@@ -7,14 +7,19 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
 #include <exception>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "engine/candidates.h"
 #include "engine/etf.h"
+#include "engine/heft.h"
+#include "engine/mean_costs.h"
 #include "engine/problem.h"
 #include "engine/simulator.h"
+#include "engine/topo.h"
 
 namespace py = pybind11;
 
@@ -270,19 +275,54 @@ void RegisterSimulator(py::module_* module) {
               py::arg("threads"));
 }
 
+template <typename T>
+py::array_t<T> ToArray(const std::vector<T>& values) {
+  return py::array_t<T>(static_cast<py::ssize_t>(values.size()), values.data());
+}
+
+template <typename Planner>
+py::array_t<int32_t> Place(Planner planner) {
+  std::vector<int32_t> placement;
+  {
+    const py::gil_scoped_release release;
+    placement = planner();
+  }
+  return ToArray(placement);
+}
+
 void RegisterPlanners(py::module_* module) {
   module->def("check_candidates", &CheckCandidates, py::arg("problem"));
   module->def(
-      "place_etf",
-      [](const Problem& problem) {
-        std::vector<int32_t> placement;
-        {
-          const py::gil_scoped_release release;
-          placement = PlaceEtf(problem);
-        }
-        return py::array_t<int32_t>(static_cast<py::ssize_t>(placement.size()), placement.data());
-      },
+      "place_etf", [](const Problem& problem) { return Place([&] { return PlaceEtf(problem); }); },
       py::arg("problem"));
+  module->def(
+      "place_sct",
+      [](const Problem& problem, const Array<int32_t>& favourite_child) {
+        const std::vector<int32_t> children(favourite_child.data(),
+                                            favourite_child.data() + favourite_child.size());
+        const auto is_wrong = [&](int32_t op) { return op < -1 || op >= problem.num_ops(); };
+        if (children.size() != static_cast<size_t>(problem.num_ops()) ||
+            std::any_of(children.begin(), children.end(), is_wrong)) {
+          throw py::value_error("favourite_child must have an op or -1 for each op");
+        }
+        return Place([&] { return PlaceSct(problem, children); });
+      },
+      py::arg("problem"), py::arg("favourite_child"));
+  module->def(
+      "place_heft",
+      [](const Problem& problem) { return Place([&] { return PlaceHeft(problem); }); },
+      py::arg("problem"));
+  module->def(
+      "place_topo",
+      [](const Problem& problem, const std::vector<int32_t>& devices) {
+        return Place([&] { return PlaceTopo(problem, devices); });
+      },
+      py::arg("problem"), py::arg("devices"));
+  module->def("mean_costs", [](const Problem& problem) {
+    CheckCandidates(problem);
+    const MeanCosts costs(problem);
+    return py::make_tuple(ToArray(costs.op_ns), ToArray(costs.tensor_ns), costs.signal_ns);
+  });
 }
 
 void RegisterErrors() {

@@ -23,7 +23,7 @@ from tests.random_problems import problems
 
 GOLDEN = Path(__file__).parent / "golden"
 GOLDEN_PROBLEM = GOLDEN / "two_towers.hplacer.json"
-LIST_SCHEDULERS = ["etf"]
+LIST_SCHEDULERS = ["etf", "heft"]
 NEEDED_TYPE = {"cpu_only": "cpu", "gpu_only": "gpu"}
 
 

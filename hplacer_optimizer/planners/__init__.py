@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.errors import OptionError
-from hplacer_optimizer.planners import etf, simple
+from hplacer_optimizer.planners import etf, heft, simple, topo
 from hplacer_optimizer.planners.budget import Budget, Planner, ProgressCallback
 
 __all__ = ["PLANNERS", "Budget", "Planner", "ProgressCallback", "get_planner"]
@@ -22,8 +22,10 @@ PLANNERS: dict[str, Planner] = {
     "cpu_only": simple.cpu_only,
     "etf": etf.plan,
     "gpu_only": simple.gpu_only,
+    "heft": heft.plan,
     "random": simple.random,
     "round_robin": simple.round_robin,
+    "topo": topo.plan,
 }
 
 
