@@ -62,6 +62,14 @@ class Problem:
         """int32[n]: the unit of each op; a colocation group is one unit, as is any other op."""
 
     @property
+    def candidate_ptr(self) -> _Int32:
+        """int32[U + 1]: the candidates of unit u are `candidates[ptr[u]:ptr[u + 1]]`."""
+
+    @property
+    def candidates(self) -> _Int32:
+        """Devices where every op of a unit is allowed and has a kernel, ascending."""
+
+    @property
     def device_kinds(self) -> list[str]: ...
     @property
     def device_names(self) -> list[str]: ...
@@ -172,4 +180,17 @@ def simulate(problem: Problem, placement: _Int32) -> StepTrace: ...
 def simulate_batch(
     problem: Problem, placements: _Int32, threads: int
 ) -> tuple[_Int64, _Bool, _Int64]: ...
+def check_candidates(problem: Problem) -> None:
+    """Raises InfeasibleError, which names the op and the devices, if a unit has no candidate."""
+
+# All of these raise InfeasibleError if a unit has no candidate.
 def place_etf(problem: Problem) -> _Int32: ...
+def place_heft(problem: Problem) -> _Int32: ...
+def place_sct(problem: Problem, favourite_child: _Int32) -> _Int32:
+    """`favourite_child`: int32[n], an op or -1 for each op."""
+
+def place_topo(problem: Problem, devices: list[int]) -> _Int32:
+    """`devices`: which to fill, in order."""
+
+def mean_costs(problem: Problem) -> tuple[_Int64, _Int64, int]:
+    """Means over candidates and links in ns: of ops [n], tensors [T], a control signal."""

@@ -7,6 +7,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
 #include <cstring>
 #include <exception>
 #include <istream>
@@ -15,9 +16,13 @@
 #include <utility>
 #include <vector>
 
+#include "engine/candidates.h"
 #include "engine/etf.h"
+#include "engine/heft.h"
+#include "engine/mean_costs.h"
 #include "engine/problem.h"
 #include "engine/simulator.h"
+#include "engine/topo.h"
 #include "engine_problem_file.h"
 #include "engine_streams.h"
 
@@ -139,6 +144,15 @@ void AddArray(ProblemClass* cls, const char* name, std::vector<T> ProblemSpec::*
   });
 }
 
+// The same for an array that the problem derived.
+void AddIndex(ProblemClass* cls, const char* name,
+              const std::vector<int32_t>& (Problem::*getter)() const) {
+  cls->def_property_readonly(name, [getter](const py::object& self) {
+    const std::vector<int32_t>& values = (self.cast<const Problem&>().*getter)();
+    return ReadOnlyView(values, {static_cast<py::ssize_t>(values.size())}, self);
+  });
+}
+
 void AddStrings(ProblemClass* cls, const char* name,
                 std::vector<std::string> ProblemSpec::* member) {
   cls->def_property_readonly(name,
@@ -191,10 +205,9 @@ void RegisterProblem(py::module_* module) {
   cls.def_property_readonly("num_ops", &Problem::num_ops);
   cls.def_property_readonly("num_devices", &Problem::num_devices);
   cls.def_property_readonly("num_units", &Problem::num_units);
-  cls.def_property_readonly("units", [](const py::object& self) {
-    const auto& problem = self.cast<const Problem&>();
-    return ReadOnlyView(problem.units(), {problem.num_ops()}, self);
-  });
+  AddIndex(&cls, "units", &Problem::units);
+  AddIndex(&cls, "candidate_ptr", &Problem::candidate_ptr);
+  AddIndex(&cls, "candidates", &Problem::candidates);
   AddDeviceProperties(&cls);
   AddOpProperties(&cls);
 }
@@ -290,18 +303,54 @@ void RegisterSimulator(py::module_* module) {
               py::arg("threads"));
 }
 
+template <typename T>
+py::array_t<T> ToArray(const std::vector<T>& values) {
+  return py::array_t<T>(static_cast<py::ssize_t>(values.size()), values.data());
+}
+
+template <typename Planner>
+py::array_t<int32_t> Place(Planner planner) {
+  std::vector<int32_t> placement;
+  {
+    const py::gil_scoped_release release;
+    placement = planner();
+  }
+  return ToArray(placement);
+}
+
 void RegisterPlanners(py::module_* module) {
+  module->def("check_candidates", &CheckCandidates, py::arg("problem"));
   module->def(
-      "place_etf",
-      [](const Problem& problem) {
-        std::vector<int32_t> placement;
-        {
-          const py::gil_scoped_release release;
-          placement = PlaceEtf(problem);
-        }
-        return py::array_t<int32_t>(static_cast<py::ssize_t>(placement.size()), placement.data());
-      },
+      "place_etf", [](const Problem& problem) { return Place([&] { return PlaceEtf(problem); }); },
       py::arg("problem"));
+  module->def(
+      "place_sct",
+      [](const Problem& problem, const Array<int32_t>& favourite_child) {
+        const std::vector<int32_t> children(favourite_child.data(),
+                                            favourite_child.data() + favourite_child.size());
+        const auto is_wrong = [&](int32_t op) { return op < -1 || op >= problem.num_ops(); };
+        if (children.size() != static_cast<size_t>(problem.num_ops()) ||
+            std::any_of(children.begin(), children.end(), is_wrong)) {
+          throw py::value_error("favourite_child must have an op or -1 for each op");
+        }
+        return Place([&] { return PlaceSct(problem, children); });
+      },
+      py::arg("problem"), py::arg("favourite_child"));
+  module->def(
+      "place_heft",
+      [](const Problem& problem) { return Place([&] { return PlaceHeft(problem); }); },
+      py::arg("problem"));
+  module->def(
+      "place_topo",
+      [](const Problem& problem, const std::vector<int32_t>& devices) {
+        return Place([&] { return PlaceTopo(problem, devices); });
+      },
+      py::arg("problem"), py::arg("devices"));
+  module->def("mean_costs", [](const Problem& problem) {
+    CheckCandidates(problem);
+    const MeanCosts costs(problem);
+    return py::make_tuple(ToArray(costs.op_ns), ToArray(costs.tensor_ns), costs.signal_ns);
+  });
 }
 
 void RegisterErrors() {
