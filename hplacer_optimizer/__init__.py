@@ -18,7 +18,7 @@ from hplacer_optimizer import _import_hook
 from hplacer_optimizer.log import warn_once
 
 if TYPE_CHECKING:
-    from hplacer_optimizer._engine import Problem, StepTrace
+    from hplacer_optimizer._engine import LowerBound, Problem, StepTrace, lower_bound
     from hplacer_optimizer.errors import (
         HPlacerError,
         InfeasibleError,
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 __all__ = [
     "HPlacerError",
     "InfeasibleError",
+    "LowerBound",
     "NativeBuildError",
     "OptionError",
     "Options",
@@ -54,6 +55,7 @@ __all__ = [
     "__version__",
     "disabled",
     "load_problem",
+    "lower_bound",
     "save_problem",
     "session_config",
     "simulate",
@@ -61,6 +63,7 @@ __all__ = [
 ]
 
 _MODULES = {
+    "LowerBound": "_engine",
     "Options": "options",
     "Plan": "plan",
     "PlanStore": "store",
@@ -68,6 +71,7 @@ _MODULES = {
     "StepTrace": "_engine",
     "disabled": "switch",
     "load_problem": "problem",
+    "lower_bound": "_engine",
     "save_problem": "problem",
     "session_config": "switch",
     "simulate": "simulator",
