@@ -18,7 +18,7 @@ from hplacer_optimizer import _import_hook
 from hplacer_optimizer.log import warn_once
 
 if TYPE_CHECKING:
-    from hplacer_optimizer._engine import Problem, StepTrace
+    from hplacer_optimizer._engine import LowerBound, Problem, StepTrace, lower_bound
     from hplacer_optimizer.errors import (
         HPlacerError,
         InfeasibleError,
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 __all__ = [
     "HPlacerError",
     "InfeasibleError",
+    "LowerBound",
     "Machine",
     "MachineError",
     "NativeBuildError",
@@ -59,6 +60,7 @@ __all__ = [
     "disabled",
     "load_machine",
     "load_problem",
+    "lower_bound",
     "save_machine",
     "save_problem",
     "session_config",
@@ -68,6 +70,7 @@ __all__ = [
 
 _MODULES = {
     "Machine": "machines",
+    "LowerBound": "_engine",
     "Options": "options",
     "Plan": "plan",
     "PlanStore": "store",
@@ -77,6 +80,7 @@ _MODULES = {
     "load_machine": "machines",
     "load_problem": "problem",
     "save_machine": "machines",
+    "lower_bound": "_engine",
     "save_problem": "problem",
     "session_config": "switch",
     "simulate": "simulator",
