@@ -23,6 +23,10 @@ class OptionError(HPlacerError, ValueError):
     """An option is unknown, or its value is wrong; the message names the valid ones."""
 
 
+class PlannerUnavailableError(HPlacerError):
+    """A planner needs a package, a program or a device that is not there; names it and the fix."""
+
+
 class PlanError(HPlacerError, ValueError):
     """A plan file is unreadable, damaged, of a newer format, or does not fit the graph."""
 
