@@ -183,7 +183,7 @@ def _rates(machine: machines.Machine) -> Any:
         rates.add_kind(
             kind.name,
             kind.type,
-            kind.flops_per_s,
+            {"float32": kind.flops_per_s},
             kind.memory_bytes_per_s,
             kind.launch_overhead_ns,
         )
