@@ -48,6 +48,12 @@ bool HasFunction(const NodeDef& def, const FunctionLibraryDefinition* library) {
   return library != nullptr && library->Find(def.op()) != nullptr;
 }
 
+// True for scratch that one op hands to its gradient, output 5 and there input 5. Only the kernel
+// knows its size; it counts as empty.
+bool IsReserveSpace(const NodeDef& def, int index) {
+  return absl::StartsWith(def.op(), "FusedBatchNorm") && index == 5;
+}
+
 // The sources of initial values that are not among `nodes`, with their ancestors.
 std::vector<Node*> InitialisingNodes(const std::vector<Node*>& nodes) {
   absl::flat_hash_set<const Node*> seen(nodes.begin(), nodes.end());
@@ -199,10 +205,12 @@ class CostEstimation {
   // it has a tensor whose shape had to be filled although those that it reads are known.
   bool AddTensors(const Node& node, const NodeDef& def, const GraphProperties& properties,
                   OpInfo* info) {
-    const auto take = [](bool has, const std::vector<OpInfo::TensorProperties>& known, int k,
-                         DataType dtype) {
+    const auto take = [&def](bool has, const std::vector<OpInfo::TensorProperties>& known, int k,
+                             DataType dtype) {
       OpInfo::TensorProperties tensor;
-      if (has && k < static_cast<int>(known.size())) {
+      if (IsReserveSpace(def, k)) {
+        tensor.mutable_shape()->add_dim()->set_size(0);
+      } else if (has && k < static_cast<int>(known.size())) {
         tensor = known[k];
       } else {
         tensor.mutable_shape()->set_unknown_rank(true);

@@ -242,13 +242,10 @@ double EinsumFlops(const OpInfo& info) {
   return flops;
 }
 
-// TensorFlow divides by dimensions of a convolution without looking.
-bool HasEmptyTensor(const OpInfo& info) {
-  const auto any = [](const auto& tensors) {
-    return std::any_of(tensors.begin(), tensors.end(),
-                       [](const Tensor& tensor) { return Elements(tensor) == 0; });
-  };
-  return any(info.inputs()) || any(info.outputs());
+// TensorFlow divides by dimensions of a filter, and an empty one may be an output.
+bool IsEmptyConvolution(const OpInfo& info) {
+  return absl::StrContains(info.op(), "Conv2") && info.outputs_size() > 0 &&
+         Elements(info.outputs(0)) == 0;
 }
 
 double PeakFlopsPerNs(const KindRates& kind, DataType dtype) {
@@ -302,7 +299,7 @@ OpWork WorkEstimator::Estimate(OpContext context) const {
   }
   if (own != nullptr) info.set_op(own->like);
   if (CountMismatchedProduct(info, &work)) return work;
-  if (HasEmptyTensor(info) || !counter_->Count(context, &work)) work.bytes = Traffic(info);
+  if (IsEmptyConvolution(info) || !counter_->Count(context, &work)) work.bytes = Traffic(info);
   if (work.flops == 0 && info.op() == "Einsum") work.flops = EinsumFlops(info);
   return work;
 }
