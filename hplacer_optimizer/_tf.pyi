@@ -225,7 +225,6 @@ def reports() -> list[PassReport]:
     """One per graph, oldest first; the last 1000."""
 
 def step_checks() -> list[StepCheck]: ...
-
 def op_estimates() -> dict[str, str]:
     """Our own estimates by op type: what is counted, in words (cc/tf/op_estimate_table.h)."""
 
