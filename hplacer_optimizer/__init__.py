@@ -19,7 +19,9 @@ from hplacer_optimizer.log import warn_once
 
 if TYPE_CHECKING:
     from hplacer_optimizer._engine import LowerBound, Problem, StepTrace, lower_bound
+    from hplacer_optimizer.costs import CostTable
     from hplacer_optimizer.errors import (
+        CostTableError,
         HPlacerError,
         InfeasibleError,
         MachineError,
@@ -41,6 +43,8 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
+    "CostTable",
+    "CostTableError",
     "HPlacerError",
     "InfeasibleError",
     "LowerBound",
@@ -69,6 +73,7 @@ __all__ = [
 ]
 
 _MODULES = {
+    "CostTable": "costs",
     "Machine": "machines",
     "LowerBound": "_engine",
     "Options": "options",
