@@ -11,12 +11,8 @@ from __future__ import annotations
 from typing import Any
 
 from hplacer_optimizer.workloads.lstm import LstmState, lstm_layer
-from hplacer_optimizer.workloads.training_graph import (
-    TrainingGraph,
-    input_batch,
-    new_graph,
-    training_graph,
-)
+from hplacer_optimizer.workloads.tokens import embed_steps, softmax_loss
+from hplacer_optimizer.workloads.training_graph import TrainingGraph, new_graph, training_graph
 
 _LEARNING_RATE = 0.001
 
@@ -40,38 +36,18 @@ def build(
     random = np.random.default_rng(seed)
     source, target = random.integers(0, vocabulary, (2, batch_size, steps), np.int32)
     with new_graph(seed):
-        encoded = _embed("source", source, vocabulary, hidden)
+        encoded = embed_steps("embedding/source", source, vocabulary, hidden)
         states = []
         for layer in range(layers):
             encoded, state = lstm_layer(f"encoder/layer_{layer}", encoded, hidden)
             states.append(state)
         # Teacher forcing: the decoder sees the target behind by one, token 0 begins a sentence.
         shifted = np.pad(target[:, :-1], ((0, 0), (1, 0)))
-        decoded = _embed("target", shifted, vocabulary, hidden)
+        decoded = embed_steps("embedding/target", shifted, vocabulary, hidden)
         decoded = _decode(decoded, states, hidden)
         attended = _attend(encoded, decoded, hidden)
-        loss = _softmax_loss(attended, target, vocabulary)
+        loss = softmax_loss(attended, target, vocabulary)
         return training_graph(loss, tf.compat.v1.train.AdamOptimizer(_LEARNING_RATE))
-
-
-def _embed(side: str, tokens: Any, vocabulary: int, width: int) -> list[Any]:
-    """int32[batch, steps] -> float32[batch, width] per step."""
-    import tensorflow as tf
-
-    v1 = tf.compat.v1
-    scope = f"embedding/{side}"
-    table = v1.get_variable(
-        f"{scope}/table",
-        [vocabulary, width],
-        initializer=v1.random_uniform_initializer(-0.1, 0.1),
-    )
-    with tf.name_scope(f"{scope}/"):
-        per_step = tf.unstack(input_batch(tokens, "tokens"), axis=1)
-    embedded = []
-    for step, ids in enumerate(per_step):
-        with tf.name_scope(f"{scope}/step_{step}/"):
-            embedded.append(tf.nn.embedding_lookup(table, ids))
-    return embedded
 
 
 def _decode(inputs: list[Any], states: list[LstmState], hidden: int) -> list[Any]:
@@ -99,28 +75,3 @@ def _attend(encoded: list[Any], decoded: list[Any], hidden: int) -> list[Any]:
             context = tf.squeeze(tf.matmul(weights, memory), 1)
             attended.append(tf.tanh(tf.matmul(tf.concat([context, query], 1), combine)))
     return attended
-
-
-def _softmax_loss(outputs: list[Any], target: Any, vocabulary: int) -> Any:
-    """The mean cross-entropy per token."""
-    import tensorflow as tf
-
-    v1 = tf.compat.v1
-    width = outputs[0].shape[1]
-    kernel = v1.get_variable(
-        "softmax/kernel", [width, vocabulary], initializer=v1.glorot_uniform_initializer()
-    )
-    bias = v1.get_variable("softmax/bias", [vocabulary], initializer=v1.zeros_initializer())
-    with tf.name_scope("softmax/"):
-        per_step = tf.unstack(input_batch(target, "labels"), axis=1)
-    losses = []
-    for step, (output, labels) in enumerate(zip(outputs, per_step, strict=True)):
-        with tf.name_scope(f"softmax/step_{step}/"):
-            logits = tf.nn.bias_add(tf.matmul(output, kernel), bias)
-            losses.append(
-                tf.reduce_mean(
-                    tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
-                )
-            )
-    with tf.name_scope("softmax/loss/"):
-        return tf.add_n(losses) / len(losses)

@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-TRAIN_OP = "train_op"
+TRAIN_OP, INIT_OP = "train_op", "init"
 
 
 class TrainingGraph(NamedTuple):
@@ -55,4 +55,20 @@ def training_graph(
     graph = v1.get_default_graph()
     with tf.control_dependencies(graph.get_collection(v1.GraphKeys.UPDATE_OPS)):
         train_op = optimizer.minimize(loss, aggregation_method=aggregation_method, name=TRAIN_OP)
-    return TrainingGraph(graph, v1.global_variables_initializer(), loss, train_op)
+    return finished_graph(loss, train_op)
+
+
+def finished_graph(loss: Any, train_op: Any) -> TrainingGraph:
+    """Adds the initialization, and notes what to run in the collections that a file keeps."""
+    import tensorflow as tf
+
+    v1 = tf.compat.v1
+    graph = v1.get_default_graph()
+    init = v1.variables_initializer(v1.global_variables(), INIT_OP)
+    for collection, value in (
+        (v1.GraphKeys.INIT_OP, init),
+        (v1.GraphKeys.TRAIN_OP, train_op),
+        ("loss", loss),
+    ):
+        graph.add_to_collection(collection, value)
+    return TrainingGraph(graph, init, loss, train_op)
