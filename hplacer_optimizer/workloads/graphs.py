@@ -58,7 +58,8 @@ def write_graph(name: str, path: str | os.PathLike[str], **overrides: Any) -> No
     graph = build_graph(name, **overrides).graph
     import tensorflow as tf
 
-    meta_graph = tf.compat.v1.train.export_meta_graph(graph=graph)
+    with graph.as_default():
+        meta_graph = tf.compat.v1.train.export_meta_graph()
     Path(path).write_bytes(meta_graph.SerializeToString(deterministic=True))
 
 
