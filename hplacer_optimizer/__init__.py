@@ -22,12 +22,14 @@ if TYPE_CHECKING:
     from hplacer_optimizer.errors import (
         HPlacerError,
         InfeasibleError,
+        MachineError,
         NativeBuildError,
         OptionError,
         PlanError,
         ProblemError,
         StoreError,
     )
+    from hplacer_optimizer.machines import Machine, load_machine, save_machine
     from hplacer_optimizer.options import Options
     from hplacer_optimizer.plan import Plan
     from hplacer_optimizer.problem import load_problem_file as load_problem
@@ -41,6 +43,8 @@ if TYPE_CHECKING:
 __all__ = [
     "HPlacerError",
     "InfeasibleError",
+    "Machine",
+    "MachineError",
     "NativeBuildError",
     "OptionError",
     "Options",
@@ -53,7 +57,9 @@ __all__ = [
     "StoreError",
     "__version__",
     "disabled",
+    "load_machine",
     "load_problem",
+    "save_machine",
     "save_problem",
     "session_config",
     "simulate",
@@ -61,13 +67,16 @@ __all__ = [
 ]
 
 _MODULES = {
+    "Machine": "machines",
     "Options": "options",
     "Plan": "plan",
     "PlanStore": "store",
     "Problem": "_engine",
     "StepTrace": "_engine",
     "disabled": "switch",
+    "load_machine": "machines",
     "load_problem": "problem",
+    "save_machine": "machines",
     "save_problem": "problem",
     "session_config": "switch",
     "simulate": "simulator",
