@@ -20,6 +20,7 @@ from hplacer_optimizer.log import warn_once
 if TYPE_CHECKING:
     from hplacer_optimizer._engine import Problem, StepTrace
     from hplacer_optimizer.errors import (
+        GraphError,
         HPlacerError,
         InfeasibleError,
         NativeBuildError,
@@ -28,9 +29,9 @@ if TYPE_CHECKING:
         ProblemError,
         StoreError,
     )
+    from hplacer_optimizer.loaders import load_problem
     from hplacer_optimizer.options import Options
     from hplacer_optimizer.plan import Plan
-    from hplacer_optimizer.problem import load_problem_file as load_problem
     from hplacer_optimizer.problem import save_problem
     from hplacer_optimizer.simulator import simulate, simulate_batch
     from hplacer_optimizer.store import PlanStore
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
+    "GraphError",
     "HPlacerError",
     "InfeasibleError",
     "NativeBuildError",
@@ -67,13 +69,12 @@ _MODULES = {
     "Problem": "_engine",
     "StepTrace": "_engine",
     "disabled": "switch",
-    "load_problem": "problem",
+    "load_problem": "loaders",
     "save_problem": "problem",
     "session_config": "switch",
     "simulate": "simulator",
     "simulate_batch": "simulator",
 }
-_RENAMED = {"load_problem": "load_problem_file"}
 
 
 def __getattr__(name: str) -> Any:
@@ -81,7 +82,7 @@ def __getattr__(name: str) -> Any:
         value: Any = _version()
     elif name in __all__:
         module = importlib.import_module(f"{__name__}.{_MODULES.get(name, 'errors')}")
-        value = getattr(module, _RENAMED.get(name, name))
+        value = getattr(module, name)
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = value

@@ -28,6 +28,7 @@ import numpy as np
 from hplacer_optimizer import machines, switch
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.errors import PlanError, StoreError
+from hplacer_optimizer.loaders.captured import build_problem
 from hplacer_optimizer.log import LOGGER, warn_once
 from hplacer_optimizer.options import Options
 from hplacer_optimizer.plan import Plan
@@ -284,19 +285,6 @@ def _make_plan(request: Any, options: Options) -> Plan:
         node_names=request.node_names,
         node_hashes=request.node_hashes,
         node_devices=placement[request.node_op],
-    )
-
-
-def build_problem(request: Any, machine: machines.Machine) -> Problem:
-    """The Problem of a captured step (a native plan request) on a machine."""
-    arrays = request.arrays
-    return Problem(
-        name=request.label,
-        **machine.problem_arrays(),
-        **arrays,
-        allowed_given=np.ones(len(arrays["op_names"]), np.bool_),
-        colocation_group=request.units,
-        colocation_group_names=[f"unit {unit}" for unit in range(request.num_units)],
     )
 
 

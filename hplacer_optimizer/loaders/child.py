@@ -1,0 +1,163 @@
+"""The capturing process: `python -m hplacer_optimizer.loaders.child DIRECTORY`.
+
+Reads `request.json` (and `graph.pb` for a live graph) from the directory, has the native part
+capture the graph, and leaves `result.json` and `arrays.npz` there. What it cannot do stands in
+`result.json` as an error; if TensorFlow aborts, there is no such file.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hplacer_optimizer import machines, native
+from hplacer_optimizer.errors import GraphError, HPlacerError
+from hplacer_optimizer.loaders import gpu_kernels, graph_files
+
+_PR_SET_PDEATHSIG = 1
+# By name in the request and in result.json.
+REQUEST, RESULT, ARRAYS, GRAPH = "request.json", "result.json", "arrays.npz", "graph.pb"
+_RATES = ("name", "type", "flops_per_s", "memory_bytes_per_s", "launch_overhead_ns")
+LISTS = ("op_names", "op_types")  # of the arrays: JSON has them
+
+
+def main(directory: str) -> None:
+    """Answers the request in the directory."""
+    _end_with_parent()
+    where = Path(directory)
+    request = json.loads((where / REQUEST).read_text())
+    try:
+        result, arrays = _capture(request, where)
+    except HPlacerError as error:
+        result, arrays = {"error": [type(error).__name__, str(error)]}, {}
+    np.savez(where / ARRAYS, **arrays)
+    temporary = where / f"{RESULT}.tmp"
+    temporary.write_text(json.dumps(result))
+    temporary.rename(where / RESULT)
+
+
+def _end_with_parent() -> None:
+    """A caller that is killed cannot stop this process any more."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() == 1:
+        sys.exit(1)
+
+
+def _capture(request: dict[str, Any], where: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    tf_module = native.load()
+    graph_def, targets = _read(request, where)
+    devices = request["devices"] or _local_devices()
+    kinds, device_types = request["kinds"], {device["type"] for device in devices}
+    assumptions = []
+    if not kinds:
+        described = [tf_module.SessionDevice(**device) for device in devices]
+        kinds = [asdict(kind) for kind in machines.detect(described).kinds]
+    version = gpu_kernels.ensure_registered() if "GPU" in device_types else None
+    if version is not None:
+        assumptions.append(f"GPU kernels are those of TensorFlow {version}")
+    arguments, assumed = _argument_devices(request["arguments"], devices)
+    rates = tf_module.MachineRates()
+    for kind in kinds:
+        rates.add_kind(*(kind[field] for field in _RATES))
+    serialised = graph_def.SerializeToString()
+    del graph_def
+    try:
+        captured = tf_module.capture_graph(
+            serialised,
+            devices=[tf_module.SessionDevice(**device) for device in devices],
+            rates=rates,
+            function=request["function"],
+            argument_devices=arguments,
+            handles=[
+                (index, variable["dtype"], variable["shape"])
+                for index, variable in enumerate(a["variable"] for a in request["arguments"])
+                if variable is not None
+            ],
+            targets=targets,
+            allow_soft_placement=request["allow_soft_placement"],
+            batch_size=request["batch_size"],
+            loop_trip_count=request["loop_trip_count"],
+        )
+        return _describe(captured, devices, [*assumptions, *assumed])
+    except ValueError as error:
+        raise GraphError(str(error)) from None
+
+
+def _read(request: dict[str, Any], where: Path) -> tuple[Any, list[str]]:
+    from tensorflow.core.framework import graph_pb2
+
+    targets = request["targets"]
+    if request["path"]:
+        path = Path(request["path"])
+        graph_def, targets = graph_files.read_graph(path, request["signature"], targets)
+    elif request["signature"] is not None:
+        raise GraphError("signature: a live graph has none; name targets instead")
+    else:
+        graph_def = graph_pb2.GraphDef.FromString((where / GRAPH).read_bytes())
+    graph_files.check_targets(graph_def, targets)
+    return graph_def, targets
+
+
+def _local_devices() -> list[dict[str, Any]]:
+    from hplacer_optimizer.loaders import sources
+
+    return list(sources.session_devices())
+
+
+def _argument_devices(
+    arguments: list[dict[str, Any]], devices: list[dict[str, Any]]
+) -> tuple[list[str], list[str]]:
+    """Where the caller has each argument of a function, and what was assumed for that."""
+    names = [device["name"] for device in devices]
+    by_type = {device["type"]: device["name"] for device in reversed(devices)}
+    host = by_type.get("CPU", names[0])
+    default = by_type.get("GPU", host)  # where TensorFlow 2 creates variables
+    chosen = []
+    assumed = 0
+    for argument in arguments:
+        if argument["device"] in names:
+            chosen.append(argument["device"])
+        elif argument["variable"] is None:
+            chosen.append(host)
+        else:
+            chosen.append(default)
+            assumed += 1
+    if not assumed:
+        return chosen, []
+    return chosen, [f"{assumed} variables are on {default}, where TensorFlow 2 creates them"]
+
+
+def _describe(
+    captured: Any, devices: list[dict[str, Any]], assumptions: list[str]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    arrays = dict(captured.arrays)
+    lists = {name: arrays.pop(name) for name in LISTS}
+    arrays |= {
+        "units": captured.units,
+        "node_hashes": captured.node_hashes,
+        "node_op": captured.node_op,
+    }
+    result = {
+        **lists,
+        "label": captured.label,
+        "num_ops": captured.num_ops,
+        "fingerprint": captured.fingerprint,
+        "fingerprint_parts": captured.fingerprint_parts,
+        "num_units": captured.num_units,
+        "node_names": captured.node_names,
+        "assumptions": [*captured.assumptions, *assumptions],
+        "devices": devices,
+    }
+    return result, arrays
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
