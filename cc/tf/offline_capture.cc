@@ -176,6 +176,9 @@ absl::Status SetUpFunction(const GraphDef& graph_def, const OfflineGraph& graph,
   options.lib_def = &library;
   options.config_proto.set_allow_soft_placement(graph.allow_soft_placement);
   options.allow_soft_placement = graph.allow_soft_placement;
+  // As an eager call does.
+  auto* const graph_options = options.config_proto.mutable_graph_options();
+  graph_options->mutable_optimizer_options()->set_do_function_inlining(true);
   for (const ArgumentHandle& handle : graph.handles) {
     tensorflow::PartialTensorShape shape;
     if (handle.known_rank) {

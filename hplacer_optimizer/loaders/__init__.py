@@ -91,7 +91,7 @@ def load_graph(
         GraphError: the graph cannot be read or captured.
         MachineError: the machine's description is wrong.
     """
-    graph = describe(source, targets or ())
+    graph = describe(source, targets or (), is_elsewhere=machine is not None)
     if graph.function and signature is not None:
         raise GraphError(f"{graph.name}: signature: a ConcreteFunction is one already")
     _check_positive("batch_size", batch_size)
@@ -102,9 +102,7 @@ def load_graph(
         devices=_device_requests(known) if known else [],
         kinds=[asdict(kind) for kind in known.kinds] if known else [],
         signature=signature,
-        allow_soft_placement=(
-            bool(graph.function) if allow_soft_placement is None else allow_soft_placement
-        ),
+        allow_soft_placement=allow_soft_placement,
         batch_size=batch_size,
         loop_trip_count=loop_trip_count or 10,
     )

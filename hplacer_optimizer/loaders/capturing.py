@@ -43,7 +43,7 @@ def capture(
     devices: list[dict[str, Any]],
     kinds: list[dict[str, Any]],
     signature: str | None,
-    allow_soft_placement: bool,
+    allow_soft_placement: bool | None,
     batch_size: int | None,
     loop_trip_count: int,
 ) -> tuple[CapturedGraph, list[dict[str, Any]]]:

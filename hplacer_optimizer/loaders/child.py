@@ -12,6 +12,7 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ import numpy as np
 
 from hplacer_optimizer import machines, native
 from hplacer_optimizer.errors import GraphError, HPlacerError
-from hplacer_optimizer.loaders import gpu_kernels, graph_files
+from hplacer_optimizer.loaders import gpu_kernels, graph_files, sources
 
 _PR_SET_PDEATHSIG = 1
 # By name in the request and in result.json.
@@ -53,36 +54,34 @@ def _end_with_parent() -> None:
 
 def _capture(request: dict[str, Any], where: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     tf_module = native.load()
-    graph_def, targets = _read(request, where)
-    devices = request["devices"] or _local_devices()
-    kinds, device_types = request["kinds"], {device["type"] for device in devices}
-    assumptions = []
-    if not kinds:
-        described = [tf_module.SessionDevice(**device) for device in devices]
-        kinds = [asdict(kind) for kind in machines.detect(described).kinds]
-    version = gpu_kernels.ensure_registered() if "GPU" in device_types else None
-    if version is not None:
-        assumptions.append(f"GPU kernels are those of TensorFlow {version}")
-    arguments, assumed = _argument_devices(request["arguments"], devices)
+    graph = _read(request, where)
+    devices = request["devices"] or list(sources.session_devices())
+    described = [tf_module.SessionDevice(**device) for device in devices]
+    kinds = request["kinds"] or [asdict(kind) for kind in machines.detect(described).kinds]
     rates = tf_module.MachineRates()
     for kind in kinds:
         rates.add_kind(*(kind[field] for field in _RATES))
-    serialised = graph_def.SerializeToString()
-    del graph_def
+    assumptions = []
+    if any(device["type"] == "GPU" for device in devices):
+        version = gpu_kernels.ensure_registered()
+        if version is not None:
+            assumptions.append(f"GPU kernels are those of TensorFlow {version}")
+    argument_devices, assumed = _argument_devices(graph.arguments, devices)
+    soft = request["allow_soft_placement"]
     try:
         captured = tf_module.capture_graph(
-            serialised,
-            devices=[tf_module.SessionDevice(**device) for device in devices],
+            _serialise(graph.graph_def),
+            devices=described,
             rates=rates,
-            function=request["function"],
-            argument_devices=arguments,
+            function=graph.function,
+            argument_devices=argument_devices,
             handles=[
-                (index, variable["dtype"], variable["shape"])
-                for index, variable in enumerate(a["variable"] for a in request["arguments"])
-                if variable is not None
+                (index, argument.variable.dtype, argument.variable.shape)
+                for index, argument in enumerate(graph.arguments)
+                if argument.variable is not None
             ],
-            targets=targets,
-            allow_soft_placement=request["allow_soft_placement"],
+            targets=graph.targets,
+            allow_soft_placement=bool(graph.function) if soft is None else soft,
             batch_size=request["batch_size"],
             loop_trip_count=request["loop_trip_count"],
         )
@@ -91,29 +90,44 @@ def _capture(request: dict[str, Any], where: Path) -> tuple[dict[str, Any], dict
         raise GraphError(str(error)) from None
 
 
-def _read(request: dict[str, Any], where: Path) -> tuple[Any, list[str]]:
-    from tensorflow.core.framework import graph_pb2
-
-    targets = request["targets"]
+def _read(request: dict[str, Any], where: Path) -> graph_files.GraphOfFile:
     if request["path"]:
         path = Path(request["path"])
-        graph_def, targets = graph_files.read_graph(path, request["signature"], targets)
-    elif request["signature"] is not None:
-        raise GraphError("signature: a live graph has none; name targets instead")
+        graph = graph_files.read_graph(path, request["signature"], request["targets"])
     else:
-        graph_def = graph_pb2.GraphDef.FromString((where / GRAPH).read_bytes())
-    graph_files.check_targets(graph_def, targets)
-    return graph_def, targets
+        graph = _read_live(request, where)
+    graph_files.check_targets(graph.graph_def, graph.targets)
+    return graph
 
 
-def _local_devices() -> list[dict[str, Any]]:
-    from hplacer_optimizer.loaders import sources
+def _read_live(request: dict[str, Any], where: Path) -> graph_files.GraphOfFile:
+    from tensorflow.core.framework import graph_pb2
 
-    return list(sources.session_devices())
+    if request["signature"] is not None:
+        raise GraphError("signature: a live graph has none; name targets instead")
+    return graph_files.GraphOfFile(
+        graph_def=graph_pb2.GraphDef.FromString((where / GRAPH).read_bytes()),
+        targets=request["targets"],
+        function=request["function"],
+        arguments=tuple(
+            sources.Argument(
+                device=argument["device"],
+                variable=argument["variable"] and sources.Variable(**argument["variable"]),
+            )
+            for argument in request["arguments"]
+        ),
+    )
+
+
+def _serialise(graph_def: Any) -> bytes:
+    try:
+        return bytes(graph_def.SerializeToString())
+    except Exception as error:  # protobuf's own classes differ from version to version
+        raise GraphError(f"the graph cannot be serialised: {error}") from None
 
 
 def _argument_devices(
-    arguments: list[dict[str, Any]], devices: list[dict[str, Any]]
+    arguments: Sequence[sources.Argument], devices: list[dict[str, Any]]
 ) -> tuple[list[str], list[str]]:
     """Where the caller has each argument of a function, and what was assumed for that."""
     names = [device["name"] for device in devices]
@@ -123,9 +137,9 @@ def _argument_devices(
     chosen = []
     assumed = 0
     for argument in arguments:
-        if argument["device"] in names:
-            chosen.append(argument["device"])
-        elif argument["variable"] is None:
+        if argument.device in names:
+            chosen.append(argument.device)
+        elif argument.variable is None:
             chosen.append(host)
         else:
             chosen.append(default)

@@ -1,4 +1,4 @@
-"""Reads graph files into a GraphDef and targets; for the capturing process, which has TensorFlow.
+"""Reads graph files, a GraphDef and what of it is to run; in the capturing process.
 
 The kind of a file is found by its content, in an order that its name suggests: MetaGraphDef
 (`.meta`), GraphDef (`.pb`), either as text (`.pbtxt`), SavedModel (a directory).
@@ -9,12 +9,15 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from hplacer_optimizer.errors import GraphError
+from hplacer_optimizer.loaders.sources import Argument, Variable
 
 _TEXT_SUFFIXES = (".pbtxt", ".prototxt", ".textproto", ".txt")
+_CALLS = ("StatefulPartitionedCall", "PartitionedCall")
 _DEFAULT_SIGNATURE = "serving_default"
 _MAX_LISTED = 8
 # Fields that stand at the beginning of a line of a text file, in the top-level message only.
@@ -24,8 +27,18 @@ _TEXT_KINDS = (
 )
 
 
-def read_graph(path: Path, signature: str | None, targets: Sequence[str]) -> tuple[Any, list[str]]:
-    """Returns the GraphDef and the names of the targets, those given or the signature's outputs.
+@dataclass(frozen=True, kw_only=True)
+class GraphOfFile:
+    """What a file says is to run: a graph up to its targets, or a function of its library."""
+
+    graph_def: Any
+    targets: list[str]
+    function: str = ""
+    arguments: tuple[Argument, ...] = ()
+
+
+def read_graph(path: Path, signature: str | None, targets: Sequence[str]) -> GraphOfFile:
+    """The graph with the targets given, or the signature's outputs, or the signature's function.
 
     Raises GraphError, which names what is wrong and what there is instead.
     """
@@ -37,11 +50,33 @@ def read_graph(path: Path, signature: str | None, targets: Sequence[str]) -> tup
     if kind == "GraphDef":
         if signature is not None:
             raise GraphError(f"signature {signature!r}: a GraphDef has none; name targets instead")
-        return message, list(targets)
-    outputs = list(targets)
-    if not outputs and signature is not None:
-        outputs = _outputs(message, signature)
-    return message.graph_def, outputs
+        return GraphOfFile(graph_def=message, targets=list(targets))
+    if targets or signature is None:
+        return GraphOfFile(graph_def=message.graph_def, targets=list(targets))
+    return _graph_of_signature(message.graph_def, _outputs(message, signature))
+
+
+def _graph_of_signature(graph_def: Any, outputs: list[str]) -> GraphOfFile:
+    """TensorFlow 2 saves a signature as one call, and runs the function that is called."""
+    nodes = {node.name: node for node in graph_def.node}
+    call = nodes.get(outputs[0])
+    if len(outputs) > 1 or call is None or call.op not in _CALLS or not call.attr["f"].func.name:
+        return GraphOfFile(graph_def=graph_def, targets=outputs)
+    inputs = [name.split(":")[0] for name in call.input if not name.startswith("^")]
+    return GraphOfFile(
+        graph_def=graph_def,
+        targets=[],
+        function=call.attr["f"].func.name,
+        arguments=tuple(Argument(device="", variable=_variable(nodes.get(n))) for n in inputs),
+    )
+
+
+def _variable(node: Any) -> Variable | None:
+    if node is None or node.op != "VarHandleOp":
+        return None
+    shape = node.attr["shape"].shape
+    sizes = None if shape.unknown_rank else [dimension.size for dimension in shape.dim]
+    return Variable(dtype=node.attr["dtype"].type, shape=sizes)
 
 
 def check_targets(graph_def: Any, targets: Iterable[str]) -> None:

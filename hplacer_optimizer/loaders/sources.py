@@ -68,15 +68,20 @@ def is_problem_file(source: object) -> bool:
     return start.startswith(_GZIP_MAGIC) or is_json
 
 
-def describe(source: object, targets: Sequence[object] = ()) -> GraphSource:
-    """Raises GraphError if the source is none of the kinds that can be loaded."""
+def describe(
+    source: object, targets: Sequence[object] = (), *, is_elsewhere: bool = False
+) -> GraphSource:
+    """What has to be captured; `is_elsewhere`: for another machine than the one that runs it.
+
+    Raises GraphError if the source is none of the kinds that can be loaded.
+    """
     if isinstance(source, (str, os.PathLike)):
         return _describe_path(source, targets)
     if "tensorflow" in sys.modules:
         import tensorflow as tf
 
         if isinstance(source, tf.types.experimental.ConcreteFunction):
-            return _describe_function(source, targets)
+            return _describe_function(source, targets, is_elsewhere)
         if isinstance(source, tf.types.experimental.GenericFunction):
             raise GraphError(
                 f"{source!r} has a graph per signature: pass one of them, "
@@ -125,9 +130,12 @@ def _describe_graph(graph: Any, targets: Sequence[object]) -> GraphSource:
     )
 
 
-def _describe_function(function: Any, targets: Sequence[object]) -> GraphSource:
+def _describe_function(function: Any, targets: Sequence[object], is_elsewhere: bool) -> GraphSource:
     if targets:
         raise GraphError("targets: a function has none, its whole body runs")
+    devices = _eager_devices()
+    # On another machine, what is on the default device here will be on the default device there.
+    movable = _default_device(devices) if is_elsewhere else ""
     definition = function.function_def
     graph_def = function.graph.as_graph_def()
     del graph_def.node[:]  # the body is in the definition
@@ -136,18 +144,18 @@ def _describe_function(function: Any, targets: Sequence[object]) -> GraphSource:
         name=f"function {definition.signature.name}",
         graph_def=_serialise(graph_def),
         function=definition.signature.name,
-        arguments=_arguments(function),
-        devices=_eager_devices(),
+        arguments=_arguments(function, movable),
+        devices=devices,
     )
 
 
-def _arguments(function: Any) -> tuple[Argument, ...]:
+def _arguments(function: Any, movable: str) -> tuple[Argument, ...]:
     captured = list(function.captured_inputs)
     placeholders = list(function.inputs)
     devices = [""] * (len(placeholders) - len(captured))
     devices += [getattr(tensor, "device", "") or "" for tensor in captured]
     return tuple(
-        Argument(device=device, variable=_variable(placeholder))
+        Argument(device="" if device == movable else device, variable=_variable(placeholder))
         for placeholder, device in zip(placeholders, devices, strict=True)
     )
 
@@ -180,6 +188,12 @@ def _eager_devices() -> tuple[dict[str, Any], ...]:
 
     context.ensure_initialized()
     return _local_devices(context.context().config)
+
+
+def _default_device(devices: Sequence[dict[str, Any]]) -> str:
+    """Where TensorFlow 2 creates variables."""
+    by_type = {device["type"]: str(device["name"]) for device in reversed(devices)}
+    return by_type.get("GPU") or by_type["CPU"]
 
 
 def session_devices() -> tuple[dict[str, Any], ...]:
