@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         GraphError,
         HPlacerError,
         InfeasibleError,
+        MachineError,
         NativeBuildError,
         OptionError,
         PlanError,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
         StoreError,
     )
     from hplacer_optimizer.loaders import load_problem
+    from hplacer_optimizer.machines import Machine, load_machine, save_machine
     from hplacer_optimizer.options import Options
     from hplacer_optimizer.plan import Plan
     from hplacer_optimizer.problem import save_problem
@@ -43,6 +45,8 @@ __all__ = [
     "GraphError",
     "HPlacerError",
     "InfeasibleError",
+    "Machine",
+    "MachineError",
     "NativeBuildError",
     "OptionError",
     "Options",
@@ -55,7 +59,9 @@ __all__ = [
     "StoreError",
     "__version__",
     "disabled",
+    "load_machine",
     "load_problem",
+    "save_machine",
     "save_problem",
     "session_config",
     "simulate",
@@ -63,13 +69,16 @@ __all__ = [
 ]
 
 _MODULES = {
+    "Machine": "machines",
     "Options": "options",
     "Plan": "plan",
     "PlanStore": "store",
     "Problem": "_engine",
     "StepTrace": "_engine",
     "disabled": "switch",
+    "load_machine": "machines",
     "load_problem": "loaders",
+    "save_machine": "machines",
     "save_problem": "problem",
     "session_config": "switch",
     "simulate": "simulator",

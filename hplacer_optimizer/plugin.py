@@ -176,21 +176,23 @@ def _store(options: Options) -> PlanStore:
     return PlanStore(options.cache, trust_shared=options.trust_shared)
 
 
-def _rates(machine: machines.Machine) -> Any:
+def _machine(devices: Any, *, ask_driver: bool = False) -> machines.Machine:
+    """Of a session; `ask_driver` for true links, which rates do not need."""
+    import tensorflow as tf
+
+    return machines.detect(
+        devices,
+        inter_op_threads=tf.config.threading.get_inter_op_parallelism_threads(),
+        intra_op_threads=tf.config.threading.get_intra_op_parallelism_threads(),
+        ask_driver=ask_driver,
+    )
+
+
+def _rates(devices: Any) -> Any:
     from hplacer_optimizer import native
 
-    rates = native.load().MachineRates()
-    for kind in machine.kinds:
-        rates.add_kind(
-            kind.name,
-            kind.type,
-            kind.flops_per_s,
-            kind.memory_bytes_per_s,
-            kind.launch_overhead_ns,
-        )
-    for index in machine.device_kind:
-        rates.add_device(index)
-    return rates
+    machine = _machine(devices)
+    return native.machine_rates(machine.kinds, machine.device_kind)
 
 
 def _look_up(request: Any) -> None:
@@ -210,7 +212,7 @@ def _look_up(request: Any) -> None:
     elif options.on_miss == "skip":
         request.finish_declined("")
     else:
-        request.finish_missing(_rates(machines.detect(request.devices)))
+        request.finish_missing(_rates(request.devices))
 
 
 def _warn_of_store(store: PlanStore, error: StoreError) -> None:
@@ -247,7 +249,7 @@ def _plan(request: Any) -> None:
 
 def _make_plan(request: Any, options: Options) -> Plan:
     started = time.monotonic()
-    machine = machines.detect(request.devices)
+    machine = _machine(request.devices, ask_driver=True)
     problem = build_problem(request, machine)
     planner = get_planner(options.planner)
     seconds = min(options.budget_s, _BUDGET_SHARE * options.timeout_s)
@@ -317,7 +319,7 @@ def _assign(request: Any, plan: Plan) -> None:
         plan.node_hashes,
         plan.node_devices.astype(np.uint16),
         plan.device_names,
-        _rates(machines.detect(request.devices)),
+        _rates(request.devices),
     )
 
 

@@ -126,8 +126,14 @@ def _check_positive(name: str, value: int | None) -> None:
 def _resolve_machine(machine: Any, graph: GraphSource) -> Machine | None:
     """None: the capturing process has to find out."""
     if machine is None:
-        devices = [SimpleNamespace(**device) for device in graph.devices]
-        return machines.detect(devices) if devices else None
+        if not graph.devices:
+            return None
+        inter_op, intra_op = graph.threads
+        return machines.detect(
+            [SimpleNamespace(**device) for device in graph.devices],
+            inter_op_threads=inter_op,
+            intra_op_threads=intra_op,
+        )
     if isinstance(machine, Machine):
         return machine
     return machines.load_machine(machine)

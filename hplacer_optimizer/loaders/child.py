@@ -13,7 +13,6 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +21,11 @@ import numpy as np
 from hplacer_optimizer import machines, native
 from hplacer_optimizer.errors import GraphError, HPlacerError
 from hplacer_optimizer.loaders import gpu_kernels, graph_files, sources
+from hplacer_optimizer.machines import DeviceKind
 
 _PR_SET_PDEATHSIG = 1
 # By name in the request and in result.json.
 REQUEST, RESULT, ARRAYS, GRAPH = "request.json", "result.json", "arrays.npz", "graph.pb"
-_RATES = ("name", "type", "flops_per_s", "memory_bytes_per_s", "launch_overhead_ns")
 LISTS = ("op_names", "op_types")  # of the arrays: JSON has them
 
 
@@ -57,10 +56,9 @@ def _capture(request: dict[str, Any], where: Path) -> tuple[dict[str, Any], dict
     graph = _read(request, where)
     devices = request["devices"] or list(sources.session_devices())
     described = [tf_module.SessionDevice(**device) for device in devices]
-    kinds = request["kinds"] or [asdict(kind) for kind in machines.detect(described).kinds]
-    rates = tf_module.MachineRates()
-    for kind in kinds:
-        rates.add_kind(*(kind[field] for field in _RATES))
+    kinds: Sequence[DeviceKind] = [DeviceKind(**kind) for kind in request["kinds"]]
+    if not kinds:
+        kinds = machines.detect(described).kinds
     assumptions = []
     if any(device["type"] == "GPU" for device in devices):
         version = gpu_kernels.ensure_registered()
@@ -72,7 +70,7 @@ def _capture(request: dict[str, Any], where: Path) -> tuple[dict[str, Any], dict
         captured = tf_module.capture_graph(
             _serialise(graph.graph_def),
             devices=described,
-            rates=rates,
+            rates=native.machine_rates(kinds),
             function=graph.function,
             argument_devices=argument_devices,
             handles=[

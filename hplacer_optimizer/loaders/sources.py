@@ -47,6 +47,7 @@ class GraphSource:
     arguments: tuple[Argument, ...] = ()
     targets: tuple[str, ...] = ()
     devices: tuple[dict[str, Any], ...] = ()  # of this process, as `_tf.SessionDevice` takes them
+    threads: tuple[int, int] = (0, 0)  # of this process: inter-op and intra-op, 0: one per core
 
     @property
     def num_bytes(self) -> int:
@@ -127,6 +128,7 @@ def _describe_graph(graph: Any, targets: Sequence[object]) -> GraphSource:
         graph_def=_serialise(graph.as_graph_def()),
         targets=_names(targets),
         devices=session_devices(),
+        threads=_threads(),
     )
 
 
@@ -146,6 +148,7 @@ def _describe_function(function: Any, targets: Sequence[object], is_elsewhere: b
         function=definition.signature.name,
         arguments=_arguments(function, movable),
         devices=devices,
+        threads=_threads(),
     )
 
 
@@ -194,6 +197,16 @@ def _default_device(devices: Sequence[dict[str, Any]]) -> str:
     """Where TensorFlow 2 creates variables."""
     by_type = {device["type"]: str(device["name"]) for device in reversed(devices)}
     return by_type.get("GPU") or by_type["CPU"]
+
+
+def _threads() -> tuple[int, int]:
+    import tensorflow as tf
+
+    threading = tf.config.threading
+    return (
+        threading.get_inter_op_parallelism_threads(),
+        threading.get_intra_op_parallelism_threads(),
+    )
 
 
 def session_devices() -> tuple[dict[str, Any], ...]:
