@@ -161,6 +161,7 @@ def simulate(problem: Problem, placement: _Int32) -> StepTrace: ...
 def simulate_batch(
     problem: Problem, placements: _Int32, threads: int
 ) -> tuple[_Int64, _Bool, _Int64]: ...
+
 class LowerBound:
     """A step time that no feasible placement beats, and why."""
 

@@ -48,9 +48,7 @@ def machines(draw: st.DrawFn, complete: bool) -> dict[str, Any]:
 
 
 @st.composite
-def problems(
-    draw: st.DrawFn, *, placeable: bool = False, max_ops: int = 10
-) -> dict[str, Any]:
+def problems(draw: st.DrawFn, *, placeable: bool = False, max_ops: int = 10) -> dict[str, Any]:
     """A problem document; `placeable`: every op has a kernel and every pair of devices a link."""
     complete = placeable or draw(st.integers(0, 3)) > 0
     machine = draw(machines(complete))

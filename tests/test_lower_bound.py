@@ -1,11 +1,9 @@
 from __future__ import annotations
 
 import itertools
-import time
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from numpy.typing import NDArray
 
