@@ -22,12 +22,14 @@ if TYPE_CHECKING:
     from hplacer_optimizer.errors import (
         HPlacerError,
         InfeasibleError,
+        MachineError,
         NativeBuildError,
         OptionError,
         PlanError,
         ProblemError,
         StoreError,
     )
+    from hplacer_optimizer.machines import Machine, load_machine, save_machine
     from hplacer_optimizer.options import Options
     from hplacer_optimizer.plan import Plan
     from hplacer_optimizer.problem import load_problem_file as load_problem
@@ -42,6 +44,8 @@ __all__ = [
     "HPlacerError",
     "InfeasibleError",
     "LowerBound",
+    "Machine",
+    "MachineError",
     "NativeBuildError",
     "OptionError",
     "Options",
@@ -54,8 +58,10 @@ __all__ = [
     "StoreError",
     "__version__",
     "disabled",
+    "load_machine",
     "load_problem",
     "lower_bound",
+    "save_machine",
     "save_problem",
     "session_config",
     "simulate",
@@ -64,14 +70,17 @@ __all__ = [
 
 _MODULES = {
     "LowerBound": "_engine",
+    "Machine": "machines",
     "Options": "options",
     "Plan": "plan",
     "PlanStore": "store",
     "Problem": "_engine",
     "StepTrace": "_engine",
     "disabled": "switch",
+    "load_machine": "machines",
     "load_problem": "problem",
     "lower_bound": "_engine",
+    "save_machine": "machines",
     "save_problem": "problem",
     "session_config": "switch",
     "simulate": "simulator",

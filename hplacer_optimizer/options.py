@@ -252,9 +252,9 @@ _CHECKS: dict[str, Callable[[dataclasses.Field[Any], object], Any]] = {
 
 def _check_planner(name: str) -> None:
     """A name of the table, or the form of one's own, which is imported only when it plans."""
-    if ":" not in name:
-        from hplacer_optimizer.planners import get_planner
+    from hplacer_optimizer.planners import PLANNERS, get_planner
 
+    if ":" not in name or name.partition(":")[0] in PLANNERS:
         get_planner(name)
     elif not _OWN_PLANNER.fullmatch(name):
         raise OptionError(f"planner: must be a name or 'package.module:function', got {name!r}")

@@ -175,6 +175,18 @@ def _store(options: Options) -> PlanStore:
     return PlanStore(options.cache, trust_shared=options.trust_shared)
 
 
+def _machine(devices: Any, *, ask_driver: bool = False) -> machines.Machine:
+    """Of a session; `ask_driver` for true links, which rates do not need."""
+    import tensorflow as tf
+
+    return machines.detect(
+        devices,
+        inter_op_threads=tf.config.threading.get_inter_op_parallelism_threads(),
+        intra_op_threads=tf.config.threading.get_intra_op_parallelism_threads(),
+        ask_driver=ask_driver,
+    )
+
+
 def _rates(machine: machines.Machine) -> Any:
     from hplacer_optimizer import native
 
@@ -183,7 +195,7 @@ def _rates(machine: machines.Machine) -> Any:
         rates.add_kind(
             kind.name,
             kind.type,
-            kind.flops_per_s,
+            kind.flops_per_s["float32"],
             kind.memory_bytes_per_s,
             kind.launch_overhead_ns,
         )
@@ -209,7 +221,7 @@ def _look_up(request: Any) -> None:
     elif options.on_miss == "skip":
         request.finish_declined("")
     else:
-        request.finish_missing(_rates(machines.detect(request.devices)))
+        request.finish_missing(_rates(_machine(request.devices)))
 
 
 def _warn_of_store(store: PlanStore, error: StoreError) -> None:
@@ -246,7 +258,7 @@ def _plan(request: Any) -> None:
 
 def _make_plan(request: Any, options: Options) -> Plan:
     started = time.monotonic()
-    machine = machines.detect(request.devices)
+    machine = _machine(request.devices, ask_driver=True)
     problem = build_problem(request, machine)
     planner = get_planner(options.planner)
     seconds = min(options.budget_s, _BUDGET_SHARE * options.timeout_s)
@@ -329,7 +341,7 @@ def _assign(request: Any, plan: Plan) -> None:
         plan.node_hashes,
         plan.node_devices.astype(np.uint16),
         plan.device_names,
-        _rates(machines.detect(request.devices)),
+        _rates(_machine(request.devices)),
     )
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from numpy.typing import NDArray
 
 import hplacer_optimizer as hp
-from hplacer_optimizer.problem import problem_from_dict
+from tests.documents import problem_from_dict
 from tests.random_problems import problems
 
 

@@ -12,7 +12,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import hplacer_optimizer as hp
-from hplacer_optimizer.problem import problem_from_dict
+from tests.documents import problem_from_dict
 from tests.random_problems import placed_problems
 
 Document = dict[str, Any]
