@@ -204,6 +204,15 @@ def test_an_unknown_machine_tells_the_known_ones(name: str) -> None:
         hp.load_machine(name)
 
 
+def test_a_file_named_as_a_shipped_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "8xv100").write_text(SMALL)
+    monkeypatch.chdir(tmp_path)
+    assert hp.load_machine("8xv100").name == hp.load_machine(Path("8xv100")).name == "8xv100"
+    assert hp.load_machine("./8xv100").name == "small"
+
+
 @pytest.mark.parametrize("name", ["no/such/file", "missing.yaml", "."])
 def test_a_file_that_cannot_be_opened_is_an_os_error(name: str) -> None:
     with pytest.raises(OSError, match=name):

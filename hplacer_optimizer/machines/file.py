@@ -55,7 +55,7 @@ def load_machine(name_or_path: str | os.PathLike[str]) -> Machine:
     Raises MachineError, which names the field and the file, or OSError if it cannot be opened.
     """
     path = Path(name_or_path)
-    if name_or_path in shipped_machines():
+    if os.fspath(name_or_path) in shipped_machines():
         path = _DATA / f"{name_or_path}.yaml"
     elif len(path.parts) == 1 and not path.suffix and not path.exists():
         known = ", ".join(shipped_machines())
