@@ -20,12 +20,13 @@ import platform
 import socket
 import threading
 import time
+from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import Any
 
 import numpy as np
 
-from hplacer_optimizer import machines, switch
+from hplacer_optimizer import costs, machines, switch
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.errors import PlanError, StoreError
 from hplacer_optimizer.log import LOGGER, warn_once
@@ -195,7 +196,7 @@ def _rates(machine: machines.Machine) -> Any:
         rates.add_kind(
             kind.name,
             kind.type,
-            kind.flops_per_s["float32"],
+            dict(kind.flops_per_s),
             kind.memory_bytes_per_s,
             kind.launch_overhead_ns,
         )
@@ -259,7 +260,8 @@ def _plan(request: Any) -> None:
 def _make_plan(request: Any, options: Options) -> Plan:
     started = time.monotonic()
     machine = _machine(request.devices, ask_driver=True)
-    problem = build_problem(request, machine)
+    arrays, cost_source, about_costs = _costs(request, machine, options)
+    problem = build_problem(request, machine, arrays)
     planner = get_planner(options.planner)
     seconds = min(options.budget_s, _BUDGET_SHARE * options.timeout_s)
     placement = check_placement(
@@ -288,8 +290,8 @@ def _make_plan(request: Any, options: Options) -> Plan:
         num_ops=problem.num_ops,
         num_units=problem.num_units,
         planning_s=time.monotonic() - started,
-        cost_source="analytic",
-        assumptions=[*request.assumptions, *machine.assumptions],
+        cost_source=cost_source,
+        assumptions=[*request.assumptions, *machine.assumptions, *about_costs],
         versions=_versions(),
         created=datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
         host=socket.gethostname(),
@@ -299,9 +301,20 @@ def _make_plan(request: Any, options: Options) -> Plan:
     )
 
 
-def build_problem(request: Any, machine: machines.Machine) -> Problem:
-    """The Problem of a captured step (a native plan request) on a machine."""
-    arrays = request.arrays
+def _costs(
+    request: Any, machine: machines.Machine, options: Options
+) -> tuple[Mapping[str, Any], str, list[str]]:
+    """The step's arrays, the source of their costs, and what there is to say about it."""
+    if options.cost_table is None:
+        return request.arrays, "analytic", []
+    table = costs.CostTable.load(options.cost_table)
+    kinds = [kind.name for kind in machine.kinds]
+    arrays, summary = costs.apply(table, request.arrays, request.op_signatures, kinds)
+    return arrays, summary.cost_source, [summary.sentence]
+
+
+def build_problem(request: Any, machine: machines.Machine, arrays: Mapping[str, Any]) -> Problem:
+    """The Problem of a captured step (a native plan request and its arrays) on a machine."""
     return Problem(
         name=request.label,
         **machine.problem_arrays(),
