@@ -207,15 +207,16 @@ raw = tf.raw_ops
 GPU = ("gpu", "GPU", {"float32": 36.8e9, "float16": 368e9}, 34e9, 5000, 1000)
 
 def captured(build, **options):
-    "Op name -> (cost on the virtual CPU, on GPU, persistent bytes, signature), and assumptions."
+    "Op name -> (cost by kind, persistent bytes, signature, output bytes), and assumptions."
     with tf.Graph().as_default() as graph:
         ops = build()
         target = tf.group(*ops, name="target")
     step = agreement.capture(
         graph, (agreement.VIRTUAL_CPU, GPU), targets=("target",), **options
     )
-    rows = zip(*(np.asarray(step[key]).tolist()
-                 for key in ("cost_ns", "persistent_bytes", "op_signatures")))
+    outputs = np.split(step["output_bytes"], step["output_ptr"][1:-1])
+    rows = zip(step["cost_ns"].tolist(), step["persistent_bytes"].tolist(),
+               step["op_signatures"], (sizes.tolist() for sizes in outputs))
     return {"ops": dict(zip(step["op_names"], rows)), "assumptions": step["assumptions"]}
 
 def zeros(shape, dtype=tf.float32):
@@ -255,6 +256,11 @@ report(**captured(build))
         tmp_path,
     )
     cost = {name: row[0] for name, row in outcome.report["ops"].items()}
+    output_bytes = {name: row[3] for name, row in outcome.report["ops"].items()}
+    assert output_bytes["conv3d"] == [4 * 320]
+    assert output_bytes["half"] == [2 * 64 * 64]
+    assert output_bytes["adam"] == []
+    assert output_bytes["embedding"] == [8]
     # 3 flops per element: 10,200 / 36.8; three tensors of 13,600 bytes: 40,800 / 34
     assert cost["tanh_grad"] == [278 + 1200, 5000 + 278 + 1200]
     # 24 flops per element: 24,000 / 36.8; 7 x 4,000 bytes: 28,000 / 34
@@ -283,16 +289,18 @@ def build():
     keys = tf.constant([1, 2, 3, 4, 5], tf.int64)
     table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(keys, keys), 0,
                                       name="table")
+    return [static.read_value(), raw.Identity(input=late), table.lookup(keys)]
+def build_unknown():
     x = v1.placeholder(tf.float32, [None, 4], name="x")
     found = raw.Where(condition=x > 0.0, name="found")
-    return [static.read_value(), raw.Identity(input=late), table.lookup(keys),
-            tf.cast(found, tf.float32, name="later")]
-report(chosen=captured(build), named=captured(build, batch_size=77))
+    return [tf.cast(found, tf.float32, name="later")]
+report(known=captured(build), chosen=captured(build_unknown),
+       named=captured(build_unknown, batch_size=77))
 """,
         tmp_path,
     )
     chosen, named = outcome.report["chosen"], outcome.report["named"]
-    persistent = {name: row[1] for name, row in chosen["ops"].items() if row[1]}
+    persistent = {name: row[1] for name, row in outcome.report["known"]["ops"].items() if row[1]}
     assert persistent == {"static": 4000, "late": 84, "table": 80}
     # "later" is unknown because "found" is.
     assert chosen["assumptions"] == [
