@@ -40,10 +40,11 @@ NEEDED_LIBRARY = {
     "metis": lambda: has_package("pymetis"),
     "mincut": lambda: bool(scotch_version()),
     "scotch": lambda: bool(scotch_version()),
+    "sct": lambda: has_package("scipy"),
 }
 GOLDEN = Path(__file__).parent / "golden"
 GOLDEN_PROBLEM = GOLDEN / "two_towers.hplacer.json"
-LIST_SCHEDULERS = ["etf", "heft"]
+LIST_SCHEDULERS = ["etf", "heft", "sct"]
 NEEDED_TYPE = {"cpu_only": "cpu", "gpu_only": "gpu"}
 
 

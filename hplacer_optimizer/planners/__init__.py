@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.errors import OptionError
-from hplacer_optimizer.planners import etf, heft, metis, scotch, simple, topo
+from hplacer_optimizer.planners import etf, heft, metis, scotch, sct, simple, topo
 from hplacer_optimizer.planners.budget import Budget, Planner, ProgressCallback
 from hplacer_optimizer.planners.notes import collect_notes
 
@@ -29,6 +29,7 @@ PLANNERS: dict[str, Planner] = {
     "random": simple.random,
     "round_robin": simple.round_robin,
     "scotch": scotch.scotch,
+    "sct": sct.plan,
     "topo": topo.plan,
 }
 
