@@ -11,6 +11,18 @@ class ProblemError(HPlacerError, ValueError):
     """A problem or a placement is malformed; the message has the path of the faulty field."""
 
 
+class GraphError(HPlacerError, ValueError):
+    """A graph cannot be read or captured; the message names the file and what is wrong in it."""
+
+
+class MachineError(HPlacerError, ValueError):
+    """A machine description is malformed; the message has the path of the faulty field."""
+
+
+class CostTableError(HPlacerError, ValueError):
+    """A table of measured costs is malformed; the message has the path of the faulty field."""
+
+
 class InfeasibleError(HPlacerError):
     """No placement can satisfy the constraints; the message names the op and the devices."""
 

@@ -8,7 +8,10 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
+#include <cstring>
 #include <exception>
+#include <istream>
+#include <ostream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,10 +19,13 @@
 #include "engine/candidates.h"
 #include "engine/etf.h"
 #include "engine/heft.h"
+#include "engine/lower_bound.h"
 #include "engine/mean_costs.h"
 #include "engine/problem.h"
 #include "engine/simulator.h"
 #include "engine/topo.h"
+#include "engine_problem_file.h"
+#include "engine_streams.h"
 
 namespace py = pybind11;
 
@@ -207,6 +213,29 @@ void RegisterProblem(py::module_* module) {
   AddOpProperties(&cls);
 }
 
+void RegisterProblemFile(py::module_* module) {
+  module->def(
+      "read_problem",
+      [](py::object file) {
+        InputBuffer buffer(std::move(file));
+        std::istream input(&buffer);
+        const py::gil_scoped_release release;
+        return ReadProblem(&input);
+      },
+      py::arg("file"));
+  module->def(
+      "write_problem",
+      [](const Problem& problem, py::object file) {
+        OutputBuffer buffer(std::move(file));
+        std::ostream output(&buffer);
+        output.exceptions(std::ios::badbit);  // passes on what the file raised
+        const py::gil_scoped_release release;
+        WriteProblem(problem, &output);
+        output.flush();
+      },
+      py::arg("problem"), py::arg("file"));
+}
+
 py::object TimesOrNone(const std::vector<int64_t>& times, bool has_trace, const py::object& owner) {
   if (!has_trace) return py::none();
   return ReadOnlyView(times, {static_cast<py::ssize_t>(times.size())}, owner);
@@ -290,6 +319,36 @@ py::array_t<int32_t> Place(Planner planner) {
   return ToArray(placement);
 }
 
+void RegisterLowerBound(py::module_* module) {
+  py::class_<LowerBound> cls(*module, "LowerBound",
+                             "A step time that no placement beats; see the .pyi stub.");
+  cls.def_property_readonly("ns", [](const LowerBound& bound) -> py::object {
+    if (bound.terms.empty()) return py::none();
+    return py::int_(bound.terms.front().ns);
+  });
+  cls.def_property_readonly("term", [](const LowerBound& bound) -> py::object {
+    if (bound.terms.empty()) return py::none();
+    return py::str(bound.terms.front().name);
+  });
+  cls.def_property_readonly("terms", [](const LowerBound& bound) {
+    py::dict terms;
+    for (const LowerBound::Term& term : bound.terms) terms[py::str(term.name)] = term.ns;
+    return terms;
+  });
+  cls.def_readonly("infeasible_because", &LowerBound::infeasible_because);
+  module->def("lower_bound", &BoundStep, py::arg("problem"),
+              py::call_guard<py::gil_scoped_release>(),
+              R"(Proves a step time that no feasible placement of the problem can beat.
+
+Args:
+    problem: the graph and the machine.
+
+Returns:
+    A LowerBound: `ns` (integer nanoseconds), `term` (the name of the term that gives it), `terms`
+    (all of them by falling value) and `infeasible_because` (sentences if it is proved that no
+    placement is feasible; then `ns` and `term` are None).)");
+}
+
 void RegisterPlanners(py::module_* module) {
   module->def("check_candidates", &CheckCandidates, py::arg("problem"));
   module->def(
@@ -329,7 +388,10 @@ void RegisterErrors() {
   py::register_local_exception_translator([](std::exception_ptr pointer) {
     const auto set_error = [](const char* type, const std::exception& error) {
       const py::object errors = py::module_::import("hplacer_optimizer.errors");
-      PyErr_SetString(errors.attr(type).ptr(), error.what());
+      // A message may quote what is no UTF-8.
+      const auto message = py::reinterpret_steal<py::object>(PyUnicode_DecodeUTF8(
+          error.what(), static_cast<py::ssize_t>(std::strlen(error.what())), "backslashreplace"));
+      if (message) PyErr_SetObject(errors.attr(type).ptr(), message.ptr());
     };
     try {
       std::rethrow_exception(pointer);
@@ -348,7 +410,9 @@ PYBIND11_MODULE(_engine, module) {
   module.doc() = "The planning engine: problems, the step simulator, list schedulers.";
   hplacer::RegisterErrors();
   hplacer::RegisterProblem(&module);
+  hplacer::RegisterProblemFile(&module);
   hplacer::RegisterStepTrace(&module);
   hplacer::RegisterSimulator(&module);
+  hplacer::RegisterLowerBound(&module);
   hplacer::RegisterPlanners(&module);
 }
