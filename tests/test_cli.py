@@ -28,6 +28,7 @@ COMMANDS = [
     ["show"],
     ["simulate"],
     ["plan"],
+    ["export"],
     ["doctor"],
 ]
 needs_engine = pytest.mark.skipif(
