@@ -18,8 +18,10 @@ from hplacer_optimizer import _import_hook
 from hplacer_optimizer.log import warn_once
 
 if TYPE_CHECKING:
-    from hplacer_optimizer._engine import Problem, StepTrace
+    from hplacer_optimizer._engine import LowerBound, Problem, StepTrace, lower_bound
+    from hplacer_optimizer.costs import CostTable
     from hplacer_optimizer.errors import (
+        CostTableError,
         GraphError,
         HPlacerError,
         InfeasibleError,
@@ -42,9 +44,12 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
+    "CostTable",
+    "CostTableError",
     "GraphError",
     "HPlacerError",
     "InfeasibleError",
+    "LowerBound",
     "Machine",
     "MachineError",
     "NativeBuildError",
@@ -61,6 +66,7 @@ __all__ = [
     "disabled",
     "load_machine",
     "load_problem",
+    "lower_bound",
     "save_machine",
     "save_problem",
     "session_config",
@@ -69,7 +75,9 @@ __all__ = [
 ]
 
 _MODULES = {
+    "CostTable": "costs",
     "Machine": "machines",
+    "LowerBound": "_engine",
     "Options": "options",
     "Plan": "plan",
     "PlanStore": "store",
@@ -79,6 +87,7 @@ _MODULES = {
     "load_machine": "machines",
     "load_problem": "loaders",
     "save_machine": "machines",
+    "lower_bound": "_engine",
     "save_problem": "problem",
     "session_config": "switch",
     "simulate": "simulator",

@@ -184,6 +184,28 @@ def check_candidates(problem: Problem) -> None:
     """Raises InfeasibleError, which names the op and the devices, if a unit has no candidate."""
 
 # All of these raise InfeasibleError if a unit has no candidate.
+class LowerBound:
+    """A step time that no feasible placement beats, and why."""
+
+    @property
+    def ns(self) -> int | None:
+        """Nanoseconds; None if it is proved that no placement is feasible."""
+
+    @property
+    def term(self) -> str | None:
+        """What binds, such as "critical path through decoder/MatMul" or "load of gpu"."""
+
+    @property
+    def terms(self) -> dict[str, int]:
+        """All terms by falling nanoseconds."""
+
+    @property
+    def infeasible_because(self) -> list[str]:
+        """Sentences; empty unless it is proved that no placement is feasible."""
+
+def lower_bound(problem: Problem) -> LowerBound:
+    """Proves a step time that no feasible placement of the problem can beat."""
+
 def place_etf(problem: Problem) -> _Int32: ...
 def place_heft(problem: Problem) -> _Int32: ...
 def place_sct(problem: Problem, favourite_child: _Int32) -> _Int32:

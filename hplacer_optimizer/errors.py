@@ -19,6 +19,10 @@ class MachineError(HPlacerError, ValueError):
     """A machine description is malformed; the message has the path of the faulty field."""
 
 
+class CostTableError(HPlacerError, ValueError):
+    """A table of measured costs is malformed; the message has the path of the faulty field."""
+
+
 class InfeasibleError(HPlacerError):
     """No placement can satisfy the constraints; the message names the op and the devices."""
 

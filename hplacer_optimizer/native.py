@@ -43,7 +43,7 @@ def machine_rates(kinds: Iterable[DeviceKind], device_kind: Iterable[int] = ()) 
         rates.add_kind(
             kind.name,
             kind.type,
-            kind.flops_per_s["float32"],
+            dict(kind.flops_per_s),
             kind.memory_bytes_per_s,
             kind.launch_overhead_ns,
         )

@@ -29,6 +29,8 @@ COMMANDS = [
     ["simulate"],
     ["plan"],
     ["export"],
+    ["machine"],
+    *(["machine", action] for action in ("list", "show", "detect")),
     ["doctor"],
 ]
 needs_engine = pytest.mark.skipif(

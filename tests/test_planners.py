@@ -16,8 +16,9 @@ from hplacer_optimizer.errors import InfeasibleError, OptionError, PlannerUnavai
 from hplacer_optimizer.options import Options
 from hplacer_optimizer.planners import PLANNERS, Budget, etf, get_planner
 from hplacer_optimizer.planners.devices import device_types
-from hplacer_optimizer.problem import load_problem_file, problem_from_dict
+from hplacer_optimizer.problem import load_problem_file
 from hplacer_optimizer.simulator import simulate
+from tests.documents import problem_from_dict
 from tests.large_problem import large_problem
 from tests.random_problems import problems
 

@@ -246,7 +246,7 @@ class GraphPlacement {
       Timer timer(&report_.capture_s);
       const UnitsInput input = MakeUnitsInput(options_, &step_, &devices_);
       const CostOptions costs{&reply.machine.kinds, pass_options_.batch_size,
-                              pass_options_.loop_trip_count};
+                              pass_options_.loop_trip_count, /*shapes=*/{}};
       absl::Status status = CaptureStep(input, node_hashes_, costs, captured.get());
       if (!status.ok()) return status;
     }

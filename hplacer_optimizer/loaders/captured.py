@@ -54,9 +54,17 @@ class CapturedGraph:
     assumptions: list[str]
 
 
-def build_problem(captured: Captured, machine: Machine, name: str = "") -> Problem:
-    """The Problem of a captured step on the machine that it was captured for."""
-    arrays = captured.arrays
+def build_problem(
+    captured: Captured,
+    machine: Machine,
+    name: str = "",
+    arrays: Mapping[str, Any] | None = None,
+) -> Problem:
+    """The Problem of a captured step on the machine that it was captured for.
+
+    `arrays` replaces the captured ones, where costs were measured.
+    """
+    arrays = captured.arrays if arrays is None else arrays
     return Problem(
         name=name or captured.label,
         **machine.problem_arrays(),

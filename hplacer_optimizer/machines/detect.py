@@ -117,8 +117,8 @@ def _cpu_kind(sharing: int, inter_op: int, intra_op: int, assumptions: set[str])
         slots = max(1, min(slots, inter_op // sharing))
     peak = slot_cores * processor.hertz * processor.flops_per_cycle * _CPU_EFFICIENCY
     assumptions.add(
-        f"a CPU ({processor.model or 'model unknown'}) reaches {_CPU_EFFICIENCY:.0%} of its peak of "
-        f"{processor.flops_per_cycle} float32 FLOPs per cycle and core, and "
+        f"a CPU ({processor.model or 'model unknown'}) reaches {_CPU_EFFICIENCY:.0%} of its peak "
+        f"of {processor.flops_per_cycle} float32 FLOPs per cycle and core, and "
         f"{_CPU_MEMORY_BYTES_PER_S:.3g} memory bytes/s per core"
     )
     if not processor.hertz_known:

@@ -10,6 +10,7 @@ import os
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,6 @@ import yaml
 from hplacer_optimizer.errors import MachineError
 from hplacer_optimizer.machines.document import MAX_BYTES, Field, parse_yaml
 from hplacer_optimizer.machines.machine import (
-    MAX_DEVICES,
     MAX_SLOTS,
     Device,
     DeviceKind,
@@ -104,18 +104,17 @@ def _read_machine(document: Field) -> Machine:
     )
     own = _read_kinds(fields["kinds"]) if "kinds" in fields else {}
     devices = tuple(_read_device(field, own) for field in fields["devices"].sequence())
-    if len(devices) > MAX_DEVICES:  # before their links are expanded
-        raise MachineError(f"devices: {len(devices)}, but at most {MAX_DEVICES} are possible")
     borrowed = {device.kind for device in devices} - own.keys()
     catalogue = [kind for name, kind in shipped_kinds().items() if name in borrowed]
     assumptions = fields["assumptions"].sequence() if "assumptions" in fields else []
-    return Machine(
+    unlinked = Machine(
         name=fields["name"].text(),
         kinds=(*catalogue, *own.values()),
         devices=devices,
-        links=read_links(fields["links"], [device.name for device in devices]),
+        links=(),
         assumptions=tuple(assumption.text() for assumption in assumptions),
     )
+    return replace(unlinked, links=read_links(fields["links"], unlinked.device_names))
 
 
 def _read_kinds(field: Field) -> dict[str, DeviceKind]:
