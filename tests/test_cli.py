@@ -28,6 +28,7 @@ COMMANDS = [
     ["show"],
     ["simulate"],
     ["plan"],
+    ["export"],
     ["machine"],
     *(["machine", action] for action in ("list", "show", "detect")),
     ["doctor"],

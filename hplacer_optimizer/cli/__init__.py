@@ -17,7 +17,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
-from hplacer_optimizer.cli import doctor, machines, plans, steps
+from hplacer_optimizer.cli import doctor, graphs, machines, plans, steps
 from hplacer_optimizer.cli.arguments import BROKEN_PIPE, FAILED, INTERRUPTED, USAGE, version
 from hplacer_optimizer.errors import HPlacerError
 
@@ -61,6 +61,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"hplacer {version()}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     plans.add_commands(commands)
+    graphs.add_commands(commands)
     steps.add_commands(commands)
     machines.add_commands(commands)
     commands.add_parser("demo", help="plan and train a small model; see `hplacer demo --help`")
