@@ -35,6 +35,7 @@ from hplacer_optimizer.planners import Budget, get_planner
 from hplacer_optimizer.problem import check_placement
 from hplacer_optimizer.simulator import simulate
 from hplacer_optimizer.store import PlanStore
+from hplacer_optimizer.validation import check_constraints
 
 _CLOSE_TIMEOUT_S = 2.0
 _PATIENCE_S = 0.1  # between two looks at a planner that others wait for
@@ -254,7 +255,7 @@ def _make_plan(request: Any, options: Options) -> Plan:
         problem, planner(problem, budget=Budget(seconds=seconds), seed=options.seed)
     )
     trace = simulate(problem, placement)
-    _check_constraints(problem, placement)
+    check_constraints(problem, placement)
     if not trace.feasible:
         warn_once(
             f"infeasible {request.fingerprint}",
@@ -298,29 +299,6 @@ def build_problem(request: Any, machine: machines.Machine) -> Problem:
         colocation_group=request.units,
         colocation_group_names=[f"unit {unit}" for unit in range(request.num_units)],
     )
-
-
-def _check_constraints(problem: Problem, placement: Any) -> None:
-    """A planner may be anybody's: nothing that TensorFlow would refuse goes into a graph."""
-    sizes = np.diff(problem.allowed_ptr)
-    op_of_choice = np.repeat(np.arange(problem.num_ops), sizes)
-    allowed = np.zeros((problem.num_ops, problem.num_devices), np.bool_)
-    allowed[op_of_choice, problem.allowed_device] = True
-    wrong = np.flatnonzero(~allowed[np.arange(problem.num_ops), placement])
-    if wrong.size:
-        op = int(wrong[0])
-        raise PlanError(
-            f"the planner put op {problem.op_names[op]!r} on "
-            f"{problem.device_names[placement[op]]}, where it may not run"
-        )
-    first = np.zeros(problem.num_units, np.int64)
-    first[problem.units[::-1]] = np.arange(problem.num_ops)[::-1]
-    split = np.flatnonzero(placement != placement[first[problem.units]])
-    if split.size:
-        op = int(split[0])
-        raise PlanError(
-            f"the planner separated op {problem.op_names[op]!r} from its colocation group"
-        )
 
 
 def _assign(request: Any, plan: Plan) -> None:
