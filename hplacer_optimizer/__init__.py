@@ -18,16 +18,20 @@ from hplacer_optimizer import _import_hook
 from hplacer_optimizer.log import warn_once
 
 if TYPE_CHECKING:
-    from hplacer_optimizer._engine import Problem, StepTrace
+    from hplacer_optimizer._engine import LowerBound, Problem, StepTrace, lower_bound
+    from hplacer_optimizer.costs import CostTable
     from hplacer_optimizer.errors import (
+        CostTableError,
         HPlacerError,
         InfeasibleError,
+        MachineError,
         NativeBuildError,
         OptionError,
         PlanError,
         ProblemError,
         StoreError,
     )
+    from hplacer_optimizer.machines import Machine, load_machine, save_machine
     from hplacer_optimizer.options import Options
     from hplacer_optimizer.plan import Plan
     from hplacer_optimizer.problem import load_problem_file as load_problem
@@ -39,8 +43,13 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
+    "CostTable",
+    "CostTableError",
     "HPlacerError",
     "InfeasibleError",
+    "LowerBound",
+    "Machine",
+    "MachineError",
     "NativeBuildError",
     "OptionError",
     "Options",
@@ -53,7 +62,10 @@ __all__ = [
     "StoreError",
     "__version__",
     "disabled",
+    "load_machine",
     "load_problem",
+    "lower_bound",
+    "save_machine",
     "save_problem",
     "session_config",
     "simulate",
@@ -61,13 +73,19 @@ __all__ = [
 ]
 
 _MODULES = {
+    "CostTable": "costs",
+    "Machine": "machines",
+    "LowerBound": "_engine",
     "Options": "options",
     "Plan": "plan",
     "PlanStore": "store",
     "Problem": "_engine",
     "StepTrace": "_engine",
     "disabled": "switch",
+    "load_machine": "machines",
     "load_problem": "problem",
+    "save_machine": "machines",
+    "lower_bound": "_engine",
     "save_problem": "problem",
     "session_config": "switch",
     "simulate": "simulator",

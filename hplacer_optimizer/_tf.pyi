@@ -4,6 +4,7 @@ n ops, N graph nodes that a plan may move, K device kinds. Times in properties n
 seconds. Arrays are copies. Load it with `native.load()`: it needs TensorFlow's symbols.
 """
 
+from collections.abc import Mapping
 from typing import Literal, TypedDict
 
 import numpy as np
@@ -58,11 +59,17 @@ class MachineRates:
         self,
         name: str,
         type: str,
-        flops_per_s: float,
+        flops_per_s: Mapping[str, float],
         memory_bytes_per_s: float,
         launch_overhead_ns: int,
-        /,
-    ) -> None: ...
+        executor_overhead_ns: int = 1000,
+    ) -> None:
+        """`flops_per_s`: peaks by dtype ("float64", "float32", "bfloat16", "float16", "int8").
+
+        float32 is required and stands for dtypes that are absent. `launch_overhead_ns` is of an op
+        with a kernel; `executor_overhead_ns`, its share that an op without a kernel costs too, is
+        at most that. Raises ValueError without float32.
+        """
     def add_device(self, kind: int, /) -> None:
         """`kind` is an index into the kinds that were added."""
 
@@ -156,6 +163,10 @@ class PlannerRequest:
     @property
     def arrays(self) -> _StepArrays: ...
     @property
+    def op_signatures(self) -> list[str]:
+        """[n], the keys of measured costs (cc/tf/op_signature.h); "" for loops and calls."""
+
+    @property
     def units(self) -> _Int32:
         """int32[n]"""
 
@@ -214,3 +225,8 @@ def reports() -> list[PassReport]:
     """One per graph, oldest first; the last 1000."""
 
 def step_checks() -> list[StepCheck]: ...
+def op_estimates() -> dict[str, str]:
+    """Our own estimates by op type: what is counted, in words (cc/tf/op_estimate_table.h)."""
+
+def tensorflow_cost_functions() -> list[str]:
+    """The op types for which this TensorFlow's OpLevelCostEstimator has a cost function, sorted."""

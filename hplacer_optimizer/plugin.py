@@ -20,12 +20,13 @@ import platform
 import socket
 import threading
 import time
+from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import Any
 
 import numpy as np
 
-from hplacer_optimizer import machines, switch
+from hplacer_optimizer import costs, machines, switch
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.errors import PlanError, StoreError
 from hplacer_optimizer.log import LOGGER, warn_once
@@ -176,6 +177,18 @@ def _store(options: Options) -> PlanStore:
     return PlanStore(options.cache, trust_shared=options.trust_shared)
 
 
+def _machine(devices: Any, *, ask_driver: bool = False) -> machines.Machine:
+    """Of a session; `ask_driver` for true links, which rates do not need."""
+    import tensorflow as tf
+
+    return machines.detect(
+        devices,
+        inter_op_threads=tf.config.threading.get_inter_op_parallelism_threads(),
+        intra_op_threads=tf.config.threading.get_intra_op_parallelism_threads(),
+        ask_driver=ask_driver,
+    )
+
+
 def _rates(machine: machines.Machine) -> Any:
     from hplacer_optimizer import native
 
@@ -184,7 +197,7 @@ def _rates(machine: machines.Machine) -> Any:
         rates.add_kind(
             kind.name,
             kind.type,
-            kind.flops_per_s,
+            dict(kind.flops_per_s),
             kind.memory_bytes_per_s,
             kind.launch_overhead_ns,
         )
@@ -210,7 +223,7 @@ def _look_up(request: Any) -> None:
     elif options.on_miss == "skip":
         request.finish_declined("")
     else:
-        request.finish_missing(_rates(machines.detect(request.devices)))
+        request.finish_missing(_rates(_machine(request.devices)))
 
 
 def _warn_of_store(store: PlanStore, error: StoreError) -> None:
@@ -247,8 +260,9 @@ def _plan(request: Any) -> None:
 
 def _make_plan(request: Any, options: Options) -> Plan:
     started = time.monotonic()
-    machine = machines.detect(request.devices)
-    problem = build_problem(request, machine)
+    machine = _machine(request.devices, ask_driver=True)
+    arrays, cost_source, about_costs = _costs(request, machine, options)
+    problem = build_problem(request, machine, arrays)
     planner = get_planner(options.planner)
     seconds = min(options.budget_s, _BUDGET_SHARE * options.timeout_s)
     placement = check_placement(
@@ -277,8 +291,8 @@ def _make_plan(request: Any, options: Options) -> Plan:
         num_ops=problem.num_ops,
         num_units=problem.num_units,
         planning_s=time.monotonic() - started,
-        cost_source="analytic",
-        assumptions=[*request.assumptions, *machine.assumptions],
+        cost_source=cost_source,
+        assumptions=[*request.assumptions, *machine.assumptions, *about_costs],
         versions=_versions(),
         created=datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
         host=socket.gethostname(),
@@ -288,9 +302,20 @@ def _make_plan(request: Any, options: Options) -> Plan:
     )
 
 
-def build_problem(request: Any, machine: machines.Machine) -> Problem:
-    """The Problem of a captured step (a native plan request) on a machine."""
-    arrays = request.arrays
+def _costs(
+    request: Any, machine: machines.Machine, options: Options
+) -> tuple[Mapping[str, Any], str, list[str]]:
+    """The step's arrays, the source of their costs, and what there is to say about it."""
+    if options.cost_table is None:
+        return request.arrays, "analytic", []
+    table = costs.CostTable.load(options.cost_table)
+    kinds = [kind.name for kind in machine.kinds]
+    arrays, summary = costs.apply(table, request.arrays, request.op_signatures, kinds)
+    return arrays, summary.cost_source, [summary.sentence]
+
+
+def build_problem(request: Any, machine: machines.Machine, arrays: Mapping[str, Any]) -> Problem:
+    """The Problem of a captured step (a native plan request and its arrays) on a machine."""
     return Problem(
         name=request.label,
         **machine.problem_arrays(),
@@ -307,7 +332,7 @@ def _assign(request: Any, plan: Plan) -> None:
         plan.node_hashes,
         plan.node_devices.astype(np.uint16),
         plan.device_names,
-        _rates(machines.detect(request.devices)),
+        _rates(_machine(request.devices)),
     )
 
 

@@ -4,6 +4,7 @@
 #include <pybind11/stl.h>
 
 #include <chrono>
+#include <map>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -13,6 +14,8 @@
 #include "tensorflow/c/c_api.h"
 #include "tf/bridge.h"
 #include "tf/grappler_optimizer.h"
+#include "tf/op_estimate_table.h"
+#include "tf/op_work.h"
 #include "tf/pass.h"
 
 namespace py = pybind11;
@@ -114,6 +117,25 @@ const char* StageName(const PlannerRequest& request) {
   return "";
 }
 
+void AddKind(MachineRates& machine, std::string name, std::string type,
+             std::map<std::string, double> flops_per_s, double memory_bytes_per_s,
+             int64_t launch_overhead_ns, int64_t executor_overhead_ns) {
+  if (flops_per_s.count("float32") == 0) {
+    throw py::value_error("flops_per_s of kind '" + name + "': float32 is missing");
+  }
+  machine.kinds.push_back({std::move(name), std::move(type), std::move(flops_per_s),
+                           memory_bytes_per_s, launch_overhead_ns, executor_overhead_ns});
+}
+
+// What is counted for each op type of our own table, in words.
+std::map<std::string, std::string> OpEstimates() {
+  std::map<std::string, std::string> estimates;
+  for (const std::string& op_type : EstimatedOpTypes()) {
+    estimates.emplace(op_type, DescribeOpEstimate(*FindOpEstimate(op_type)));
+  }
+  return estimates;
+}
+
 void RegisterRecords(py::module_& m) {
   py::class_<SessionDevice>(m, "SessionDevice")
       .def_readonly("name", &SessionDevice::name)
@@ -123,12 +145,9 @@ void RegisterRecords(py::module_& m) {
       .def_readonly("may_plan", &SessionDevice::may_plan);
   py::class_<MachineRates>(m, "MachineRates")
       .def(py::init<>())
-      .def("add_kind",
-           [](MachineRates& self, std::string name, std::string type, double flops_per_s,
-              double memory_bytes_per_s, int64_t launch_overhead_ns) {
-             self.kinds.push_back({std::move(name), std::move(type), flops_per_s,
-                                   memory_bytes_per_s, launch_overhead_ns});
-           })
+      .def("add_kind", &AddKind, py::arg("name"), py::arg("type"), py::arg("flops_per_s"),
+           py::arg("memory_bytes_per_s"), py::arg("launch_overhead_ns"),
+           py::arg("executor_overhead_ns") = KindRates().executor_overhead_ns)
       .def("add_device",
            [](MachineRates& self, int32_t kind) { self.device_kind.push_back(kind); });
   py::class_<PassReport>(m, "PassReport")
@@ -173,6 +192,8 @@ void RegisterRequest(py::module_& m) {
       .def_readonly("report", &PlannerRequest::report)
       .def_property_readonly("arrays",
                              [](const PlannerRequest& self) { return StepArrays(*self.step); })
+      .def_property_readonly("op_signatures",
+                             [](const PlannerRequest& self) { return self.step->op_signatures; })
       .def_property_readonly("units",
                              [](const PlannerRequest& self) { return Copy(self.step->unit); })
       .def_property_readonly("num_units",
@@ -214,4 +235,6 @@ PYBIND11_MODULE(_tf, m) {
       py::call_guard<py::gil_scoped_release>());
   m.def("reports", [] { return Bridge::Get().Reports(); });
   m.def("step_checks", &StepChecks);
+  m.def("op_estimates", &OpEstimates);
+  m.def("tensorflow_cost_functions", [] { return WorkEstimator().CostFunctions(); });
 }

@@ -28,6 +28,8 @@ COMMANDS = [
     ["show"],
     ["simulate"],
     ["plan"],
+    ["machine"],
+    *(["machine", action] for action in ("list", "show", "detect")),
     ["doctor"],
 ]
 needs_engine = pytest.mark.skipif(

@@ -14,12 +14,8 @@ from hypothesis import given, settings
 
 from hplacer_optimizer import _engine
 from hplacer_optimizer.errors import ProblemError
-from hplacer_optimizer.problem import (
-    load_problem_file,
-    problem_from_dict,
-    problem_to_dict,
-    save_problem,
-)
+from hplacer_optimizer.problem import load_problem_file, save_problem
+from tests.documents import problem_from_dict, problem_to_dict
 from tests.random_problems import problems
 
 Document = dict[str, Any]
@@ -93,7 +89,7 @@ REFUSED = [
     ("format", "hplacer-plan/1", "format: 'hplacer-plan/1' is not a problem file's format"),
     ("name", ..., "name: is missing"),
     ("name", None, "name: expected a string, got null"),
-    ("name", "\ud800", "name: '\\ud800' is not valid Unicode"),
+    ("name", "\ud800", "not JSON: parse error at line 1, column "),
     ("comment", "", "comment: unknown key"),
     ("device_kinds", ..., "device_kinds: is missing"),
     ("device_kinds", "cpu", "device_kinds: expected a list, got str"),
@@ -107,6 +103,9 @@ REFUSED = [
     ("devices.1.memory_bytes", ..., "devices[1].memory_bytes: is missing"),
     ("devices.1.memory_bytes", -1, "devices[1].memory_bytes: must be at least 0, got -1"),
     ("devices.1.memory_bytes", 2**63, "devices[1].memory_bytes: must be at most"),
+    ("devices.1.memory_bytes", 2**64, "devices[1].memory_bytes: must be at most"),
+    ("devices.1.memory_bytes", 10**400, "devices[1].memory_bytes: must be at most"),
+    ("devices.1.memory_bytes", -(10**30), "devices[1].memory_bytes: must be at least 0, got a"),
     ("devices.1.memory_bytes", 1.0, "devices[1].memory_bytes: expected an integer, got float"),
     ("devices.1.slots", 0, "devices[1].slots: must be at least 1, got 0"),
     ("devices.1.slots", True, "devices[1].slots: expected an integer, got bool"),
@@ -186,14 +185,29 @@ def test_refused_fields(path: str, value: Any, message: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "not JSON: Expecting value"),
-        ("{", "not JSON: "),
+        ("", "not JSON: parse error at line 1, column 1: "),
+        ("{", "not JSON: parse error at line 1, column 2: "),
+        ('{"name":\n "x",}', "not JSON: parse error at line 2, column 6: "),
+        ("{}{}", "not JSON: parse error at line 1, column 3: "),
         ("[]", "expected an object, got list"),
-        ("NaN", "not JSON: the number NaN"),
-        ('{"format": -Infinity}', "not JSON: the number -Infinity"),
-        ("1" * 5000, "not JSON: "),
-        ("[" * 200_000, "not a problem: nested too deeply"),
+        ("NaN", "not JSON: parse error at line 1, column 1: "),
+        ('{"format": -Infinity}', "not JSON: parse error at line 1, column 13: "),
+        ("1" * 5000, "expected an object, got int"),
+        ("[" * 200_000, "expected an object, got list"),
+        ('{"a":' * 200_000, "not a problem: nested too deeply"),
+        ('{"name": "a' + "b" * 2**21 + '"}', "not JSON: a string, a number or white space of"),
+        (" " * 2**21 + "{}", "not JSON: a string, a number or white space of"),
+        ("{}" + " " * 2**21, "not JSON: a string, a number or white space of"),
+        (json.dumps(document()) + "\0", "not JSON: a zero byte after the document"),
         ('{"format": "hplacer-problem/1", "name": "", "name": ""}', "name: the key is given twice"),
+        ('{"format": "hplacer-problem/1", "name": 1e999}', "name: expected a string, got float"),
+        ('{"name": 1e999}', "name: expected a string, got float"),
+        (f'{{"format": "hplacer-problem/1", "name": {"9" * 400}}}', "name: expected a string, got"),
+        # Another format is the reason for whatever else is wrong, wherever it stands.
+        ('{"nodes": [{"a": 1}], "format": "hplacer-problem/2"}', "format: 'hplacer-problem/2' is"),
+        ('{"name": {"format": "x"}, "format": 2}', "format: expected a string, got int"),
+        ('{"nodes": 1, "format": "hplacer-problem/1"}', "nodes: unknown key"),
+        ('{"nodes": 1}', "format: is missing"),
     ],
 )
 def test_refused_texts(tmp_path: Path, text: str, message: str) -> None:

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 
 from hplacer_optimizer.errors import OptionError, ProblemError
-from hplacer_optimizer.problem import problem_from_dict
 from hplacer_optimizer.simulator import simulate, simulate_batch
 from tests import reference_simulator
+from tests.documents import problem_from_dict
 from tests.random_problems import placed_problems
 
 

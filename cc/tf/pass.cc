@@ -313,7 +313,7 @@ class GraphPlacement {
           soft_placement_,
           FunctionName()};
       const CostOptions costs{&reply.machine.kinds, pass_options_.batch_size,
-                              pass_options_.loop_trip_count};
+                              pass_options_.loop_trip_count, /*shapes=*/{}};
       absl::Status status = CaptureStep(input, node_hashes_, costs, captured.get());
       if (!status.ok()) return status;
     }

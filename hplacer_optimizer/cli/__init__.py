@@ -2,12 +2,12 @@
 
     arguments.py  what all grammars share        plans.py   cache, show
     printing.py   tables and JSON                steps.py   simulate, plan
-                                                 doctor.py  doctor
+    machines.py   machine                        doctor.py  doctor
 
 Exit codes: 0 done, 1 failed (the reason is one line on stderr), 2 wrong usage, 130 interrupted,
 141 the reader of stdout went away. People get tables; with `--json` stdout holds JSON and nothing
-else. Nothing here imports TensorFlow: only `doctor` does, in processes of its own, and a plan store
-at a TensorFlow address.
+else. Nothing here imports TensorFlow: only `doctor` and `machine detect` do, in processes of their
+own, and a plan store at a TensorFlow address.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
-from hplacer_optimizer.cli import doctor, plans, steps
+from hplacer_optimizer.cli import doctor, machines, plans, steps
 from hplacer_optimizer.cli.arguments import BROKEN_PIPE, FAILED, INTERRUPTED, USAGE, version
 from hplacer_optimizer.errors import HPlacerError
 
@@ -62,6 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     plans.add_commands(commands)
     steps.add_commands(commands)
+    machines.add_commands(commands)
     commands.add_parser("demo", help="plan and train a small model; see `hplacer demo --help`")
     doctor.add_commands(commands)
     return parser
