@@ -30,6 +30,8 @@ COMMANDS = [
     ["plan"],
     ["machine"],
     *(["machine", action] for action in ("list", "show", "detect")),
+    ["bench"],
+    *(["bench", name] for name in ("paper", "modern")),
     ["doctor"],
 ]
 needs_engine = pytest.mark.skipif(

@@ -38,8 +38,9 @@ def draw(experiment: Experiment, results: Results, task: Task, path: Path) -> No
             markersize=14,
             label="paper",
         )
-    bound_s = results.facts[task.name].lower_bound_ns / 1e9
-    axes.axvline(bound_s, linestyle="--", color="tab:red", label="lower bound")
+    bound_ns = results.facts[task.name].lower_bound_ns
+    if bound_ns is not None:
+        axes.axvline(bound_ns / 1e9, linestyle="--", color="tab:red", label="lower bound")
     axes.set_yticks(list(positions), [row.planner for row in rows])
     axes.invert_yaxis()
     axes.set_xlabel("seconds per step (simulated)")

@@ -24,11 +24,10 @@ from typing import Any
 import numpy as np
 
 import hplacer_optimizer
-from hplacer_optimizer._engine import Problem
+from hplacer_optimizer._engine import Problem, lower_bound
 from hplacer_optimizer.bench.tasks import Task
 from hplacer_optimizer.errors import BenchError, HPlacerError
 from hplacer_optimizer.loaders import load_problem
-from hplacer_optimizer.lower_bound import lower_bound
 from hplacer_optimizer.planners import Budget, get_planner
 from hplacer_optimizer.problem import load_problem_file, save_problem
 from hplacer_optimizer.simulator import simulate
@@ -45,8 +44,8 @@ class TaskFacts:
     num_ops: int
     num_units: int
     device_names: tuple[str, ...]
-    lower_bound_ns: int
-    lower_bound_term: str
+    lower_bound_ns: int | None  # None: no placement is feasible
+    lower_bound_term: str  # what binds, or why nothing is feasible
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,7 +176,7 @@ def _facts(task: Task, problem: Problem) -> TaskFacts:
         num_units=problem.num_units,
         device_names=tuple(problem.device_names),
         lower_bound_ns=bound.ns,
-        lower_bound_term=bound.term,
+        lower_bound_term=bound.term or "; ".join(bound.infeasible_because),
     )
 
 
@@ -208,8 +207,9 @@ def prepare(task: Task, directory: Path) -> Problem:
     if path.exists():
         return load_problem_file(path)
     graph = directory / f"{task.name}.{os.getpid()}.meta"
-    command = [sys.executable, "-m", "hplacer_optimizer.workloads", "export", task.workload]
-    command += [str(graph), *(f"{name}={value}" for name, value in task.parameters.items())]
+    command = [sys.executable, "-m", "hplacer_optimizer.workloads.graphs", task.workload]
+    command += [f"{name}={value}" for name, value in task.parameters.items()]
+    command += ["-o", str(graph)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, env=_search_path())
         if done.returncode != 0:

@@ -131,7 +131,7 @@ def _overview_row(experiment: Experiment, results: Results, task: Task) -> list[
     facts = results.facts[task.name]
     rows = {row.planner: row for row in rows_of(experiment, results, task)}
     cells = [_step(rows[p]) if p in rows else "" for p in experiment.planners]
-    return [task.title, *cells, f"{facts.lower_bound_ns / 1e9:.3g}"]
+    return [task.title, *cells, _bound(facts.lower_bound_ns)]
 
 
 def _task_table(experiment: Experiment, results: Results, task: Task) -> Table:
@@ -139,7 +139,7 @@ def _task_table(experiment: Experiment, results: Results, task: Task) -> Table:
     parameters = ", ".join(f"{name} {value}" for name, value in task.parameters.items())
     title = (
         f"{task.title} on {task.machine}: {facts.num_ops:,} ops, {facts.num_units:,} units"
-        f"{', ' if parameters else ''}{parameters}; lower bound {facts.lower_bound_ns / 1e9:.3g} s "
+        f"{', ' if parameters else ''}{parameters}; lower bound {_bound(facts.lower_bound_ns)} s "
         f"({facts.lower_bound_term})"
     )
     rows = [
@@ -177,8 +177,12 @@ def _step_in_full(row: Row) -> str:
     return row.cells[0].error
 
 
-def _above(row: Row, bound_ns: int) -> str:
-    if row.median_s is None or bound_ns == 0:
+def _bound(bound_ns: int | None) -> str:
+    return "none" if bound_ns is None else f"{bound_ns / 1e9:.3g}"
+
+
+def _above(row: Row, bound_ns: int | None) -> str:
+    if row.median_s is None or not bound_ns:
         return ""
     return f"{row.median_s * 1e9 / bound_ns - 1:+.0%}"
 

@@ -62,8 +62,8 @@ PAPER: tuple[Task, ...] = (
     Task(
         name="resnet_152",
         title="ResNet-152",
-        workload="resnet_152",
-        parameters={"batch_size": 32},
+        workload="resnet",
+        parameters={"depth": 152, "batch_size": 32},
         machine="1cpu-2xk40",
         published_s=_published(None, 1.18, 1.18, 6.27, 2.92, 1.18),
     ),

@@ -35,9 +35,7 @@ def parameters(name: str) -> dict[str, Any]:
     """The parameters of a graph with their defaults. Raises OptionError for an unknown name."""
     if name not in GRAPHS:
         raise OptionError(f"workload: unknown name '{name}'; valid are {', '.join(sorted(GRAPHS))}")
-    return {
-        key: value.default for key, value in inspect.signature(GRAPHS[name]).parameters.items()
-    }
+    return {key: value.default for key, value in inspect.signature(GRAPHS[name]).parameters.items()}
 
 
 def build_graph(name: str, **overrides: Any) -> TrainingGraph:
