@@ -31,6 +31,8 @@ COMMANDS = [
     ["export"],
     ["machine"],
     *(["machine", action] for action in ("list", "show", "detect")),
+    ["bench"],
+    *(["bench", name] for name in ("paper", "modern")),
     ["doctor"],
 ]
 needs_engine = pytest.mark.skipif(
