@@ -58,6 +58,14 @@ cc-test-sanitize: preflight doctest ## The same under the address and undefined-
 	@$(MAKE) --no-print-directory -sj$(JOBS) build/cc-sanitize/test
 	@build/cc-sanitize/test
 
+# FUZZ = --seed 1 --count 1000 and so on: see `.venv/bin/python -m tests.fuzz --help`.
+.PHONY: fuzz
+fuzz: build ## Load 100,000 mutated problem and machine files under the sanitizers
+	@$(MAKE) --no-print-directory -sj$(JOBS) $(SANITIZED_ENGINE)
+	@LD_PRELOAD="$(foreach lib,asan ubsan stdc++,$(shell $(CXX) -print-file-name=lib$(lib).so))" \
+	  ASAN_OPTIONS=detect_leaks=0:hard_rss_limit_mb=4096 UBSAN_OPTIONS=print_stacktrace=1 \
+	  .venv/bin/python -m tests.fuzz --engine $(SANITIZED_ENGINE) $(FUZZ)
+
 ##@ Maintain
 .PHONY: bazel
 bazel: ## Build the native modules with Bazel
@@ -72,7 +80,7 @@ bazel: ## Build the native modules with Bazel
 lock: .venv/.locked ## Resolve requirements.lock anew
 	@mkdir -p build
 	@.venv/bin/python -m pip install --quiet --dry-run --ignore-installed --report build/lock.json \
-	  '.[cpu,demo,dev]'
+	  '.[cpu,bench,demo,dev,planners]'
 	@.venv/bin/python tools/write_lock.py build/lock.json requirements.lock
 
 .PHONY: clean
@@ -126,3 +134,19 @@ build/$(1)/%.o: %.cc Makefile
 endef
 $(eval $(call CC_TEST_RULES,cc))
 $(eval $(call CC_TEST_RULES,cc-sanitize))
+
+# The engine's module under sanitizers. Not beside the package, where it would be loaded always.
+SANITIZED_ENGINE = build/sanitize/_engine.so
+SANITIZED_SOURCES := $(wildcard cc/engine/*.cc python/engine_*.cc)
+SANITIZE_FLAGS = -std=c++17 -g -O1 -fPIC -fvisibility=hidden -D_GLIBCXX_ASSERTIONS -Icc -MMD -MP \
+  -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer \
+  $(shell .venv/bin/python -m pybind11 --includes) \
+  -isystem $(shell .venv/bin/python -c 'import nlohmann_json; print(*nlohmann_json.__path__)')/include
+
+$(SANITIZED_ENGINE): $(SANITIZED_SOURCES:%.cc=build/sanitize/%.o)
+	@$(CXX) $(SANITIZE_FLAGS) -shared $^ -o $@
+build/sanitize/%.o: %.cc Makefile
+	@mkdir -p $(@D)
+	@echo "compiling $@"
+	@$(CXX) $(SANITIZE_FLAGS) -c $< -o $@
+-include $(SANITIZED_SOURCES:%.cc=build/sanitize/%.d)

@@ -1,4 +1,4 @@
-"""Builds the native modules: `python/X_module.cc` and `cc/X/*.cc` become `hplacer_optimizer._X`.
+"""Builds the native modules: `python/X_*.cc` and `cc/X/*.cc` become `hplacer_optimizer._X`.
 
 `_engine` is plain C++17. `_tf` is compiled against the TensorFlow that is installed in the building
 environment, whose version is compiled in. Only what changed is compiled again: next to each output
@@ -41,6 +41,7 @@ TF_DISTRIBUTIONS = (
     "tf-nightly",
     "tf-nightly-cpu",
 )
+HEADER_PACKAGES = ("pybind11", "nlohmann-json")
 # A TensorFlow source file takes about 1 GB to compile.
 BYTES_PER_JOB = 1.5 * 2**30
 
@@ -141,9 +142,17 @@ def pybind11_include() -> str:
     return str(pybind11.get_include())
 
 
+def nlohmann_json_include() -> str:
+    spec = importlib.util.find_spec("nlohmann_json")
+    if spec is None or not spec.submodule_search_locations:
+        fail("building needs nlohmann-json; run `pip install nlohmann-json` and build again.")
+    return str(Path(spec.submodule_search_locations[0], "include"))
+
+
 def toolchain_versions(compiler: list[str]) -> str:
     output = subprocess.run([*compiler, "--version"], capture_output=True, text=True, check=True)
-    return f"{output.stdout.splitlines()[0]}, pybind11 {importlib.metadata.version('pybind11')}"
+    packages = [f"{name} {importlib.metadata.version(name)}" for name in HEADER_PACKAGES]
+    return ", ".join([output.stdout.splitlines()[0], *packages])
 
 
 @dataclass(frozen=True)
@@ -191,6 +200,7 @@ class BuildNative(build_ext):
         tensorflow = TensorFlow.find()
         flags = ["-std=c++17", "-O2", "-DNDEBUG", "-fPIC", "-Wall", "-Wextra", "-Icc"]
         flags += ["-isystem", sysconfig.get_path("include"), "-isystem", pybind11_include()]
+        flags += ["-isystem", nlohmann_json_include()]
         versions = toolchain_versions(compiler)
         if os.environ.get("HPLACER_WERROR") == "1":
             flags.append("-Werror")
@@ -231,8 +241,8 @@ def native_modules() -> list[Extension]:
     modules = []
     for binding in sorted(glob("python/*_module.cc")):
         part = Path(binding).name.removesuffix("_module.cc")
-        sources = [binding, *sorted(glob(f"cc/{part}/*.cc"))]
-        headers = sorted(glob(f"cc/{part}/*.h"))
+        sources = sorted(glob(f"python/{part}_*.cc") + glob(f"cc/{part}/*.cc"))
+        headers = sorted(glob(f"python/{part}_*.h") + glob(f"cc/{part}/*.h"))
         modules.append(Extension(f"hplacer_optimizer._{part}", sources, depends=headers))
     return modules
 

@@ -6,6 +6,7 @@ print(sysconfig.get_path("include"))
 for package in "pybind11", "tensorflow":
     print(pathlib.Path(importlib.util.find_spec(package).origin).parent)
 print(importlib.metadata.version("tensorflow-cpu"))
+print(*importlib.util.find_spec("nlohmann_json").submodule_search_locations)
 """
 
 _BUILD = """
@@ -15,6 +16,12 @@ cc_library(
     name = "pybind11",
     hdrs = glob(["python/**/*.h", "pybind11/**/*.h"]),
     includes = ["python", "pybind11"],
+)
+
+cc_library(
+    name = "nlohmann_json",
+    hdrs = glob(["nlohmann_json/**/*.hpp"]),
+    includes = ["nlohmann_json"],
 )
 
 cc_library(
@@ -34,11 +41,12 @@ def _venv_impl(ctx):
     python = ctx.path(Label("//:.venv/bin/python"))
     answer = ctx.execute([python, "-c", _PATHS])
     if answer.return_code != 0:
-        fail("no TensorFlow and pybind11 in .venv; run `make build` first: " + answer.stderr)
-    python_include, pybind11, tensorflow, version = answer.stdout.splitlines()
+        fail("no TensorFlow, pybind11 and nlohmann-json in .venv; run `make build` first: " + answer.stderr)
+    python_include, pybind11, tensorflow, version, nlohmann_json = answer.stdout.splitlines()
     ctx.symlink(python_include, "python")
     ctx.symlink(pybind11 + "/include", "pybind11")
     ctx.symlink(tensorflow + "/include", "tensorflow")
+    ctx.symlink(nlohmann_json + "/include", "nlohmann_json")
     ctx.file("BUILD", _BUILD)
     ctx.file("constants.bzl", _CONSTANTS.format(directory = tensorflow, version = version))
 

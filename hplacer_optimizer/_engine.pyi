@@ -1,8 +1,10 @@
-"""Types of the native planning engine, built from python/engine_module.cc and cc/engine.
+"""Types of the native planning engine, built from python/engine_*.cc and cc/engine.
 
 n ops, T outputs, m devices of K kinds, L links, E data edges, C control edges, A allowed devices.
 Arrays named `*_ptr` are CSR offsets. Properties that are arrays are read-only views.
 """
+
+from io import BufferedIOBase
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,6 +60,14 @@ class Problem:
     @property
     def units(self) -> _Int32:
         """int32[n]: the unit of each op; a colocation group is one unit, as is any other op."""
+
+    @property
+    def candidate_ptr(self) -> _Int32:
+        """int32[U + 1]: the candidates of unit u are `candidates[ptr[u]:ptr[u + 1]]`."""
+
+    @property
+    def candidates(self) -> _Int32:
+        """Devices where every op of a unit is allowed and has a kernel, ascending."""
 
     @property
     def device_kinds(self) -> list[str]: ...
@@ -120,6 +130,15 @@ class Problem:
     @property
     def colocation_group_names(self) -> list[str]: ...
 
+def read_problem(file: BufferedIOBase) -> Problem:
+    """Reads an uncompressed problem file by `file.readinto`.
+
+    Raises ProblemError with the path of the faulty field, and whatever `file` raises.
+    """
+
+def write_problem(problem: Problem, file: BufferedIOBase) -> None:
+    """Writes a problem file; `file.write` must take all bytes that it is given."""
+
 class StepTrace:
     """One simulated step. Times are nanoseconds from the start of the step."""
 
@@ -161,4 +180,40 @@ def simulate(problem: Problem, placement: _Int32) -> StepTrace: ...
 def simulate_batch(
     problem: Problem, placements: _Int32, threads: int
 ) -> tuple[_Int64, _Bool, _Int64]: ...
+
+class LowerBound:
+    """A step time that no feasible placement beats, and why."""
+
+    @property
+    def ns(self) -> int | None:
+        """Nanoseconds; None if it is proved that no placement is feasible."""
+
+    @property
+    def term(self) -> str | None:
+        """What binds, such as "critical path through decoder/MatMul" or "load of gpu"."""
+
+    @property
+    def terms(self) -> dict[str, int]:
+        """All terms by falling nanoseconds."""
+
+    @property
+    def infeasible_because(self) -> list[str]:
+        """Sentences; empty unless it is proved that no placement is feasible."""
+
+def lower_bound(problem: Problem) -> LowerBound:
+    """Proves a step time that no feasible placement of the problem can beat."""
+
+def check_candidates(problem: Problem) -> None:
+    """Raises InfeasibleError, which names the op and the devices, if a unit has no candidate."""
+
+# All of these raise InfeasibleError if a unit has no candidate.
 def place_etf(problem: Problem) -> _Int32: ...
+def place_heft(problem: Problem) -> _Int32: ...
+def place_sct(problem: Problem, favourite_child: _Int32) -> _Int32:
+    """`favourite_child`: int32[n], an op or -1 for each op."""
+
+def place_topo(problem: Problem, devices: list[int]) -> _Int32:
+    """`devices`: which to fill, in order."""
+
+def mean_costs(problem: Problem) -> tuple[_Int64, _Int64, int]:
+    """Means over candidates and links in ns: of ops [n], tensors [T], a control signal."""

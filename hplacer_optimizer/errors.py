@@ -11,12 +11,28 @@ class ProblemError(HPlacerError, ValueError):
     """A problem or a placement is malformed; the message has the path of the faulty field."""
 
 
+class GraphError(HPlacerError, ValueError):
+    """A graph cannot be read or captured; the message names the file and what is wrong in it."""
+
+
+class MachineError(HPlacerError, ValueError):
+    """A machine description is malformed; the message has the path of the faulty field."""
+
+
+class CostTableError(HPlacerError, ValueError):
+    """A table of measured costs is malformed; the message has the path of the faulty field."""
+
+
 class InfeasibleError(HPlacerError):
     """No placement can satisfy the constraints; the message names the op and the devices."""
 
 
 class OptionError(HPlacerError, ValueError):
     """An option is unknown, or its value is wrong; the message names the valid ones."""
+
+
+class PlannerUnavailableError(HPlacerError):
+    """A planner needs a package, a program or a device that is not there; names it and the fix."""
 
 
 class PlanError(HPlacerError, ValueError):
@@ -29,3 +45,7 @@ class StoreError(HPlacerError, OSError):
 
 class NativeBuildError(HPlacerError, ImportError):
     """The native part is missing or built for another TensorFlow; names the rebuilding command."""
+
+
+class BenchError(HPlacerError):
+    """A benchmark cannot run as asked; the message says what to change."""

@@ -73,6 +73,9 @@ class Options:
     loop_trip_count: int = _option(
         10, "trips assumed for a while loop without a constant bound", minimum=1, maximum=_INT64_MAX
     )
+    cost_table: str | None = _option(
+        None, "file of measured op costs (docs/costs.md); None: all costs are estimated"
+    )
     cache: str | None = _option(None, "plan store, a directory or URL; None: the default directory")
     trust_shared: bool = _option(False, "read plans from a directory that others can write")
     on_miss: str = _option(
@@ -252,9 +255,9 @@ _CHECKS: dict[str, Callable[[dataclasses.Field[Any], object], Any]] = {
 
 def _check_planner(name: str) -> None:
     """A name of the table, or the form of one's own, which is imported only when it plans."""
-    if ":" not in name:
-        from hplacer_optimizer.planners import get_planner
+    from hplacer_optimizer.planners import PLANNERS, get_planner
 
+    if ":" not in name or name.partition(":")[0] in PLANNERS:
         get_planner(name)
     elif not _OWN_PLANNER.fullmatch(name):
         raise OptionError(f"planner: must be a name or 'package.module:function', got {name!r}")

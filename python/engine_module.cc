@@ -7,14 +7,25 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
+#include <cstring>
 #include <exception>
+#include <istream>
+#include <ostream>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "engine/candidates.h"
 #include "engine/etf.h"
+#include "engine/heft.h"
+#include "engine/lower_bound.h"
+#include "engine/mean_costs.h"
 #include "engine/problem.h"
 #include "engine/simulator.h"
+#include "engine/topo.h"
+#include "engine_problem_file.h"
+#include "engine_streams.h"
 
 namespace py = pybind11;
 
@@ -134,6 +145,15 @@ void AddArray(ProblemClass* cls, const char* name, std::vector<T> ProblemSpec::*
   });
 }
 
+// The same for an array that the problem derived.
+void AddIndex(ProblemClass* cls, const char* name,
+              const std::vector<int32_t>& (Problem::*getter)() const) {
+  cls->def_property_readonly(name, [getter](const py::object& self) {
+    const std::vector<int32_t>& values = (self.cast<const Problem&>().*getter)();
+    return ReadOnlyView(values, {static_cast<py::ssize_t>(values.size())}, self);
+  });
+}
+
 void AddStrings(ProblemClass* cls, const char* name,
                 std::vector<std::string> ProblemSpec::* member) {
   cls->def_property_readonly(name,
@@ -186,12 +206,34 @@ void RegisterProblem(py::module_* module) {
   cls.def_property_readonly("num_ops", &Problem::num_ops);
   cls.def_property_readonly("num_devices", &Problem::num_devices);
   cls.def_property_readonly("num_units", &Problem::num_units);
-  cls.def_property_readonly("units", [](const py::object& self) {
-    const auto& problem = self.cast<const Problem&>();
-    return ReadOnlyView(problem.units(), {problem.num_ops()}, self);
-  });
+  AddIndex(&cls, "units", &Problem::units);
+  AddIndex(&cls, "candidate_ptr", &Problem::candidate_ptr);
+  AddIndex(&cls, "candidates", &Problem::candidates);
   AddDeviceProperties(&cls);
   AddOpProperties(&cls);
+}
+
+void RegisterProblemFile(py::module_* module) {
+  module->def(
+      "read_problem",
+      [](py::object file) {
+        InputBuffer buffer(std::move(file));
+        std::istream input(&buffer);
+        const py::gil_scoped_release release;
+        return ReadProblem(&input);
+      },
+      py::arg("file"));
+  module->def(
+      "write_problem",
+      [](const Problem& problem, py::object file) {
+        OutputBuffer buffer(std::move(file));
+        std::ostream output(&buffer);
+        output.exceptions(std::ios::badbit);  // passes on what the file raised
+        const py::gil_scoped_release release;
+        WriteProblem(problem, &output);
+        output.flush();
+      },
+      py::arg("problem"), py::arg("file"));
 }
 
 py::object TimesOrNone(const std::vector<int64_t>& times, bool has_trace, const py::object& owner) {
@@ -262,25 +304,94 @@ void RegisterSimulator(py::module_* module) {
               py::arg("threads"));
 }
 
+void RegisterLowerBound(py::module_* module) {
+  py::class_<LowerBound> cls(*module, "LowerBound",
+                             "A step time that no placement beats; see the .pyi stub.");
+  cls.def_property_readonly("ns", [](const LowerBound& bound) -> py::object {
+    if (bound.terms.empty()) return py::none();
+    return py::int_(bound.terms.front().ns);
+  });
+  cls.def_property_readonly("term", [](const LowerBound& bound) -> py::object {
+    if (bound.terms.empty()) return py::none();
+    return py::str(bound.terms.front().name);
+  });
+  cls.def_property_readonly("terms", [](const LowerBound& bound) {
+    py::dict terms;
+    for (const LowerBound::Term& term : bound.terms) terms[py::str(term.name)] = term.ns;
+    return terms;
+  });
+  cls.def_readonly("infeasible_because", &LowerBound::infeasible_because);
+  module->def("lower_bound", &BoundStep, py::arg("problem"),
+              py::call_guard<py::gil_scoped_release>(),
+              R"(Proves a step time that no feasible placement of the problem can beat.
+
+Args:
+    problem: the graph and the machine.
+
+Returns:
+    A LowerBound: `ns` (integer nanoseconds), `term` (the name of the term that gives it), `terms`
+    (all of them by falling value) and `infeasible_because` (sentences if it is proved that no
+    placement is feasible; then `ns` and `term` are None).)");
+}
+
+template <typename T>
+py::array_t<T> ToArray(const std::vector<T>& values) {
+  return py::array_t<T>(static_cast<py::ssize_t>(values.size()), values.data());
+}
+
+template <typename Planner>
+py::array_t<int32_t> Place(Planner planner) {
+  std::vector<int32_t> placement;
+  {
+    const py::gil_scoped_release release;
+    placement = planner();
+  }
+  return ToArray(placement);
+}
+
 void RegisterPlanners(py::module_* module) {
+  module->def("check_candidates", &CheckCandidates, py::arg("problem"));
   module->def(
-      "place_etf",
-      [](const Problem& problem) {
-        std::vector<int32_t> placement;
-        {
-          const py::gil_scoped_release release;
-          placement = PlaceEtf(problem);
-        }
-        return py::array_t<int32_t>(static_cast<py::ssize_t>(placement.size()), placement.data());
-      },
+      "place_etf", [](const Problem& problem) { return Place([&] { return PlaceEtf(problem); }); },
       py::arg("problem"));
+  module->def(
+      "place_sct",
+      [](const Problem& problem, const Array<int32_t>& favourite_child) {
+        const std::vector<int32_t> children(favourite_child.data(),
+                                            favourite_child.data() + favourite_child.size());
+        const auto is_wrong = [&](int32_t op) { return op < -1 || op >= problem.num_ops(); };
+        if (children.size() != static_cast<size_t>(problem.num_ops()) ||
+            std::any_of(children.begin(), children.end(), is_wrong)) {
+          throw py::value_error("favourite_child must have an op or -1 for each op");
+        }
+        return Place([&] { return PlaceSct(problem, children); });
+      },
+      py::arg("problem"), py::arg("favourite_child"));
+  module->def(
+      "place_heft",
+      [](const Problem& problem) { return Place([&] { return PlaceHeft(problem); }); },
+      py::arg("problem"));
+  module->def(
+      "place_topo",
+      [](const Problem& problem, const std::vector<int32_t>& devices) {
+        return Place([&] { return PlaceTopo(problem, devices); });
+      },
+      py::arg("problem"), py::arg("devices"));
+  module->def("mean_costs", [](const Problem& problem) {
+    CheckCandidates(problem);
+    const MeanCosts costs(problem);
+    return py::make_tuple(ToArray(costs.op_ns), ToArray(costs.tensor_ns), costs.signal_ns);
+  });
 }
 
 void RegisterErrors() {
   py::register_local_exception_translator([](std::exception_ptr pointer) {
     const auto set_error = [](const char* type, const std::exception& error) {
       const py::object errors = py::module_::import("hplacer_optimizer.errors");
-      PyErr_SetString(errors.attr(type).ptr(), error.what());
+      // A message may quote what is no UTF-8.
+      const auto message = py::reinterpret_steal<py::object>(PyUnicode_DecodeUTF8(
+          error.what(), static_cast<py::ssize_t>(std::strlen(error.what())), "backslashreplace"));
+      if (message) PyErr_SetObject(errors.attr(type).ptr(), message.ptr());
     };
     try {
       std::rethrow_exception(pointer);
@@ -299,7 +410,9 @@ PYBIND11_MODULE(_engine, module) {
   module.doc() = "The planning engine: problems, the step simulator, list schedulers.";
   hplacer::RegisterErrors();
   hplacer::RegisterProblem(&module);
+  hplacer::RegisterProblemFile(&module);
   hplacer::RegisterStepTrace(&module);
   hplacer::RegisterSimulator(&module);
+  hplacer::RegisterLowerBound(&module);
   hplacer::RegisterPlanners(&module);
 }

@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-import hplacer_optimizer.cli as cli
+from hplacer_optimizer import cli
+from hplacer_optimizer.cli import doctor
 from hplacer_optimizer.store import PlanStore
 from tests.test_plan import FINGERPRINT, make_plan
 
@@ -27,6 +28,11 @@ COMMANDS = [
     ["show"],
     ["simulate"],
     ["plan"],
+    ["export"],
+    ["machine"],
+    *(["machine", action] for action in ("list", "show", "detect")),
+    ["bench"],
+    *(["bench", name] for name in ("paper", "modern")),
     ["doctor"],
 ]
 needs_engine = pytest.mark.skipif(
@@ -345,12 +351,12 @@ def test_doctor_names_what_is_broken(cache: Path, monkeypatch: pytest.MonkeyPatc
     ],
 )
 def test_a_probe_survives_what_it_runs(code: str, expected: tuple[bool, str]) -> None:
-    assert cli._run_python(code) == expected
+    assert doctor._run_python(code) == expected
 
 
 def test_a_probe_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cli, "_PROBE_TIMEOUT_S", 0.5)
-    answer = cli._run_python("import time; time.sleep(60)")
+    monkeypatch.setattr(doctor, "_PROBE_TIMEOUT_S", 0.5)
+    answer = doctor._run_python("import time; time.sleep(60)")
     assert answer == (False, "no answer within 0.5 seconds")
 
 
@@ -379,9 +385,10 @@ def test_a_closed_pipe_is_no_traceback(cache: Path) -> None:
 
 def test_control_c_is_130(problem: Path) -> None:
     code = (
-        "import sys, time, hplacer_optimizer.cli as cli\n"
+        "import sys, time\n"
+        "from hplacer_optimizer import cli\n"
         "def hang(options): print('ready', flush=True); time.sleep(60)\n"
-        "cli._cache_path = hang\n"
+        "cli.plans._cache_path = hang\n"
         "sys.exit(cli.main(['cache', 'path']))\n"
     )
     process = subprocess.Popen(

@@ -4,50 +4,52 @@
 #include <functional>
 #include <optional>
 #include <queue>
-#include <string>
 #include <tuple>
 #include <utility>
 
-#include "engine/schedule_state.h"
+#include "engine/candidates.h"
+#include "engine/list_scheduler.h"
+#include "engine/mean_costs.h"
 
 namespace hplacer {
 namespace {
 
 constexpr int8_t kMaxRefreshes = 4;
-constexpr int8_t kMaxDemandDepth = 3;
 
 template <typename T>
 using MinQueue = std::priority_queue<T, std::vector<T>, std::greater<T>>;
 
 class EtfScheduler {
  public:
-  explicit EtfScheduler(const Problem& problem)
+  EtfScheduler(const Problem& problem, std::vector<int32_t> favourite_child)
       : problem_(problem),
-        state_(problem),
-        pending_(problem.in_degree()),
-        demand_depth_(problem.num_ops(), 0),
+        scheduler_(problem, DeviceTimeline::Policy::kAppend),
+        state_(scheduler_.state()),
+        mean_(problem),
+        favourite_child_(std::move(favourite_child)),
+        favourite_parent_(problem.num_ops(), kNoFavourite),
+        reservations_(problem.num_devices()),
         refreshes_(problem.num_ops(), 0),
         startable_(problem.num_devices()),
-        waiting_(problem.num_devices()) {}
+        waiting_(problem.num_devices()) {
+    for (int32_t op = 0; op < problem.num_ops(); ++op) {
+      if (favourite_child_[op] != kNoFavourite) favourite_parent_[favourite_child_[op]] = op;
+    }
+  }
 
   std::vector<int32_t> Run() {
-    FindOnDemandOps();
-    for (int32_t op = 0; op < problem_.num_ops(); ++op) {
-      if (pending_[op] == 0 && !IsOnDemand(op)) Enqueue(op, state_.Best(op));
-    }
+    scheduler_.ForEachReady([&](int32_t op) { Enqueue(op, Choose(op)); });
     while (const std::optional<Head> head = PopEarliest()) {
-      const ScheduleState::Estimate best = state_.Best(head->op);
+      const ScheduleState::Estimate best = Choose(head->op);
       if (best.start_ns > head->start_ns && refreshes_[head->op] < kMaxRefreshes) {
         ++refreshes_[head->op];
         Enqueue(head->op, best);
-      } else {
-        Schedule(head->op, best.device);
+        continue;
       }
+      scheduler_.Schedule(head->op, best.device, [&](int32_t dst) { Enqueue(dst, Choose(dst)); });
+      Reserve(head->op);
     }
-    for (int32_t op = 0; op < problem_.num_ops(); ++op) {
-      if (!state_.IsScheduled(op)) Schedule(op, state_.Best(op).device);
-    }
-    return state_.placement();
+    return scheduler_.Finish();
   }
 
  private:
@@ -59,50 +61,54 @@ class EtfScheduler {
     }
   };
 
-  bool IsOnDemand(int32_t op) const { return demand_depth_[op] > 0; }
+  // A device is kept for a favourite child until a time.
+  struct Reservation {
+    int32_t child = kNoFavourite;
+    int64_t until_ns = 0;
+  };
 
-  template <typename Visit>
-  void ForEachInput(int32_t op, Visit visit) const {
-    for (int32_t r = problem_.read_ptr()[op]; r < problem_.read_ptr()[op + 1]; ++r) {
-      visit(problem_.tensor_op()[problem_.edge_tensor()[problem_.read_edges()[r]]]);
+  ScheduleState::Estimate Choose(int32_t op) {
+    const int32_t unit = problem_.units()[op];
+    std::optional<ScheduleState::Estimate> best;
+    for (int32_t i = problem_.candidate_ptr()[unit]; i < problem_.candidate_ptr()[unit + 1]; ++i) {
+      const int32_t device = problem_.candidates()[i];
+      if (!state_.IsCandidate(op, device)) continue;
+      ScheduleState::Estimate estimate = state_.EstimateOn(op, device);
+      const Reservation& kept = reservations_[device];
+      if (kept.child != op && kept.until_ns > estimate.start_ns) {
+        estimate.unit_finish_ns += kept.until_ns - estimate.start_ns;
+        estimate.start_ns = kept.until_ns;
+      }
+      if (!best || estimate < *best) best = estimate;
     }
-    for (int32_t c = problem_.control_in_ptr()[op]; c < problem_.control_in_ptr()[op + 1]; ++c) {
-      visit(problem_.control_in()[c]);
+    const int32_t favourite = FavouriteDevice(op);
+    if (favourite < 0 || favourite == best->device || !state_.IsCandidate(op, favourite)) {
+      return *best;
     }
+    const ScheduleState::Estimate estimate = state_.EstimateOn(op, favourite);
+    const bool as_good = estimate.missing_links <= best->missing_links &&
+                         estimate.missing_bytes <= best->missing_bytes &&
+                         estimate.unit_finish_ns <= best->unit_finish_ns;
+    return as_good ? estimate : *best;
   }
 
-  template <typename Visit>
-  void ForEachConsumer(int32_t op, Visit visit) const {
-    const int32_t end = problem_.consumer_ptr()[problem_.FirstTensor(op + 1)];
-    for (int32_t e = problem_.consumer_ptr()[problem_.FirstTensor(op)]; e < end; ++e) {
-      visit(problem_.consumers()[e]);
-    }
-    for (int32_t c = problem_.control_out_ptr()[op]; c < problem_.control_out_ptr()[op + 1]; ++c) {
-      visit(problem_.control_out()[c]);
-    }
+  // Where the op's favourite parent is, or -1.
+  int32_t FavouriteDevice(int32_t op) const {
+    const int32_t parent = favourite_parent_[op];
+    return parent == kNoFavourite ? -1 : state_.placement()[parent];
   }
 
-  // An op is on demand if it has a choice of devices and all its inputs are on-demand ops of its
-  // own unit, at most kMaxDemandDepth deep. Its consumers do not wait for it.
-  void FindOnDemandOps() {
-    std::vector<int32_t> sources;
-    for (int32_t op = 0; op < problem_.num_ops(); ++op) {
-      if (pending_[op] == 0) sources.push_back(op);
+  // Keeps the op's device for its favourite child until just after a transfer could have reached
+  // another one, so that whatever could start there by then does.
+  void Reserve(int32_t op) {
+    const int32_t child = favourite_child_[op], device = state_.placement()[op];
+    if (reservations_[device].child == op) reservations_[device] = {};
+    if (child == kNoFavourite || state_.IsScheduled(child)) return;
+    int64_t transfer_ns = mean_.signal_ns;
+    for (int32_t t = problem_.FirstTensor(op); t < problem_.FirstTensor(op + 1); ++t) {
+      transfer_ns = std::max(transfer_ns, mean_.tensor_ns[t]);
     }
-    for (size_t next = 0; next < sources.size(); ++next) {
-      const int32_t op = sources[next], unit = problem_.units()[op];
-      int8_t depth = 1;
-      bool own_unit = problem_.candidate_ptr()[unit + 1] - problem_.candidate_ptr()[unit] > 1;
-      ForEachInput(op, [&](int32_t src) {
-        depth = std::max<int8_t>(depth, demand_depth_[src] + 1);
-        own_unit = own_unit && problem_.units()[src] == unit;
-      });
-      if (!own_unit || depth > kMaxDemandDepth) continue;
-      demand_depth_[op] = depth;
-      ForEachConsumer(op, [&](int32_t dst) {
-        if (--pending_[dst] == 0) sources.push_back(dst);
-      });
-    }
+    reservations_[device] = {child, state_.FinishNs(op) + transfer_ns + 1};
   }
 
   void Enqueue(int32_t op, const ScheduleState::Estimate& estimate) {
@@ -116,11 +122,12 @@ class EtfScheduler {
       const int64_t free_ns = state_.FreeNs(device);
       auto& waiting = waiting_[device];
       for (; !waiting.empty() && waiting.top().first <= free_ns; waiting.pop()) {
-        startable_[device].push(waiting.top().second);
+        const int32_t op = waiting.top().second;
+        startable_[device].push({FavouriteDevice(op) != device, op});
       }
       std::optional<Head> head;
       if (!startable_[device].empty()) {
-        head = {free_ns, startable_[device].top(), device};
+        head = {free_ns, startable_[device].top().second, device};
       } else if (!waiting.empty()) {
         head = {waiting.top().first, waiting.top().second, device};
       }
@@ -135,59 +142,27 @@ class EtfScheduler {
     return earliest;
   }
 
-  // Schedules `op`, and before it the on-demand ops that it needs.
-  void Schedule(int32_t op, int32_t device) {
-    ForEachInput(op, [&](int32_t src) {
-      if (!state_.IsScheduled(src)) Schedule(src, DeviceOnDemand(src, device));
-    });
-    // An op of the same unit may have been pulled in, and have fixed the device.
-    if (!state_.IsCandidate(op, device)) device = state_.Best(op).device;
-    state_.Commit(op, device);
-    if (IsOnDemand(op)) return;
-    ForEachConsumer(op, [&](int32_t dst) {
-      if (--pending_[dst] == 0 && !IsOnDemand(dst)) Enqueue(dst, state_.Best(dst));
-    });
-  }
-
-  int32_t DeviceOnDemand(int32_t op, int32_t consumer_device) {
-    if (state_.IsCandidate(op, consumer_device)) {
-      const auto estimate = state_.EstimateOn(op, consumer_device);
-      if (estimate.missing_bytes == 0 && estimate.missing_links == 0) return consumer_device;
-    }
-    return state_.Best(op).device;
-  }
-
   const Problem& problem_;
-  ScheduleState state_;
-  std::vector<int32_t> pending_;              // [n] inputs to schedule, on-demand ones aside
-  std::vector<int8_t> demand_depth_;          // [n] 0: not on demand
-  std::vector<int8_t> refreshes_;             // [n]
-  std::vector<MinQueue<int32_t>> startable_;  // [m] ops that wait for a slot only
+  ListScheduler scheduler_;
+  ScheduleState& state_;
+  MeanCosts mean_;
+  std::vector<int32_t> favourite_child_, favourite_parent_;  // [n]
+  std::vector<Reservation> reservations_;                    // [m]
+  std::vector<int8_t> refreshes_;                            // [n]
+  // Ops that wait for a slot only; favourite children of ops on the device first.
+  std::vector<MinQueue<std::pair<bool, int32_t>>> startable_;   // [m] (no favourite, op)
   std::vector<MinQueue<std::pair<int64_t, int32_t>>> waiting_;  // [m] (arrival, op)
 };
 
 }  // namespace
 
-void CheckCandidates(const Problem& problem) {
-  const ProblemSpec& spec = problem.spec();
-  for (int32_t unit = 0; unit < problem.num_units(); ++unit) {
-    if (problem.candidate_ptr()[unit] < problem.candidate_ptr()[unit + 1]) continue;
-    const int32_t first = problem.unit_op_ptr()[unit], end = problem.unit_op_ptr()[unit + 1];
-    const int32_t op = problem.unit_ops()[first];
-    std::string message = "op '" + spec.op_names[op] + "'";
-    if (end - first > 1) {
-      message += " and the " + std::to_string(end - first - 1) + " others of colocation group '" +
-                 spec.colocation_group_names[spec.colocation_group[op]] + "'";
-    }
-    message += " can run on none of the devices";
-    for (const std::string& name : spec.device_names) message += " '" + name + "'";
-    throw InfeasibleError(message + ": allow a device that has a kernel for every one of them");
-  }
+std::vector<int32_t> PlaceEtf(const Problem& problem) {
+  return PlaceSct(problem, std::vector<int32_t>(problem.num_ops(), kNoFavourite));
 }
 
-std::vector<int32_t> PlaceEtf(const Problem& problem) {
+std::vector<int32_t> PlaceSct(const Problem& problem, const std::vector<int32_t>& favourite_child) {
   CheckCandidates(problem);
-  return EtfScheduler(problem).Run();
+  return EtfScheduler(problem, favourite_child).Run();
 }
 
 }  // namespace hplacer

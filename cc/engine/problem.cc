@@ -4,7 +4,6 @@
 #include <array>
 #include <limits>
 #include <numeric>
-#include <set>
 #include <unordered_map>
 
 #include "engine/problem_check.h"
@@ -17,6 +16,12 @@ using Int128 = __int128;
 // Sorts the rows of a flat row-major table and removes repeated ones.
 template <size_t kWidth>
 void SortDistinctRows(std::vector<int32_t>* table) {
+  bool sorted = true;
+  for (auto row = table->begin(); sorted && table->end() - row > int{kWidth}; row += kWidth) {
+    const auto next = row + kWidth;
+    sorted = std::lexicographical_compare(row, next, next, next + kWidth);
+  }
+  if (sorted) return;  // as saved files are: spares a copy
   std::vector<std::array<int32_t, kWidth>> rows(table->size() / kWidth);
   for (size_t i = 0; i < table->size(); ++i) rows[i / kWidth][i % kWidth] = (*table)[i];
   std::sort(rows.begin(), rows.end());
@@ -41,17 +46,18 @@ std::vector<int32_t> GroupByKey(const std::vector<int32_t>& keys, std::vector<in
 }
 
 void SortDistinctAllowed(ProblemSpec* spec) {
-  std::vector<int32_t> devices;
-  std::vector<int64_t> ptr = {0};
+  const auto devices = spec->allowed_device.begin();
+  auto end = devices;
+  int64_t row_begin = 0;
   for (size_t i = 0; i < spec->op_names.size(); ++i) {
-    const auto begin = spec->allowed_device.begin();
-    const std::set<int32_t> distinct(begin + spec->allowed_ptr[i],
-                                     begin + spec->allowed_ptr[i + 1]);
-    devices.insert(devices.end(), distinct.begin(), distinct.end());
-    ptr.push_back(static_cast<int64_t>(devices.size()));
+    const int64_t row_end = spec->allowed_ptr[i + 1];
+    std::sort(devices + row_begin, devices + row_end);
+    const auto last = std::unique(devices + row_begin, devices + row_end);
+    for (auto it = devices + row_begin; it != last; ++it) *end++ = *it;
+    spec->allowed_ptr[i + 1] = end - devices;
+    row_begin = row_end;
   }
-  spec->allowed_device = std::move(devices);
-  spec->allowed_ptr = std::move(ptr);
+  spec->allowed_device.erase(end, spec->allowed_device.end());
 }
 
 Int128 LinkNs(int64_t latency_ns, int64_t bytes_per_s, int64_t bytes) {
@@ -138,25 +144,31 @@ void Problem::IndexControlEdges() {
   }
 }
 
+int32_t Problem::FindRead(int32_t op, int32_t src, int32_t output) const {
+  if (src < 0 || src >= num_ops()) return -1;
+  if (output < 0 || output >= FirstTensor(src + 1) - FirstTensor(src)) return -1;
+  const int32_t tensor = FirstTensor(src) + output;
+  const auto end = read_edges_.begin() + read_ptr_[op + 1];
+  // Edge ids ascend, and so do the tensors of their edges.
+  const auto it = std::lower_bound(read_edges_.begin() + read_ptr_[op], end, tensor,
+                                   [&](int32_t edge, int32_t t) { return edge_tensor_[edge] < t; });
+  return it != end && edge_tensor_[*it] == tensor ? *it : -1;
+}
+
 void Problem::IndexAliases() {
   alias_edge_ = spec_.output_alias_src;
   for (int32_t tensor = 0; tensor < num_tensors(); ++tensor) {
     const int32_t src = spec_.output_alias_src[tensor];
     if (src == kNoAlias || src == kPersistentAlias) continue;
     const int32_t op = tensor_op_[tensor], output = spec_.output_alias_output[tensor];
-    const auto begin = read_edges_.begin() + read_ptr_[op];
-    const auto end = read_edges_.begin() + read_ptr_[op + 1];
-    const auto it = std::find_if(begin, end, [&](int32_t edge) {
-      return tensor_op_[edge_tensor_[edge]] == src &&
-             edge_tensor_[edge] - FirstTensor(src) == output;
-    });
-    if (it == end) {
+    const int32_t edge = FindRead(op, src, output);
+    if (edge < 0) {
       Fail(FieldPath("ops", op, "output_alias"),
            "output " + std::to_string(tensor - FirstTensor(op)) + " aliases [" +
                std::to_string(src) + ", " + std::to_string(output) + "], which op '" +
                spec_.op_names[op] + "' does not read");
     }
-    alias_edge_[tensor] = *it;
+    alias_edge_[tensor] = edge;
   }
 }
 
@@ -203,31 +215,37 @@ std::string Problem::DescribeCycle(const std::vector<int32_t>& pending) const {
       std::any_of(cycle.begin(), cycle.end(), [&](int32_t v) { return predecessor(v).second; });
   std::string message = has_data ? "edges: cycle " : "control_edges: cycle ";
   message += "'" + spec_.op_names[op] + "'";
-  for (auto it = cycle.rbegin(); it != cycle.rend(); ++it) {
-    message += " -> '" + spec_.op_names[*it] + "'";
+  constexpr size_t kMaxNamed = 20;
+  if (cycle.size() > kMaxNamed) {
+    message += " -> (" + std::to_string(cycle.size() - kMaxNamed) + " more)";
+  }
+  for (size_t i = std::min(cycle.size(), kMaxNamed); i-- > 0;) {
+    message += " -> '" + spec_.op_names[cycle[i]] + "'";
   }
   return message;
 }
 
 void Problem::CheckBounds() {
   constexpr Int128 kMax = std::numeric_limits<int64_t>::max();
-  std::set<std::pair<int64_t, int64_t>> rates;
+  int64_t latency_ns = 0, bytes_per_s = std::numeric_limits<int64_t>::max();
   for (size_t i = 0; i < spec_.link_src.size(); ++i) {
-    rates.emplace(spec_.link_latency_ns[i], spec_.link_bytes_per_s[i]);
+    latency_ns = std::max(latency_ns, spec_.link_latency_ns[i]);
+    bytes_per_s = std::min(bytes_per_s, spec_.link_bytes_per_s[i]);
   }
-  // The slowest `consumers` or fewer transfers of one tensor, to as many devices.
-  const auto transfers_ns = [&](int64_t bytes, int32_t consumers) {
-    Int128 slowest = 0;
-    for (const auto& [latency, rate] : rates) {
-      slowest = std::max(slowest, LinkNs(latency, rate, bytes));
-    }
-    return slowest * std::max(0, std::min(consumers, num_devices() - 1));
+  const bool has_links = !spec_.link_src.empty();
+  // `consumers` or fewer transfers of one tensor, to as many devices.
+  const auto transfers_ns = [&](int64_t size_bytes, int32_t consumers) -> Int128 {
+    if (!has_links) return 0;
+    return LinkNs(latency_ns, bytes_per_s, size_bytes) *
+           std::max(0, std::min(consumers, num_devices() - 1));
   };
+  std::vector<uint8_t> has_device(num_kinds(), 0);
+  for (int32_t kind : spec_.device_kind) has_device[kind] = 1;
   Int128 time_ns = 0, bytes = 0;
   for (int32_t op = 0; op < num_ops(); ++op) {
     int64_t cost = 0;
-    for (int32_t device = 0; device < num_devices(); ++device) {
-      cost = std::max(cost, CostNs(op, device));
+    for (int32_t kind = 0; kind < num_kinds(); ++kind) {
+      if (has_device[kind]) cost = std::max(cost, spec_.cost_ns[int64_t{op} * num_kinds() + kind]);
     }
     time_ns += cost + transfers_ns(0, control_out_ptr_[op + 1] - control_out_ptr_[op]);
     bytes += spec_.persistent_bytes[op];
@@ -236,6 +254,7 @@ void Problem::CheckBounds() {
       bytes += spec_.output_bytes[tensor];
       time_ns += transfers_ns(spec_.output_bytes[tensor],
                               consumer_ptr_[tensor + 1] - consumer_ptr_[tensor]);
+      if (time_ns > kMax || bytes > kMax) break;  // before 128 bits overflow too
     }
     if (time_ns > kMax) Fail("ops", "the sum of all times could exceed 2^63 - 1 ns");
     if (bytes > kMax) Fail("ops", "the sum of all sizes could exceed 2^63 - 1 bytes");
@@ -270,6 +289,9 @@ void Problem::IndexCandidates() {
       });
       is_candidate_.push_back(runs);
       if (runs) candidates_.push_back(device);
+    }
+    if (static_cast<int64_t>(candidates_.size()) > kMaxCount) {
+      Fail("ops", "more than " + std::to_string(kMaxCount) + " pairs of a unit and its devices");
     }
     candidate_ptr_.push_back(static_cast<int32_t>(candidates_.size()));
   }

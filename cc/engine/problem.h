@@ -18,8 +18,9 @@
 //    kernel is legal: the problem loads, its placements are infeasible.
 //  * `allowed_devices` is a set: order and repetitions mean nothing.
 //  * Bounds that must stay below 2^63: the sum over ops of the largest cost, plus for each tensor
-//    and for each op's signals the slowest link's duration, times min(consumers, devices - 1);
-//    and the sum of all persistent, temporary and output bytes (a device holds a tensor once).
+//    and for each op's signals the duration at the highest latency and the lowest rate of all
+//    links, times min(consumers, devices - 1); and the sum of all persistent, temporary and output
+//    bytes (a device holds a tensor once).
 //
 // Sizes are bytes, times are nanoseconds.
 
@@ -155,6 +156,8 @@ class Problem {
   void IndexEdges();
   void IndexControlEdges();
   void IndexAliases();
+  // The edge by which `op` reads that output of `src`, or -1.
+  int32_t FindRead(int32_t op, int32_t src, int32_t output) const;
   void IndexUnits();
   void IndexCandidates();
   void CheckAcyclic() const;

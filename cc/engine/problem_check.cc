@@ -1,6 +1,6 @@
 #include "engine/problem_check.h"
 
-#include <limits>
+#include <string_view>
 #include <unordered_set>
 
 namespace hplacer {
@@ -35,8 +35,14 @@ void CheckIndex(int64_t value, size_t size, const char* what, const char* list, 
                                           " is out of range, there are " + std::to_string(size));
 }
 
+void CheckAtMost(int64_t maximum, size_t count, const char* field, const char* what) {
+  if (static_cast<int64_t>(count) <= maximum) return;
+  Fail(field, std::to_string(count) + what + ", the limit is " + std::to_string(maximum));
+}
+
 void CheckDistinct(const std::vector<std::string>& names, const char* list, const char* field) {
-  std::unordered_set<std::string> seen;
+  std::unordered_set<std::string_view> seen;
+  seen.reserve(names.size());
   for (size_t i = 0; i < names.size(); ++i) {
     if (!seen.insert(names[i]).second) {
       Fail(FieldPath(list, i, field), "the name '" + names[i] + "' is given twice");
@@ -68,15 +74,6 @@ void CheckSizes(const ProblemSpec& spec) {
   CheckOffsets("allowed_ptr", spec.allowed_ptr, n, spec.allowed_device.size());
   CheckSize("allowed_given", spec.allowed_given.size(), n);
   CheckSize("colocation_group", spec.colocation_group.size(), n);
-  // The engine indexes ops, tensors and (tensor, transfer) pairs with 32 bits.
-  constexpr size_t kMaxCount = std::numeric_limits<int32_t>::max() / 4;
-  if (n > kMaxCount) Fail("ops", "more than " + std::to_string(kMaxCount) + " ops");
-  if (tensors > kMaxCount || spec.edges.size() / 3 > kMaxCount) {
-    Fail("edges", "more than " + std::to_string(kMaxCount) + " tensors or edges");
-  }
-  if (spec.control_edges.size() / 2 > kMaxCount) {
-    Fail("control_edges", "more than " + std::to_string(kMaxCount) + " edges");
-  }
 }
 
 void CheckDevices(const ProblemSpec& spec) {
@@ -168,7 +165,19 @@ void Fail(const std::string& path, const std::string& message) {
   throw ProblemError(path + ": " + message);
 }
 
+void CheckCounts(const ProblemSpec& spec) {
+  const size_t ops = spec.op_names.size(), kinds = spec.device_kinds.size();
+  CheckAtMost(kMaxDevices, kinds, "device_kinds", " device kinds");
+  CheckAtMost(kMaxDevices, spec.device_names.size(), "devices", " devices");
+  CheckAtMost(kMaxCount, ops, "ops", " ops");
+  CheckAtMost(kMaxCount, ops * kinds, "ops", " pairs of an op and a device kind");
+  CheckAtMost(kMaxCount, spec.output_bytes.size(), "ops", " outputs");
+  CheckAtMost(kMaxCount, spec.edges.size() / 3, "edges", " edges");
+  CheckAtMost(kMaxCount, spec.control_edges.size() / 2, "control_edges", " edges");
+}
+
 void CheckSpec(const ProblemSpec& spec) {
+  CheckCounts(spec);
   CheckSizes(spec);
   CheckDevices(spec);
   CheckLinks(spec);

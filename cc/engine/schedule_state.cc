@@ -6,7 +6,7 @@
 
 namespace hplacer {
 
-ScheduleState::ScheduleState(const Problem& problem)
+ScheduleState::ScheduleState(const Problem& problem, DeviceTimeline::Policy policy)
     : problem_(problem),
       spec_(problem.spec()),
       placement_(problem.num_ops(), -1),
@@ -16,7 +16,6 @@ ScheduleState::ScheduleState(const Problem& problem)
       unit_cost_ns_(static_cast<size_t>(problem.num_units()) * problem.num_kinds(), 0),
       unit_persistent_bytes_(problem.num_units(), 0),
       uses_(problem.num_tensors()),
-      busy_until_ns_(problem.num_devices()),
       channel_free_ns_(problem.num_channels(), 0),
       used_bytes_(problem.num_devices(), 0),
       releases_(problem.num_devices()),
@@ -24,6 +23,7 @@ ScheduleState::ScheduleState(const Problem& problem)
       trial_channel_free_ns_(problem.num_channels(), 0),
       data_trial_(problem.num_ops(), 0) {
   const size_t kinds = problem.num_kinds(), devices = problem.num_devices();
+  for (const int32_t slots : spec_.device_slots) timelines_.emplace_back(slots, policy);
   all_linked_ = spec_.link_src.size() == devices * (devices - 1);
   for (int32_t op = 0; op < problem.num_ops(); ++op) {
     const size_t unit = problem.units()[op];
@@ -37,11 +37,6 @@ ScheduleState::ScheduleState(const Problem& problem)
     const int32_t alias_edge = problem.alias_edge()[tensor];
     if (alias_edge >= 0) ++uses_[problem.edge_tensor()[alias_edge]];
   }
-}
-
-int64_t ScheduleState::FreeNs(int32_t device) const {
-  const auto& busy = busy_until_ns_[device];
-  return busy.size() < static_cast<size_t>(spec_.device_slots[device]) ? 0 : busy.top();
 }
 
 bool ScheduleState::IsCandidate(int32_t op, int32_t device) const {
@@ -68,7 +63,7 @@ ScheduleState::Estimate ScheduleState::EstimateOn(int32_t op, int32_t device) {
   Estimate estimate;
   estimate.device = device;
   estimate.arrival_ns = inputs.arrival_ns;
-  estimate.start_ns = std::max(inputs.arrival_ns, FreeNs(device));
+  estimate.start_ns = timelines_[device].StartNs(inputs.arrival_ns, problem_.CostNs(op, device));
   estimate.missing_links = inputs.missing_links;
   int64_t bytes = BytesToAllocate(op) + inputs.copy_bytes;
   const int32_t unit = problem_.units()[op];
@@ -87,16 +82,14 @@ ScheduleState::Estimate ScheduleState::EstimateOn(int32_t op, int32_t device) {
 
 void ScheduleState::Commit(int32_t op, int32_t device) {
   const Inputs inputs = GatherInputs(op, device);
-  const int64_t start_ns = std::max(inputs.arrival_ns, FreeNs(device));
-  const int64_t finish_ns = start_ns + problem_.CostNs(op, device);
+  const int64_t cost_ns = problem_.CostNs(op, device);
+  const int64_t finish_ns = timelines_[device].StartNs(inputs.arrival_ns, cost_ns) + cost_ns;
+  timelines_[device].Run(inputs.arrival_ns, cost_ns);
   if (unit_device_[problem_.units()[op]] < 0) FixUnit(problem_.units()[op], device);
   for (const PlannedSend& planned : planned_) {
     channel_free_ns_[planned.channel] = planned.channel_free_ns;
     sends_[planned.src_op].push_back(planned.send);
   }
-  auto& busy = busy_until_ns_[device];
-  if (busy.size() == static_cast<size_t>(spec_.device_slots[device])) busy.pop();
-  busy.push(finish_ns);
   placement_[op] = device;
   finish_ns_[op] = finish_ns;
   Reserve(device, inputs.copy_bytes);

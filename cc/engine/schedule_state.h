@@ -3,7 +3,9 @@
 // A list scheduler asks "when could this op start on that device, and does it fit?" (Estimate) and
 // then decides (Commit). Transfers occupy their channel one after the other in the order in which
 // consumers are committed; the exact times come from the simulator afterwards. An op that is not
-// committed but "on demand" (see etf.h) is assumed to run next to its consumer.
+// committed but "on demand" (see list_scheduler.h) is assumed to run next to its consumer. Memory
+// that is released before the end of a device's timeline counts as free, also for an op that fills
+// a gap before that release.
 //
 // Assumes that every unit has a candidate. Times are nanoseconds, sizes bytes.
 
@@ -17,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/device_timeline.h"
 #include "engine/problem.h"
 
 namespace hplacer {
@@ -41,13 +44,16 @@ class ScheduleState {
     }
   };
 
-  explicit ScheduleState(const Problem& problem);
+  ScheduleState(const Problem& problem, DeviceTimeline::Policy policy);
 
   bool IsScheduled(int32_t op) const { return placement_[op] >= 0; }
   const std::vector<int32_t>& placement() const { return placement_; }
 
-  // When a slot of the device is free.
-  int64_t FreeNs(int32_t device) const;
+  // When a slot of the device has nothing more to do.
+  int64_t FreeNs(int32_t device) const { return timelines_[device].FreeNs(); }
+
+  // When a scheduled op ends.
+  int64_t FinishNs(int32_t op) const { return finish_ns_[op]; }
 
   Estimate EstimateOn(int32_t op, int32_t device);
 
@@ -101,16 +107,16 @@ class ScheduleState {
   const Problem& problem_;
   const ProblemSpec& spec_;
   bool all_linked_;
-  std::vector<int32_t> placement_;                // [n] or -1
-  std::vector<int64_t> finish_ns_;                // [n]
-  std::vector<std::vector<Send>> sends_;          // [n] committed, by source op
-  std::vector<int32_t> unit_device_;              // [U] or -1
-  std::vector<int64_t> unit_cost_ns_;             // [U * K]
-  std::vector<int64_t> unit_persistent_bytes_;    // [U]
-  std::vector<int32_t> uses_;                     // [T] consumers and aliases to come
-  std::vector<MinQueue<int64_t>> busy_until_ns_;  // [m] occupied slots
-  std::vector<int64_t> channel_free_ns_;          // [channels]
-  std::vector<int64_t> used_bytes_;               // [m]
+  std::vector<int32_t> placement_;              // [n] or -1
+  std::vector<int64_t> finish_ns_;              // [n]
+  std::vector<std::vector<Send>> sends_;        // [n] committed, by source op
+  std::vector<int32_t> unit_device_;            // [U] or -1
+  std::vector<int64_t> unit_cost_ns_;           // [U * K]
+  std::vector<int64_t> unit_persistent_bytes_;  // [U]
+  std::vector<int32_t> uses_;                   // [T] consumers and aliases to come
+  std::vector<DeviceTimeline> timelines_;       // [m]
+  std::vector<int64_t> channel_free_ns_;        // [channels]
+  std::vector<int64_t> used_bytes_;             // [m]
   std::vector<MinQueue<std::pair<int64_t, int64_t>>> releases_;  // [m] (time, bytes)
 
   // Scratch of one GatherInputs.

@@ -3,39 +3,68 @@
 from __future__ import annotations
 
 import importlib
+import re
 from typing import cast
 
-from hplacer_optimizer.errors import OptionError
-from hplacer_optimizer.planners import etf
-from hplacer_optimizer.planners.budget import Budget, Planner, ProgressCallback
+import numpy as np
+from numpy.typing import NDArray
 
-__all__ = ["PLANNERS", "Budget", "Planner", "ProgressCallback", "get_planner"]
+from hplacer_optimizer._engine import Problem
+from hplacer_optimizer.errors import OptionError
+from hplacer_optimizer.planners import etf, heft, metis, scotch, sct, simple, topo
+from hplacer_optimizer.planners.budget import Budget, Planner, ProgressCallback
+from hplacer_optimizer.planners.notes import collect_notes
+
+__all__ = ["PLANNERS", "Budget", "Planner", "ProgressCallback", "collect_notes", "get_planner"]
+
+_SEED = re.compile(r"0|[1-9][0-9]{0,17}")
 
 PLANNERS: dict[str, Planner] = {
+    "cpu_only": simple.cpu_only,
     "etf": etf.plan,
+    "gpu_only": simple.gpu_only,
+    "heft": heft.plan,
+    "metis": metis.plan,
+    "mincut": scotch.mincut,
+    "random": simple.random,
+    "round_robin": simple.round_robin,
+    "scotch": scotch.scotch,
+    "sct": sct.plan,
+    "topo": topo.plan,
 }
 
 
 def get_planner(name: str) -> Planner:
     """Returns a planner of the table, or one's own as "package.module:function".
 
-    Raises OptionError, which lists the valid names.
+    "NAME:SEED" is the planner of that name with a seed that the caller's does not change. Raises
+    OptionError, which lists the valid names.
     """
     if name in PLANNERS:
         return PLANNERS[name]
     module_name, colon, function = name.partition(":")
+    if module_name in PLANNERS and _SEED.fullmatch(function):
+        return _with_seed(PLANNERS[module_name], int(function))
+    valid = f"{', '.join(sorted(PLANNERS))}, 'NAME:SEED' or 'package.module:function'"
     if not (module_name and colon and function):
-        raise OptionError(
-            f"planner: unknown name '{name}'; valid are {', '.join(sorted(PLANNERS))} or "
-            "'package.module:function'"
-        )
+        raise OptionError(f"planner: unknown name '{name}'; valid are {valid}")
     try:
         planner = getattr(importlib.import_module(module_name), function)
     except (ImportError, AttributeError) as error:
-        raise OptionError(
-            f"planner: cannot load '{name}': {error}; valid are {', '.join(sorted(PLANNERS))} or "
-            "'package.module:function'"
-        ) from error
+        raise OptionError(f"planner: cannot load '{name}': {error}; valid are {valid}") from error
     if not callable(planner):
         raise OptionError(f"planner: '{name}' is not callable")
     return cast(Planner, planner)
+
+
+def _with_seed(planner: Planner, pinned_seed: int) -> Planner:
+    def plan(
+        problem: Problem,
+        *,
+        budget: Budget | None = None,
+        seed: int = 0,
+        on_progress: ProgressCallback | None = None,
+    ) -> NDArray[np.int32]:
+        return planner(problem, budget=budget, seed=pinned_seed, on_progress=on_progress)
+
+    return plan

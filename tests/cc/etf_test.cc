@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "engine/candidates.h"
 #include "engine/simulator.h"
 #include "problem_builder.h"
 
@@ -136,6 +137,37 @@ TEST_CASE("a device that cannot talk to a neighbour is avoided") {
   b.Control(2, 0);
   const Problem problem = b.Build();
   CHECK(Simulate(problem, PlaceEtf(problem)).feasible);
+}
+
+// op0 (pinned to d0) feeds op1 and op2; op3 is independent.
+ProblemBuilder Fork() {
+  ProblemBuilder b = TwoDevices(5);
+  b.Op(10, {1});
+  b.Allow({0});
+  b.Op(20);
+  b.Op(20);
+  b.Edge(0, 0, 1);
+  b.Edge(0, 0, 2);
+  return b;
+}
+
+TEST_CASE("a favourite child is with its parent, before others") {
+  const Problem problem = Fork().Build();
+  CHECK(PlaceEtf(problem) == Placement{0, 0, 1});
+  CHECK(PlaceSct(problem, {1, kNoFavourite, kNoFavourite}) == Placement{0, 0, 1});
+  CHECK(PlaceSct(problem, {2, kNoFavourite, kNoFavourite}) == Placement{0, 1, 0});
+}
+
+TEST_CASE("a favourite child does not follow to where it is slower or does not fit") {
+  ProblemBuilder slow = Fork();
+  slow.spec.device_kinds = {"slow", "fast"};
+  slow.spec.device_kind = {0, 1};
+  slow.spec.cost_ns = {10, 10, 20, 20, 200, 20};
+  CHECK(PlaceSct(slow.Build(), {2, kNoFavourite, kNoFavourite})[2] == 1);
+  ProblemBuilder full = Fork();
+  full.spec.device_memory_bytes = {50, 1'000'000};
+  full.spec.persistent_bytes[2] = 100;
+  CHECK(PlaceSct(full.Build(), {2, kNoFavourite, kNoFavourite})[2] == 1);
 }
 
 TEST_CASE("a unit without any device is an error that names it") {

@@ -1,0 +1,71 @@
+"""The command `hplacer`: a thin layer that parses, calls the package and prints.
+
+    arguments.py  what all grammars share        plans.py   cache, show
+    printing.py   tables and JSON                steps.py   simulate, plan
+    machines.py   machine                        bench.py   bench
+                                                 doctor.py  doctor
+
+Exit codes: 0 done, 1 failed (the reason is one line on stderr), 2 wrong usage, 130 interrupted,
+141 the reader of stdout went away. People get tables; with `--json` stdout holds JSON and nothing
+else. Nothing here imports TensorFlow: only `doctor` and `machine detect` do, in processes of their
+own, and a plan store at a TensorFlow address.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+
+from hplacer_optimizer.cli import bench, doctor, graphs, machines, plans, steps
+from hplacer_optimizer.cli.arguments import BROKEN_PIPE, FAILED, INTERRUPTED, USAGE, version
+from hplacer_optimizer.errors import HPlacerError
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command; `argv` without the program name, by default the process's. Exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        code = _dispatch(arguments)
+        sys.stdout.flush()  # here, where a closed pipe can still be handled
+        return code
+    except BrokenPipeError:
+        # Python flushes stdout again at exit: give it somewhere to write.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except (HPlacerError, OSError) as error:
+        print("hplacer: error:", " ".join(str(error).splitlines()), file=sys.stderr)
+        return FAILED
+
+
+def _dispatch(arguments: list[str]) -> int:
+    if arguments[:1] == ["demo"]:  # has options of its own
+        from hplacer_optimizer.demo import main as demo
+
+        return demo(arguments[1:])
+    parser = _parser()
+    try:
+        options = parser.parse_args(arguments)
+    except SystemExit as stop:  # --help: 0, wrong usage: 2
+        return stop.code if isinstance(stop.code, int) else USAGE
+    run: Callable[[argparse.Namespace], int] = options.run
+    return run(options)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="hplacer", description="Plan which device runs each operation of a TensorFlow graph."
+    )
+    parser.add_argument("--version", action="version", version=f"hplacer {version()}")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    plans.add_commands(commands)
+    graphs.add_commands(commands)
+    steps.add_commands(commands)
+    machines.add_commands(commands)
+    bench.add_commands(commands)
+    commands.add_parser("demo", help="plan and train a small model; see `hplacer demo --help`")
+    doctor.add_commands(commands)
+    return parser

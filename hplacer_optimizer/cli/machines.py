@@ -1,0 +1,161 @@
+"""`hplacer machine`: machines that are shipped, in a file, or here."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from hplacer_optimizer import machines
+from hplacer_optimizer.cli.arguments import OK, add_command, add_json
+from hplacer_optimizer.cli.printing import format_bytes, print_json, print_table
+from hplacer_optimizer.machines.quantities import BYTE_RATE, DURATION, FLOP_RATE, Dimension
+
+_MAX_MATRIX = 16  # devices of which a matrix fits a screen
+
+
+def add_commands(commands: Any) -> None:
+    """Adds the commands of this module to the parser."""
+    text = "machines: shipped, described in a file, or detected"
+    machine = commands.add_parser("machine", help=text, epilog="example: hplacer machine list")
+    actions = machine.add_subparsers(metavar="ACTION", required=True)
+    text = "list the machines that come with this package"
+    listing = add_command(actions, "list", _list, text, "hplacer machine list")
+
+    text = "show the kinds, devices and links of a machine"
+    show = add_command(actions, "show", _show, text, "hplacer machine show 8xv100")
+    show.add_argument("machine", metavar="NAME|FILE", help="a shipped machine or a YAML file")
+
+    text = "describe this machine, or the TensorFlow servers of a cluster"
+    example = "hplacer machine detect -o here.yaml"
+    detect = add_command(actions, "detect", _detect, text, example)
+    detect.add_argument("-o", "--output", metavar="FILE", help="write a machine file (YAML)")
+    detect.add_argument(
+        "--cluster",
+        metavar="HOST:PORT,...",
+        help="addresses of running TensorFlow servers, one per task (default: this machine)",
+    )
+    detect.add_argument(
+        "--timeout-s",
+        type=_seconds,
+        default=120.0,
+        metavar="S",
+        help="longest wait for TensorFlow and the servers (default: 120)",
+    )
+    for action in (listing, show, detect):
+        add_json(action)
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 < seconds < math.inf:
+        raise ValueError
+    return seconds
+
+
+def _list(options: argparse.Namespace) -> int:
+    found = [machines.load_machine(name) for name in machines.shipped_machines()]
+    if options.json:
+        print_json([asdict(machine) for machine in found])
+        return OK
+    rows = []
+    for machine in found:
+        counts = Counter(device.kind for device in machine.devices)
+        kinds = ", ".join(f"{count} x {kind}" for kind, count in counts.items())
+        rows.append((machine.name, kinds, format_bytes(sum(machine.memory_bytes))))
+    print_table(("machine", "devices", "memory"), rows)
+    return OK
+
+
+def _show(options: argparse.Namespace) -> int:
+    return _report(machines.load_machine(options.machine), options.json)
+
+
+def _detect(options: argparse.Namespace) -> int:
+    from hplacer_optimizer.machines.describe import describe_cluster, describe_host
+
+    if options.cluster is None:
+        machine = describe_host(timeout_s=options.timeout_s)
+    else:
+        addresses = [address.strip() for address in options.cluster.split(",")]
+        machine = describe_cluster(addresses, timeout_s=options.timeout_s)
+    if options.output:
+        machines.save_machine(machine, options.output)
+    return _report(machine, options.json)
+
+
+def _report(machine: machines.Machine, as_json: bool) -> int:
+    if as_json:
+        print_json(asdict(machine))
+        return OK
+    print(f"{machine.name}: {len(machine.devices)} devices, {len(machine.links)} links")
+    for assumption in machine.assumptions:
+        print(f"assumes {assumption}")
+    print_table(
+        ("kind", "type", "peak", "memory bandwidth", "op overhead", "slots"),
+        [
+            (
+                kind.name,
+                kind.type,
+                "\n".join(f"{t} {_rounded(FLOP_RATE, r)}" for t, r in kind.flops_per_s.items()),
+                _rounded(BYTE_RATE, kind.memory_bytes_per_s),
+                DURATION.format(kind.launch_overhead_ns),
+                str(kind.slots),
+            )
+            for kind in machine.kinds
+        ],
+    )
+    print_table(
+        ("device", "kind", "memory"),
+        [
+            (device.name, device.kind, format_bytes(memory))
+            for device, memory in zip(machine.devices, machine.memory_bytes, strict=True)
+        ],
+    )
+    _print_links(machine)
+    return OK
+
+
+def _print_links(machine: machines.Machine) -> None:
+    if len(machine.devices) <= _MAX_MATRIX and machine.links:
+        found = {(link.src, link.dst): link for link in machine.links}
+        print("GB/s from row to column:")
+        print_table(
+            ("", *(str(index) for index in range(len(machine.devices)))),
+            [
+                (f"{index} {src}", *(_cell(found.get((src, dst))) for dst in machine.device_names))
+                for index, src in enumerate(machine.device_names)
+            ],
+        )
+    channels: dict[str, list[machines.Link]] = {}
+    for link in machine.links:
+        channels.setdefault(link.channel, []).append(link)
+    print_table(
+        ("channel", "pairs", "latency", "bandwidth"),
+        [
+            (
+                channel,
+                str(len(links)),
+                _span(DURATION, [link.latency_ns for link in links]),
+                _span(BYTE_RATE, [link.bytes_per_s for link in links]),
+            )
+            for channel, links in channels.items()
+        ],
+    )
+
+
+def _cell(link: machines.Link | None) -> str:
+    return f"{link.bytes_per_s / 1e9:.3g}" if link else "-"
+
+
+def _span(dimension: Dimension, values: Sequence[int]) -> str:
+    ends = sorted({min(values), max(values)})
+    return " to ".join(_rounded(dimension, end) for end in ends)
+
+
+def _rounded(dimension: Dimension, value: int | float) -> str:
+    """To four digits."""
+    return dimension.format(type(value)(float(f"{value:.4g}")))

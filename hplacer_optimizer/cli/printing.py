@@ -1,0 +1,63 @@
+"""What commands print: tables for people, JSON for programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from hplacer_optimizer.plan import format_ns
+
+
+def step_time(step_time_ns: int | None, feasible: bool) -> str:
+    if step_time_ns is None:
+        return "unknown" if feasible else "infeasible"
+    return format_ns(step_time_ns) + ("" if feasible else " (infeasible)")
+
+
+def format_bytes(size_bytes: int) -> str:
+    value, unit = float(size_bytes), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if value < 1024:
+            break
+        value, unit = value / 1024, larger
+    return f"{value:.4g} {unit}"
+
+
+def count_per_device(placement: npt.NDArray[np.int32], num_devices: int) -> list[int]:
+    return [int(count) for count in np.bincount(placement, minlength=num_devices)]
+
+
+def print_devices(
+    names: Sequence[str], counts: Sequence[int], peak_bytes: Sequence[int], what: str
+) -> None:
+    total = max(sum(counts), 1)
+    print_table(
+        ("device", what, "share", "peak memory"),
+        [
+            (name, str(count), f"{count / total:.1%}", format_bytes(peak))
+            for name, count, peak in zip(names, counts, peak_bytes, strict=True)
+        ],
+    )
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    if not rows:
+        return
+    from rich.box import SIMPLE
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=SIMPLE)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    Console().print(table)
+
+
+def print_json(value: object) -> None:
+    print(json.dumps(value, indent=2, allow_nan=False))

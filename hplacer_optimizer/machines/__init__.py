@@ -1,0 +1,26 @@
+"""Machines: described in YAML, shipped with this package, or detected."""
+
+from __future__ import annotations
+
+from hplacer_optimizer.machines.detect import detect
+from hplacer_optimizer.machines.file import (
+    load_machine,
+    machine_to_yaml,
+    save_machine,
+    shipped_kinds,
+    shipped_machines,
+)
+from hplacer_optimizer.machines.machine import Device, DeviceKind, Link, Machine
+
+__all__ = [
+    "Device",
+    "DeviceKind",
+    "Link",
+    "Machine",
+    "detect",
+    "load_machine",
+    "machine_to_yaml",
+    "save_machine",
+    "shipped_kinds",
+    "shipped_machines",
+]

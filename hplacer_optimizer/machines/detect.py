@@ -1,0 +1,239 @@
+"""The machine behind a session: rates, memory and links of its devices.
+
+TensorFlow tells names, types and a description of its devices; the operating system tells about
+the processor. GPU rates come from the catalogue of kinds. What none of them knows is taken from the
+constants below, and said in the machine's `assumptions`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from hplacer_optimizer.machines import host, nvidia
+from hplacer_optimizer.machines.file import shipped_kinds
+from hplacer_optimizer.machines.machine import Device, DeviceKind, Link, Machine
+from hplacer_optimizer.machines.topology import Host, memory_links, network_links
+
+_UNKNOWN_ACCELERATOR = DeviceKind(
+    name="unknown",
+    type="GPU",
+    flops_per_s={"float32": 10e12},
+    memory_bytes_per_s=500_000_000_000,
+    memory_bytes=0,
+    launch_overhead_ns=5_000,
+    executor_overhead_ns=1_000,
+)
+_EXECUTOR_OVERHEAD_NS = 1_000  # per op, which on a CPU is all of its launch
+_CPU_MEMORY_BYTES_PER_S = 10e9  # of one core's share of a memory channel
+_CPU_EFFICIENCY = 0.5  # of the peak, reached by large contractions
+
+# (latency_ns, bytes_per_s) between two devices.
+_WITHIN_HOST_MEMORY = (5_000, 10_000_000_000)
+_LOOPBACK = (50_000, 2_000_000_000)  # gRPC within a host
+_NETWORK_LATENCY_NS = 100_000
+_NETWORK_BYTES_PER_S = 1_250_000_000
+LIKE_THIS_HOST = "all hosts are like this one"
+
+
+class SessionDevice(Protocol):
+    """A device as TensorFlow describes it (`_tf.SessionDevice`)."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def type(self) -> str: ...
+    @property
+    def description(self) -> str: ...
+    @property
+    def memory_bytes(self) -> int: ...
+
+
+def detect(
+    devices: Sequence[SessionDevice],
+    *,
+    inter_op_threads: int = 0,
+    intra_op_threads: int = 0,
+    hosts: Mapping[str, str] | None = None,
+    ask_driver: bool = False,
+) -> Machine:
+    """Describes the machine of a session's devices.
+
+    The CPU devices of one host share its cores and memory in equal parts. Other hosts are taken to
+    be like this one.
+
+    Args:
+        devices: in the session's order, at least one.
+        inter_op_threads: ops that TensorFlow runs at once on a CPU; 0: as many as cores.
+        intra_op_threads: threads of one op; 0: as many as cores.
+        hosts: the host of each task ("/job:worker/replica:0/task:1"); by default each task has one
+            of its own.
+        ask_driver: runs `nvidia-smi` for the links of GPUs, which takes up to a few seconds.
+
+    Returns:
+        A machine whose `assumptions` tell what was not known.
+    """
+    assumptions: set[str] = set()
+    hosts = hosts or {}
+    host_of = {d.name: hosts.get(_task(d.name), _task(d.name)) for d in devices}
+    cpus = [device for device in devices if device.type == "CPU"]
+    kinds: dict[str, DeviceKind] = {}
+    described = []
+    for device in devices:
+        if device.type == "CPU":
+            sharing = sum(host_of[other.name] == host_of[device.name] for other in cpus)
+            kind = _cpu_kind(sharing, inter_op_threads, intra_op_threads, assumptions)
+            memory = kind.memory_bytes  # TensorFlow reports 256 MB for any CPU
+        else:
+            kind = _accelerator_kind(device, assumptions)
+            memory = max(device.memory_bytes, 0)
+        kind = kinds.setdefault(kind.name, kind)
+        own_memory = None if memory == kind.memory_bytes else memory
+        described.append(Device(name=device.name, kind=kind.name, memory_bytes=own_memory))
+    return Machine(
+        name="detected",
+        kinds=tuple(kinds.values()),
+        devices=tuple(described),
+        links=_links(devices, host_of, ask_driver, assumptions),
+        assumptions=tuple(sorted(assumptions)),
+    )
+
+
+# ---- kinds ----
+
+
+def _cpu_kind(sharing: int, inter_op: int, intra_op: int, assumptions: set[str]) -> DeviceKind:
+    """One of `sharing` equal parts of this host's processor.
+
+    A slot is what one op gets: its intra-op threads. There are as many as inter-op threads and
+    cores allow.
+    """
+    processor = host.processor()
+    cores = host.usable_cores() / sharing
+    slot_cores = min(intra_op, cores) if intra_op else cores
+    slots = int(cores / slot_cores)
+    if inter_op:
+        slots = max(1, min(slots, inter_op // sharing))
+    peak = slot_cores * processor.hertz * processor.flops_per_cycle * _CPU_EFFICIENCY
+    assumptions.add(
+        f"a CPU ({processor.model or 'model unknown'}) reaches {_CPU_EFFICIENCY:.0%} of its peak "
+        f"of {processor.flops_per_cycle} float32 FLOPs per cycle and core, and "
+        f"{_CPU_MEMORY_BYTES_PER_S:.3g} memory bytes/s per core"
+    )
+    if not processor.hertz_known:
+        assumptions.add(f"the clock of the CPU is not known: {processor.hertz:.3g} Hz")
+    return DeviceKind(
+        name="CPU" if sharing == 1 else f"CPU (1/{sharing} of the cores)",
+        type="CPU",
+        flops_per_s={"float32": peak, "float64": peak / 2},
+        memory_bytes_per_s=int(slot_cores * _CPU_MEMORY_BYTES_PER_S),
+        memory_bytes=host.memory_bytes() // sharing,
+        launch_overhead_ns=_EXECUTOR_OVERHEAD_NS,
+        executor_overhead_ns=_EXECUTOR_OVERHEAD_NS,
+        slots=slots,
+    )
+
+
+def _accelerator_kind(device: SessionDevice, assumptions: set[str]) -> DeviceKind:
+    found = re.search(r"name: ([^,]+)", device.description)
+    model = found[1].strip() if found else ""
+    known = match_model(model, shipped_kinds())
+    if known is None:
+        known = _UNKNOWN_ACCELERATOR
+        assumptions.add(
+            f"rates of {model or device.type!r} are not known: "
+            f"{known.flops_per_s['float32']:.3g} FLOP/s, {known.memory_bytes_per_s:.3g} bytes/s"
+        )
+    name = f"{device.type} {model}" if model else device.type
+    return replace(
+        known, name=name, type=device.type, memory_bytes=max(device.memory_bytes, 0), slots=1
+    )
+
+
+def match_model(model: str, kinds: Mapping[str, DeviceKind]) -> DeviceKind | None:
+    """The kind all of whose name's parts begin a word of a model as the driver spells it.
+
+    "a100-80gb" matches "NVIDIA A100 80GB PCIe", as does "a100"; the longer name wins. A digit
+    after the part is another model: "a10" is not "A100".
+    """
+    words = model.lower()
+
+    def matches(kind: DeviceKind) -> bool:
+        parts = kind.name.split("-")
+        return all(re.search(rf"\b{re.escape(part)}(?!\d)", words) for part in parts)
+
+    found = [kind for kind in kinds.values() if kind.type != "CPU" and matches(kind)]
+    return max(found, key=lambda kind: len(kind.name), default=None)
+
+
+# ---- links ----
+
+
+def _links(
+    devices: Sequence[SessionDevice],
+    host_of: Mapping[str, str],
+    ask_driver: bool,
+    assumptions: set[str],
+) -> tuple[Link, ...]:
+    """Within a task, then between tasks of one host, then between hosts."""
+    found: list[Link] = []
+    tasks: dict[str, list[SessionDevice]] = {}
+    for device in devices:
+        tasks.setdefault(_task(device.name), []).append(device)
+    for members in tasks.values():
+        cpus = [device.name for device in members if device.type == "CPU"]
+        gpus = {device.name: device.description for device in members if device.type != "CPU"}
+        if gpus:
+            found += nvidia.links(cpus, gpus, ask_driver and len(tasks) == 1, assumptions)
+        if len(cpus) > 1:
+            found += memory_links(cpus, *_WITHIN_HOST_MEMORY)
+            assumptions.add(_assume("CPU devices of one task", *_WITHIN_HOST_MEMORY))
+    hosts = list(dict.fromkeys(host_of.values()))
+    for name in hosts:
+        here = [task for task, members in tasks.items() if host_of[members[0].name] == name]
+        ends = [
+            Host(
+                name=task or "task",
+                devices=tuple(device.name for device in tasks[task]),
+                bytes_per_s=_LOOPBACK[1],
+            )
+            for task in here
+        ]
+        found += network_links("loopback", ends, _LOOPBACK[0])
+        if len(here) > 1:
+            assumptions.add(_assume("tasks of one host", *_LOOPBACK))
+    if len(hosts) > 1:
+        found += _between_hosts(hosts, host_of, assumptions)
+    first: dict[tuple[str, str], Link] = {}
+    for link in found:
+        first.setdefault((link.src, link.dst), link)
+    return tuple(first.values())
+
+
+def _between_hosts(
+    hosts: Sequence[str], host_of: Mapping[str, str], assumptions: set[str]
+) -> Iterator[Link]:
+    bytes_per_s = host.network_bytes_per_s()
+    if bytes_per_s is None:
+        bytes_per_s = _NETWORK_BYTES_PER_S
+        assumptions.add(_assume("hosts", _NETWORK_LATENCY_NS, bytes_per_s))
+    assumptions.add(LIKE_THIS_HOST)
+    adapters = [
+        Host(
+            name=name or "host",
+            devices=tuple(device for device, at in host_of.items() if at == name),
+            bytes_per_s=bytes_per_s,
+        )
+        for name in hosts
+    ]
+    return network_links("network", adapters, _NETWORK_LATENCY_NS)
+
+
+def _assume(ends: str, latency_ns: int, bytes_per_s: int) -> str:
+    return f"links between {ends}: {latency_ns} ns and {bytes_per_s:.3g} bytes/s"
+
+
+def _task(device_name: str) -> str:
+    return device_name[: device_name.index("/device:")]

@@ -1,0 +1,217 @@
+"""Machine files: YAML, format `hplacer-machine/1` (docs/machines.md), read strictly.
+
+Kinds that a file does not define come from the catalogue that is shipped with the machines.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from hplacer_optimizer.errors import MachineError
+from hplacer_optimizer.machines.document import MAX_BYTES, Field, parse_yaml
+from hplacer_optimizer.machines.machine import (
+    MAX_SLOTS,
+    Device,
+    DeviceKind,
+    Link,
+    Machine,
+    check_dtypes,
+)
+from hplacer_optimizer.machines.quantities import BYTE_RATE, DURATION, FLOP_RATE, SIZE, shorten
+from hplacer_optimizer.machines.topology import read_links
+
+FORMAT = "hplacer-machine/1"
+
+_DATA = Path(__file__).with_name("data")
+_CATALOGUE = _DATA / "kinds.yaml"
+_EXECUTOR_OVERHEAD_NS = 1_000  # TensorFlow's executor takes about as long for each op
+_DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+
+
+def shipped_machines() -> tuple[str, ...]:
+    """Names of the machines that come with this package, sorted."""
+    return tuple(sorted(path.stem for path in _DATA.glob("*.yaml") if path != _CATALOGUE))
+
+
+@functools.cache
+def shipped_kinds() -> Mapping[str, DeviceKind]:
+    """The catalogue of device kinds, by name."""
+    with _naming(_CATALOGUE):
+        return _read_kinds(_read(_CATALOGUE).record(("kinds",))["kinds"])
+
+
+def load_machine(name_or_path: str | os.PathLike[str]) -> Machine:
+    """Reads a shipped machine by its name, or a machine file (write "./NAME" for a file so named).
+
+    Raises MachineError, which names the field and the file, or OSError if it cannot be opened.
+    """
+    path = Path(name_or_path)
+    if os.fspath(name_or_path) in shipped_machines():
+        path = _DATA / f"{name_or_path}.yaml"
+    elif len(path.parts) == 1 and not path.suffix and not path.exists():
+        known = ", ".join(shipped_machines())
+        raise MachineError(f"no machine {shorten(str(path))}; give a YAML file or one of {known}")
+    with _naming(path):
+        return _read_machine(_read(path))
+
+
+def save_machine(machine: Machine, path: str | os.PathLike[str]) -> None:
+    """Writes a machine file; `load_machine` of it returns an equal machine.
+
+    The bytes depend on the machine only. A reader sees the old file or the new one, never a part.
+    """
+    path = Path(path)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+    try:
+        temporary.write_text(machine_to_yaml(machine), encoding="utf-8")
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+# ---- reading ----
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except MachineError as error:
+        raise MachineError(f"{error} (in file '{path}')") from None
+
+
+def _read(path: Path) -> Field:
+    with open(path, "rb") as stream:
+        return parse_yaml(stream.read(MAX_BYTES + 1))
+
+
+def _read_machine(document: Field) -> Machine:
+    found = document.mapping().get("format")
+    if found is None or found.value != FORMAT:
+        raise MachineError(f"format: must be {FORMAT!r}, the format that this version reads")
+    fields = document.record(
+        ("format", "name", "devices", "links"), optional=("kinds", "assumptions")
+    )
+    own = _read_kinds(fields["kinds"]) if "kinds" in fields else {}
+    devices = tuple(_read_device(field, own) for field in fields["devices"].sequence())
+    borrowed = {device.kind for device in devices} - own.keys()
+    catalogue = [kind for name, kind in shipped_kinds().items() if name in borrowed]
+    assumptions = fields["assumptions"].sequence() if "assumptions" in fields else []
+    unlinked = Machine(
+        name=fields["name"].text(),
+        kinds=(*catalogue, *own.values()),
+        devices=devices,
+        links=(),
+        assumptions=tuple(assumption.text() for assumption in assumptions),
+    )
+    return replace(unlinked, links=read_links(fields["links"], unlinked.device_names))
+
+
+def _read_kinds(field: Field) -> dict[str, DeviceKind]:
+    return {name: _read_kind(name, kind) for name, kind in field.mapping().items()}
+
+
+def _read_kind(name: str, field: Field) -> DeviceKind:
+    fields = field.record(
+        ("type", "flops", "memory", "memory_bandwidth", "launch_overhead"),
+        optional=("executor_overhead", "slots"),
+    )
+    launch_ns = fields["launch_overhead"].quantity(DURATION)
+    executor_ns = min(launch_ns, _EXECUTOR_OVERHEAD_NS)
+    if "executor_overhead" in fields:
+        executor_ns = fields["executor_overhead"].quantity(DURATION)
+    flops = fields["flops"].mapping()
+    check_dtypes(flops, fields["flops"].path)
+    return field.build(
+        DeviceKind,
+        name=name,
+        type=fields["type"].text(),
+        flops_per_s={dtype: rate.quantity(FLOP_RATE) for dtype, rate in flops.items()},
+        memory_bytes_per_s=fields["memory_bandwidth"].quantity(BYTE_RATE),
+        memory_bytes=fields["memory"].quantity(SIZE),
+        launch_overhead_ns=launch_ns,
+        executor_overhead_ns=executor_ns,
+        slots=fields["slots"].whole_number(1, MAX_SLOTS) if "slots" in fields else 1,
+    )
+
+
+def _read_device(field: Field, own: Mapping[str, DeviceKind]) -> Device:
+    fields = field.record(("name", "kind"), optional=("memory",))
+    kind = fields["kind"].text()
+    if kind not in own and kind not in shipped_kinds():
+        raise MachineError(
+            f"{fields['kind'].path}: unknown kind {shorten(kind)}; kinds here: "
+            f"{', '.join(own) or 'none'}; shipped kinds: {', '.join(shipped_kinds())}"
+        )
+    memory = fields["memory"].quantity(SIZE) if "memory" in fields else None
+    return field.build(Device, name=fields["name"].text(), kind=kind, memory_bytes=memory)
+
+
+# ---- writing ----
+
+
+def machine_to_yaml(machine: Machine) -> str:
+    """The canonical text of a machine: its own kinds, and every link by itself."""
+    document = {
+        "format": FORMAT,
+        "name": machine.name,
+        "assumptions": list(machine.assumptions),
+        "kinds": {kind.name: _kind_document(kind) for kind in machine.kinds},
+        "devices": [_device_document(device) for device in machine.devices],
+        "links": [
+            {"link": _link_document(list(links))}
+            for _, links in groupby(machine.links, key=lambda link: {**vars(link), "dst": None})
+        ],
+    }
+    if not machine.assumptions:
+        del document["assumptions"]
+    text: str = yaml.dump(
+        document,
+        Dumper=_DUMPER,
+        sort_keys=False,
+        allow_unicode=True,
+        default_flow_style=None,
+        width=200,
+    )
+    return text
+
+
+def _kind_document(kind: DeviceKind) -> dict[str, Any]:
+    return {
+        "type": kind.type,
+        "flops": {dtype: FLOP_RATE.format(rate) for dtype, rate in kind.flops_per_s.items()},
+        "memory": SIZE.format(kind.memory_bytes),
+        "memory_bandwidth": BYTE_RATE.format(kind.memory_bytes_per_s),
+        "launch_overhead": DURATION.format(kind.launch_overhead_ns),
+        "executor_overhead": DURATION.format(kind.executor_overhead_ns),
+        "slots": kind.slots,
+    }
+
+
+def _device_document(device: Device) -> dict[str, str]:
+    document = {"name": device.name, "kind": device.kind}
+    if device.memory_bytes is not None:
+        document["memory"] = SIZE.format(device.memory_bytes)
+    return document
+
+
+def _link_document(links: Sequence[Link]) -> dict[str, Any]:
+    """Of links that differ in their destination only."""
+    return {
+        "src": links[0].src,
+        "dst": [link.dst for link in links] if len(links) > 1 else links[0].dst,
+        "channel": links[0].channel,
+        "latency": DURATION.format(links[0].latency_ns),
+        "bandwidth": BYTE_RATE.format(links[0].bytes_per_s),
+    }

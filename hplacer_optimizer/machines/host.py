@@ -1,0 +1,121 @@
+"""What the operating system tells about this host: processor, memory, network.
+
+Linux only: /proc and /sys, and the control group's limits, which a container sees as its own.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+_DEFAULT_HZ = 2.5e9
+# float32 operations per cycle and core: lanes, times 2 for fused multiply-add, times 2 units.
+_FLOPS_PER_CYCLE = (
+    ({"avx512f"}, 64),
+    ({"avx2", "fma"}, 32),
+    ({"avx"}, 16),
+    ({"asimd"}, 16),  # 64-bit Arm
+    (set[str](), 8),
+)
+_AMD_WITH_FULL_AVX512 = 26  # family: older ones take two cycles for 512 bits
+
+
+@dataclass(frozen=True, kw_only=True)
+class Processor:
+    """The processor of this host; one core of it."""
+
+    model: str  # "" if unknown
+    hertz: float
+    hertz_known: bool
+    flops_per_cycle: int  # float32
+
+
+def usable_cores() -> float:
+    """Cores that this process may use; a fraction if its control group has a CPU quota."""
+    cores: float = len(os.sched_getaffinity(0))
+    for directory in _control_groups():
+        quota = _read(directory / "cpu.max").split()
+        if len(quota) == 2 and quota[0].isdigit() and quota[1].isdigit():
+            cores = min(cores, int(quota[0]) / int(quota[1]))
+    return cores
+
+
+def memory_bytes() -> int:
+    """Physical memory, or less if a control group allows less."""
+    size = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for directory in _control_groups():
+        limit = _read(directory / "memory.max").strip()
+        if limit.isdigit():
+            size = min(size, int(limit))
+    return size
+
+
+@functools.cache
+def processor() -> Processor:
+    """From /proc/cpuinfo, and the base clock from /sys where the kernel tells it."""
+    text = _read(Path("/proc/cpuinfo"))
+    model = _entry(text, "model name")
+    base_khz = _read(Path("/sys/devices/system/cpu/cpu0/cpufreq/base_frequency")).strip()
+    nominal = re.search(r"@ ([\d.]+)GHz", model)
+    current_mhz = _entry(text, "cpu MHz")
+    if base_khz.isdigit():
+        hertz = float(base_khz) * 1e3
+    elif nominal:
+        hertz = float(nominal[1]) * 1e9
+    else:
+        hertz = float(current_mhz) * 1e6 if current_mhz else 0.0
+    features = set((_entry(text, "flags") or _entry(text, "Features")).split())
+    flops = next(flops for needed, flops in _FLOPS_PER_CYCLE if needed <= features)
+    family = _entry(text, "cpu family")
+    is_amd = _entry(text, "vendor_id") == "AuthenticAMD" and family.isdigit()
+    if is_amd and int(family) < _AMD_WITH_FULL_AVX512:
+        flops = min(flops, 32)
+    return Processor(
+        model=model,
+        hertz=hertz or _DEFAULT_HZ,
+        hertz_known=hertz > 0,
+        flops_per_cycle=flops,
+    )
+
+
+def numa_nodes() -> int:
+    """How many memory nodes the kernel sees, at least 1."""
+    return max(1, len(list(Path("/sys/devices/system/node").glob("node[0-9]*"))))
+
+
+def network_bytes_per_s() -> int | None:
+    """Of the fastest adapter that is up and tells its speed; None: none does."""
+    speeds = []
+    for adapter in Path("/sys/class/net").glob("*"):
+        if adapter.name != "lo" and _read(adapter / "operstate").strip() == "up":
+            megabits = _read(adapter / "speed").strip()  # -1 or unreadable: unknown
+            if megabits.isdigit() and int(megabits) > 0:
+                speeds.append(int(megabits) * 125_000)
+    return max(speeds, default=None)
+
+
+def _control_groups() -> Iterator[Path]:
+    """The control group (version 2) of this process and those around it."""
+    root = Path("/sys/fs/cgroup")
+    match = re.search(r"^0::/(.*)$", _read(Path("/proc/self/cgroup")), re.MULTILINE)
+    group = root / match[1] if match else root
+    for directory in (group, *group.parents):
+        yield directory
+        if directory == root:
+            return
+
+
+def _entry(text: str, key: str) -> str:
+    match = re.search(rf"^{re.escape(key)}\s*: *(.*)$", text, re.MULTILINE)
+    return match[1].strip() if match else ""
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,218 @@
+"""A machine: device kinds with their rates, devices, and the links between them.
+
+Rates are those of one slot, and peaks: what the hardware can do at best, unless the description
+says which efficiency is in a figure. Times are nanoseconds, sizes bytes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from hplacer_optimizer.errors import MachineError
+from hplacer_optimizer.machines.quantities import BYTE_RATE, DURATION, FLOP_RATE, SIZE
+
+DTYPES = ("float64", "float32", "bfloat16", "float16", "int8")
+MAX_DEVICES = 256
+MAX_SLOTS = 65_536
+_MAX_TEXT = 1_000
+
+_TASK = r"/job:[A-Za-z][A-Za-z0-9_]*/replica:\d{1,9}/task:\d{1,9}"
+_DEVICE_NAME = re.compile(rf"({_TASK})?/device:([A-Za-z_][A-Za-z0-9_]*):\d{{1,9}}", re.ASCII)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceKind:
+    """Devices with equal rates, which are those of one slot.
+
+    Raises MachineError, which names the field, when one is out of range.
+    """
+
+    name: str  # e.g. "k40"
+    type: str  # TensorFlow's: "CPU", "GPU", ...
+    # Peak FLOP/s by dtype, "float32" among them; a dtype that is absent runs at float32's.
+    flops_per_s: Mapping[str, float] = field(hash=False)
+    memory_bytes_per_s: int
+    memory_bytes: int  # of one device
+    launch_overhead_ns: int  # of an op with a kernel, beside its arithmetic and memory traffic
+    executor_overhead_ns: int  # the part of it that an op without a kernel costs, too
+    slots: int = 1  # ops that one device runs at once at these rates
+
+    def __post_init__(self) -> None:
+        _check_text(self.name, "name")
+        if not re.fullmatch("[A-Za-z_][A-Za-z0-9_]{0,63}", self.type):
+            raise MachineError(f"type: {self.type!r} is no device type; write CPU or GPU")
+        for dtype, rate in self.flops_per_s.items():
+            FLOP_RATE.check(rate, f"flops_per_s.{dtype}")
+        check_dtypes(self.flops_per_s, "flops_per_s")
+        BYTE_RATE.check(self.memory_bytes_per_s, "memory_bytes_per_s")
+        SIZE.check(self.memory_bytes, "memory_bytes")
+        DURATION.check(self.launch_overhead_ns, "launch_overhead_ns")
+        DURATION.check(self.executor_overhead_ns, "executor_overhead_ns")
+        if self.executor_overhead_ns > self.launch_overhead_ns:
+            raise MachineError("executor_overhead_ns: is a part of launch_overhead_ns, but larger")
+        if not isinstance(self.slots, int) or not 1 <= self.slots <= MAX_SLOTS:
+            raise MachineError(f"slots: {self.slots} is outside 1 to {MAX_SLOTS}")
+
+    def peak_flops_per_s(self, dtype: str) -> float:
+        """The rate of a dtype by name; float32's if it has none of its own."""
+        return self.flops_per_s.get(dtype, self.flops_per_s["float32"])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Device:
+    """One device; `kind` is the name of its kind."""
+
+    name: str  # "/device:GPU:0", in a cluster "/job:worker/replica:0/task:1/device:GPU:0"
+    kind: str
+    memory_bytes: int | None = None  # None: its kind's
+
+    def __post_init__(self) -> None:
+        if not _DEVICE_NAME.fullmatch(self.name):
+            raise MachineError(
+                f"name: {self.name!r} is no device name; write '/device:GPU:0' or "
+                "'/job:worker/replica:0/task:0/device:GPU:0'"
+            )
+        if self.memory_bytes is not None:
+            SIZE.check(self.memory_bytes, "memory_bytes")
+
+    @property
+    def task(self) -> str:
+        """As "/job:worker/replica:0/task:1"; "" if the name has none."""
+        return self.name[: self.name.index("/device:")]
+
+    @property
+    def type(self) -> str:
+        return self.name.split(":")[-2]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Link:
+    """Transfers from one device to another; links of one channel take turns."""
+
+    src: str
+    dst: str
+    channel: str
+    latency_ns: int
+    bytes_per_s: int
+
+    def __post_init__(self) -> None:
+        _check_text(self.channel, "channel")
+        DURATION.check(self.latency_ns, "latency_ns")
+        BYTE_RATE.check(self.bytes_per_s, "bytes_per_s")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """K kinds, D devices and L links, which are kept in the order of (source, destination).
+
+    Raises MachineError, which has the path of the faulty field, when they do not fit together.
+    """
+
+    name: str
+    kinds: tuple[DeviceKind, ...]  # [K]
+    devices: tuple[Device, ...]  # [D]
+    links: tuple[Link, ...]  # [L], at most one per ordered pair; a pair without one cannot talk
+    assumptions: tuple[str, ...] = ()  # what is not known but taken for granted
+
+    def __post_init__(self) -> None:
+        _check_text(self.name, "name")
+        for index, assumption in enumerate(self.assumptions):
+            _check_text(assumption, f"assumptions[{index}]")
+        if not 1 <= len(self.devices) <= MAX_DEVICES:
+            raise MachineError(f"devices: {len(self.devices)}, but 1 to {MAX_DEVICES} are possible")
+        _check_distinct((kind.name for kind in self.kinds), "kinds", "name")
+        _check_distinct((device.name for device in self.devices), "devices", "name")
+        types = {kind.name: kind.type for kind in self.kinds}
+        for index, device in enumerate(self.devices):
+            if device.kind not in types:
+                known = ", ".join(types) or "none"
+                raise MachineError(
+                    f"devices[{index}].kind: unknown kind {device.kind!r}; kinds here: {known}"
+                )
+            if device.type != types[device.kind]:
+                raise MachineError(
+                    f"devices[{index}].kind: {device.kind!r} is of type {types[device.kind]}, "
+                    f"but the device's name says {device.type}"
+                )
+        object.__setattr__(self, "links", self._sorted_links())
+
+    def _sorted_links(self) -> tuple[Link, ...]:
+        order = {device.name: index for index, device in enumerate(self.devices)}
+        pairs = set()
+        for index, link in enumerate(self.links):
+            for end in ("src", "dst"):
+                if getattr(link, end) not in order:
+                    raise MachineError(
+                        f"links[{index}].{end}: unknown device {getattr(link, end)!r}"
+                    )
+            if link.src == link.dst:
+                raise MachineError(f"links[{index}].dst: {link.dst!r} is the source, too")
+            if (link.src, link.dst) in pairs:
+                raise MachineError(
+                    f"links[{index}]: a second link from {link.src!r} to {link.dst!r}"
+                )
+            pairs.add((link.src, link.dst))
+        return tuple(sorted(self.links, key=lambda link: (order[link.src], order[link.dst])))
+
+    @property
+    def device_names(self) -> tuple[str, ...]:  # [D]
+        return tuple(device.name for device in self.devices)
+
+    @property
+    def device_kind(self) -> tuple[int, ...]:
+        """Index into `kinds` of each device, [D]."""
+        index = {kind.name: number for number, kind in enumerate(self.kinds)}
+        return tuple(index[device.kind] for device in self.devices)
+
+    @property
+    def memory_bytes(self) -> tuple[int, ...]:
+        """Of each device, [D]."""
+        return tuple(
+            self.kinds[kind].memory_bytes if device.memory_bytes is None else device.memory_bytes
+            for device, kind in zip(self.devices, self.device_kind, strict=True)
+        )
+
+    def problem_arrays(self) -> dict[str, Any]:
+        """The machine's share of the keywords of `Problem`."""
+        order = {name: index for index, name in enumerate(self.device_names)}
+        return {
+            "device_kinds": [kind.name for kind in self.kinds],
+            "device_names": list(self.device_names),
+            "device_kind": np.array(self.device_kind, np.int32),
+            "device_memory_bytes": np.array(self.memory_bytes, np.int64),
+            "device_slots": np.array(
+                [self.kinds[kind].slots for kind in self.device_kind], np.int32
+            ),
+            "link_src": np.array([order[link.src] for link in self.links], np.int32),
+            "link_dst": np.array([order[link.dst] for link in self.links], np.int32),
+            "link_channel": [link.channel for link in self.links],
+            "link_latency_ns": np.array([link.latency_ns for link in self.links], np.int64),
+            "link_bytes_per_s": np.array([link.bytes_per_s for link in self.links], np.int64),
+        }
+
+
+def check_dtypes(flops_per_s: Mapping[str, object], path: str) -> None:
+    """Raises MachineError if a dtype is unknown or float32 is missing."""
+    for dtype in flops_per_s:
+        if dtype not in DTYPES:
+            raise MachineError(f"{path}.{dtype}: unknown dtype; dtypes: {', '.join(DTYPES)}")
+    if "float32" not in flops_per_s:
+        raise MachineError(f"{path}.float32: is missing; dtypes without a rate run at float32's")
+
+
+def _check_text(text: str, path: str) -> None:
+    if not 1 <= len(text) <= _MAX_TEXT or not text.isprintable():
+        raise MachineError(f"{path}: must be 1 to {_MAX_TEXT} printable characters")
+
+
+def _check_distinct(names: Iterable[str], path: str, what: str) -> None:
+    seen: set[str] = set()
+    for index, name in enumerate(names):
+        if name in seen:
+            raise MachineError(f"{path}[{index}].{what}: {name!r} is there twice")
+        seen.add(name)

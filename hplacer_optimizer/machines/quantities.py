@@ -1,0 +1,115 @@
+"""Physical quantities: their units as text, and the ranges that a machine description may use.
+
+A quantity is always written with its unit, "12 GiB" or "4.29 TFLOP/s", so that no number can be
+taken for another unit. Values are exact: bytes and nanoseconds are whole numbers.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+
+from hplacer_optimizer.errors import MachineError
+
+_NUMBER = re.compile(r"(\d{1,25}(?:\.\d{1,25})?(?:e[+-]?\d{1,2})?) ?([A-Za-z/]{1,9})", re.ASCII)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dimension:
+    """What is measured, in its base unit, and the range of sensible values."""
+
+    name: str
+    example: str
+    units: dict[str, int]  # by name, how many base units one is; the preferred ones last
+    lowest: int
+    highest: int
+    whole: bool  # only whole numbers of the base unit
+
+    def parse(self, text: str, path: str) -> int | float:
+        """The value in base units; raises MachineError, which starts with `path`."""
+        match = _NUMBER.fullmatch(text.strip())
+        if match is None or match[2] not in self.units:
+            raise MachineError(
+                f"{path}: {shorten(text)} is no {self.name}; write a number and a unit, such as "
+                f"'{self.example}' (units: {', '.join(self.units)})"
+            )
+        exact = Fraction(match[1]) * self.units[match[2]]
+        if not self.lowest <= exact <= self.highest:
+            raise self._out_of_range(path)
+        if not self.whole:
+            return float(exact)
+        if exact.denominator != 1:
+            base = min(self.units, key=lambda unit: self.units[unit])
+            raise MachineError(f"{path}: {shorten(text)} is no whole number of {base}")
+        return int(exact)
+
+    def check(self, value: object, path: str) -> None:
+        """Raises MachineError if the value has the wrong type or is out of range."""
+        types = (int,) if self.whole else (int, float)
+        if not isinstance(value, types) or isinstance(value, bool):
+            raise MachineError(f"{path}: must be {'a whole' if self.whole else 'a'} number")
+        if not self.lowest <= value <= self.highest:  # true of NaN, too
+            raise self._out_of_range(path)
+
+    def format(self, value: int | float) -> str:
+        """The shortest exact text: `parse(format(value))` is the value."""
+        exact = Decimal(repr(value))
+        texts = [
+            f"{(exact / size).normalize():f} {unit}"
+            for unit, size in self.units.items()
+            if size == 1 or (exact >= size and exact / size * size == exact)
+        ]
+        return min(reversed(texts), key=len)
+
+    def _out_of_range(self, path: str) -> MachineError:
+        low, high = self.format(self.lowest), self.format(self.highest)
+        return MachineError(f"{path}: is outside {low} to {high}")
+
+
+def shorten(text: str) -> str:
+    """Text in quotes for an error message."""
+    return repr(text if len(text) <= 60 else text[:57] + "...")
+
+
+def _decimal(unit: str, prefixes: str) -> dict[str, int]:
+    prefixed = {f"{prefix}{unit}": 1000**power for power, prefix in enumerate(prefixes, start=1)}
+    return {unit: 1} | prefixed
+
+
+_BITS_PER_S = {"Mbit/s": 10**6 // 8, "Gbit/s": 10**9 // 8}
+_BINARY = {f"{prefix}iB": 1024**power for power, prefix in enumerate("KMGT", start=1)}
+
+SIZE = Dimension(
+    name="size",
+    example="12 GiB",
+    units=_decimal("B", "kMGT") | _BINARY,
+    lowest=0,
+    highest=2**53,
+    whole=True,
+)
+DURATION = Dimension(
+    name="time",
+    example="5 us",
+    units={"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9},
+    lowest=0,
+    highest=10**12,
+    whole=True,
+)
+BYTE_RATE = Dimension(
+    name="bandwidth",
+    example="12 GB/s",
+    units=_BITS_PER_S | _decimal("B/s", "kMGT"),
+    lowest=1,
+    highest=10**18,
+    whole=True,
+)
+FLOP_RATE = Dimension(
+    name="FLOP rate",
+    example="4.29 TFLOP/s",
+    units=_decimal("FLOP/s", "kMGTPE"),
+    lowest=1,
+    highest=10**24,
+    whole=False,
+)

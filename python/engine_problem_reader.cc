@@ -1,0 +1,415 @@
+#include <array>
+#include <limits>
+#include <unordered_map>
+#include <utility>
+
+#include "engine/problem_check.h"
+#include "engine_json_reader.h"
+#include "engine_problem_file.h"
+
+namespace hplacer {
+namespace {
+
+enum Slot : int {
+  kDocument,
+  kFormat,
+  kName,
+  kKinds,
+  kKind,
+  kDevices,
+  kDevice,
+  kDeviceName,
+  kDeviceKind,
+  kDeviceMemory,
+  kDeviceSlots,
+  kLinks,
+  kLink,
+  kLinkSrc,
+  kLinkDst,
+  kLinkChannel,
+  kLinkLatency,
+  kLinkRate,
+  kOps,
+  kOp,
+  kOpName,
+  kOpType,
+  kCosts,
+  kCost,
+  kOutputs,
+  kOutput,
+  kAliases,
+  kAlias,
+  kAliasIndex,
+  kTemp,
+  kPersistent,
+  kAllowed,
+  kAllowedDevice,
+  kGroup,
+  kEdges,
+  kEdge,
+  kEdgeIndex,
+  kControlEdges,
+  kControlEdge,
+  kControlEdgeIndex,
+  kNumSlots,
+};
+
+constexpr int64_t kMaxIndex = std::numeric_limits<int32_t>::max();
+constexpr char kAliasForms[] = "null, [source op, output] or \"persistent\"";
+
+std::vector<JsonRule> MakeSchema() {
+  const JsonRule text = {JsonRule::kString, "a string"};
+  const JsonRule integer = {JsonRule::kInteger, "an integer"};
+  const JsonRule index = {JsonRule::kInteger, "an integer", 0, kMaxIndex};
+  const auto list = [](int element) { return JsonRule{JsonRule::kList, "a list", 0, 0, element}; };
+  const auto object = [](std::vector<JsonRule::Field> fields) {
+    return JsonRule{JsonRule::kObject, "an object", 0, 0, -1, std::move(fields)};
+  };
+  std::vector<JsonRule> rules(kNumSlots, integer);
+  for (int slot :
+       {kFormat, kName, kKind, kDeviceName, kDeviceKind, kLinkChannel, kOpName, kOpType, kGroup}) {
+    rules[slot] = text;
+  }
+  for (int slot :
+       {kLinkSrc, kLinkDst, kAliasIndex, kAllowedDevice, kEdgeIndex, kControlEdgeIndex}) {
+    rules[slot] = index;
+  }
+  rules[kDeviceSlots] = {JsonRule::kInteger, "an integer", 1, kMaxIndex};
+  rules[kLinkRate].minimum = 1;
+  const std::pair<int, int> lists[] = {{kKinds, kKind},
+                                       {kDevices, kDevice},
+                                       {kLinks, kLink},
+                                       {kOps, kOp},
+                                       {kOutputs, kOutput},
+                                       {kAliases, kAlias},
+                                       {kAllowed, kAllowedDevice},
+                                       {kEdges, kEdge},
+                                       {kEdge, kEdgeIndex},
+                                       {kControlEdges, kControlEdge},
+                                       {kControlEdge, kControlEdgeIndex}};
+  for (const auto& [slot, element] : lists) rules[slot] = list(element);
+  rules[kAlias] = {JsonRule::kNull | JsonRule::kString | JsonRule::kList, kAliasForms, 0, 0,
+                   kAliasIndex};
+  rules[kCosts] = {JsonRule::kObject, "an object", 0, 0, kCost};
+  rules[kDocument] = object({{"format", kFormat, true},
+                             {"name", kName, true},
+                             {"device_kinds", kKinds, true},
+                             {"devices", kDevices, true},
+                             {"links", kLinks, true},
+                             {"ops", kOps, true},
+                             {"edges", kEdges, true},
+                             {"control_edges", kControlEdges, false}});
+  rules[kDevice] = object({{"name", kDeviceName, true},
+                           {"kind", kDeviceKind, true},
+                           {"memory_bytes", kDeviceMemory, true},
+                           {"slots", kDeviceSlots, false}});
+  rules[kLink] = object({{"src", kLinkSrc, true},
+                         {"dst", kLinkDst, true},
+                         {"channel", kLinkChannel, true},
+                         {"latency_ns", kLinkLatency, true},
+                         {"bytes_per_s", kLinkRate, true}});
+  rules[kOp] = object({{"name", kOpName, true},
+                       {"type", kOpType, true},
+                       {"cost_ns", kCosts, true},
+                       {"output_bytes", kOutputs, false},
+                       {"output_alias", kAliases, false},
+                       {"temp_bytes", kTemp, false},
+                       {"persistent_bytes", kPersistent, false},
+                       {"allowed_devices", kAllowed, false},
+                       {"colocation_group", kGroup, false}});
+  return rules;
+}
+
+// Numbers strings in the order of their first use.
+class Names {
+ public:
+  int32_t Intern(const std::string& name) {
+    return ids_.emplace(name, static_cast<int32_t>(ids_.size())).first->second;
+  }
+  size_t size() const { return ids_.size(); }
+  std::vector<std::string> InOrder() const {
+    std::vector<std::string> names(ids_.size());
+    for (const auto& [name, id] : ids_) names[id] = name;
+    return names;
+  }
+
+ private:
+  std::unordered_map<std::string, int32_t> ids_;
+};
+
+class ProblemReader final : public JsonReader {
+ public:
+  ProblemReader() : JsonReader(Schema(), "hplacer-problem/1") {
+    spec_.output_ptr = {0};
+    spec_.allowed_ptr = {0};
+  }
+
+  // Once, after Read.
+  ProblemSpec Take() {
+    ResolveKinds();
+    spec_.colocation_group_names = groups_.InOrder();
+    return std::move(spec_);
+  }
+
+ private:
+  struct Device {
+    std::string name, kind;
+    int64_t memory_bytes = 0;
+    int32_t slots = 1;
+  };
+  struct Link {
+    int32_t src = 0, dst = 0;
+    std::string channel;
+    int64_t latency_ns = 0, bytes_per_s = 1;
+  };
+  // What an op has besides the entries of its lists, which go into spec_ as they come.
+  struct Op {
+    std::string name, type;
+    int64_t temp_bytes = 0, persistent_bytes = 0;
+    int32_t group = kNoGroup;
+    bool has_aliases = false, has_allowed = false;
+  };
+  // One entry of some op's cost_ns. The kinds may be listed after the ops, so that names stand in
+  // for them until then.
+  struct Cost {
+    int32_t op, kind_name;
+    int64_t cost_ns;
+  };
+
+  static const std::vector<JsonRule>& Schema() {
+    static const std::vector<JsonRule> schema = MakeSchema();
+    return schema;
+  }
+
+  // An entry of the problem has `width` values.
+  template <typename T>
+  void Append(std::vector<T>* values, T value, int64_t width = 1) {
+    if (static_cast<int64_t>(values->size()) >= kMaxCount * width) {
+      Fail("is one too many, the limit is " + std::to_string(kMaxCount) + " in all");
+    }
+    values->push_back(std::move(value));
+  }
+
+  void OnNull(int) override { AppendAlias(kNoAlias, 0); }
+  void OnInteger(int slot, int64_t value) override;
+  void OnString(int slot, std::string* text) override;
+  void OnKey(int slot, const std::string& key) override;
+  void OnEnd(int slot, int64_t count) override;
+  void AppendAlias(int32_t src, int32_t output) {
+    Append(&spec_.output_alias_src, src);
+    Append(&spec_.output_alias_output, output);
+  }
+  void EndDevice();
+  void EndLink();
+  void EndOp();
+  void EndRow(int64_t count, int64_t expected) {
+    if (count == expected) return;
+    Fail("expected " + std::to_string(expected) + " integers, got " + std::to_string(count));
+  }
+  void ResolveKinds();
+
+  ProblemSpec spec_;
+  Device device_;
+  std::vector<std::string> device_kind_names_;
+  Link link_;
+  Op op_;
+  Names kind_names_, groups_;
+  int32_t kind_name_ = 0;              // of the current cost
+  std::vector<int32_t> kind_name_op_;  // per kind name: the last op that has it, plus one
+  std::vector<Cost> costs_;
+  std::array<int32_t, 2> alias_ = {};
+  int alias_size_ = 0;
+};
+
+void ProblemReader::OnInteger(int slot, int64_t value) {
+  const auto index = static_cast<int32_t>(value);  // where the schema says that it is one
+  switch (slot) {
+    case kDeviceMemory:
+      device_.memory_bytes = value;
+      break;
+    case kDeviceSlots:
+      device_.slots = index;
+      break;
+    case kLinkSrc:
+      link_.src = index;
+      break;
+    case kLinkDst:
+      link_.dst = index;
+      break;
+    case kLinkLatency:
+      link_.latency_ns = value;
+      break;
+    case kLinkRate:
+      link_.bytes_per_s = value;
+      break;
+    case kCost:
+      Append(&costs_, {static_cast<int32_t>(spec_.op_names.size()), kind_name_, value});
+      break;
+    case kOutput:
+      Append(&spec_.output_bytes, value);
+      break;
+    case kAliasIndex:
+      if (alias_size_ < 2) alias_[alias_size_++] = index;
+      break;
+    case kTemp:
+      op_.temp_bytes = value;
+      break;
+    case kPersistent:
+      op_.persistent_bytes = value;
+      break;
+    case kAllowedDevice:
+      Append(&spec_.allowed_device, index);
+      break;
+    case kEdgeIndex:
+      Append(&spec_.edges, index, 3);
+      break;
+    case kControlEdgeIndex:
+      Append(&spec_.control_edges, index, 2);
+      break;
+  }
+}
+
+void ProblemReader::OnString(int slot, std::string* text) {
+  switch (slot) {
+    case kName:
+      spec_.name = std::move(*text);
+      break;
+    case kKind:
+      Append(&spec_.device_kinds, std::move(*text));
+      break;
+    case kDeviceName:
+      device_.name = std::move(*text);
+      break;
+    case kDeviceKind:
+      device_.kind = std::move(*text);
+      break;
+    case kLinkChannel:
+      link_.channel = std::move(*text);
+      break;
+    case kOpName:
+      op_.name = std::move(*text);
+      break;
+    case kOpType:
+      op_.type = std::move(*text);
+      break;
+    case kAlias:
+      if (*text != "persistent") Fail(std::string("expected ") + kAliasForms);
+      AppendAlias(kPersistentAlias, 0);
+      break;
+    case kGroup:
+      op_.group = groups_.Intern(*text);
+      break;
+  }
+}
+
+void ProblemReader::OnKey(int, const std::string& key) {
+  kind_name_ = kind_names_.Intern(key);
+  kind_name_op_.resize(kind_names_.size());
+  const auto op = static_cast<int32_t>(spec_.op_names.size()) + 1;
+  if (kind_name_op_[kind_name_] == op) Fail("the key is given twice");
+  kind_name_op_[kind_name_] = op;
+}
+
+void ProblemReader::OnEnd(int slot, int64_t count) {
+  switch (slot) {
+    case kDevice:
+      return EndDevice();
+    case kLink:
+      return EndLink();
+    case kOp:
+      return EndOp();
+    case kAliases:
+      op_.has_aliases = true;
+      return;
+    case kAllowed:
+      op_.has_allowed = true;
+      return;
+    case kAlias:
+      if (count != 2) Fail(std::string("expected ") + kAliasForms);
+      alias_size_ = 0;
+      return AppendAlias(alias_[0], alias_[1]);
+    case kEdge:
+      return EndRow(count, 3);
+    case kControlEdge:
+      return EndRow(count, 2);
+  }
+}
+
+void ProblemReader::EndDevice() {
+  Append(&spec_.device_names, std::move(device_.name));
+  device_kind_names_.push_back(std::move(device_.kind));
+  spec_.device_memory_bytes.push_back(device_.memory_bytes);
+  spec_.device_slots.push_back(device_.slots);
+  device_ = Device();
+}
+
+void ProblemReader::EndLink() {
+  Append(&spec_.link_src, link_.src);
+  spec_.link_dst.push_back(link_.dst);
+  spec_.link_channel.push_back(std::move(link_.channel));
+  spec_.link_latency_ns.push_back(link_.latency_ns);
+  spec_.link_bytes_per_s.push_back(link_.bytes_per_s);
+  link_ = Link();
+}
+
+void ProblemReader::EndOp() {
+  const size_t outputs = spec_.output_bytes.size(), first = spec_.output_ptr.back();
+  if (!op_.has_aliases) {
+    spec_.output_alias_src.resize(outputs, kNoAlias);
+    spec_.output_alias_output.resize(outputs, 0);
+  }
+  const size_t aliases = spec_.output_alias_src.size();
+  if (aliases != outputs) {
+    Fail("has " + std::to_string(aliases - first) + " entries for " +
+             std::to_string(outputs - first) + " outputs",
+         "output_alias");
+  }
+  Append(&spec_.op_names, std::move(op_.name));
+  spec_.op_types.push_back(std::move(op_.type));
+  spec_.output_ptr.push_back(static_cast<int64_t>(outputs));
+  spec_.temp_bytes.push_back(op_.temp_bytes);
+  spec_.persistent_bytes.push_back(op_.persistent_bytes);
+  spec_.allowed_ptr.push_back(static_cast<int64_t>(spec_.allowed_device.size()));
+  spec_.allowed_given.push_back(op_.has_allowed);
+  spec_.colocation_group.push_back(op_.group);
+  op_ = Op();
+}
+
+void ProblemReader::ResolveKinds() {
+  std::unordered_map<std::string, int32_t> kind_of_name;
+  for (size_t kind = 0; kind < spec_.device_kinds.size(); ++kind) {
+    kind_of_name.emplace(spec_.device_kinds[kind], static_cast<int32_t>(kind));
+  }
+  const auto resolve = [&](const std::string& name, const std::string& path) {
+    const auto it = kind_of_name.find(name);
+    if (it == kind_of_name.end()) hplacer::Fail(path, "unknown device kind '" + name + "'");
+    return it->second;
+  };
+  for (size_t d = 0; d < device_kind_names_.size(); ++d) {
+    spec_.device_kind.push_back(resolve(device_kind_names_[d], FieldPath("devices", d, "kind")));
+  }
+  const size_t kinds = spec_.device_kinds.size();
+  CheckCounts(spec_);  // before they are multiplied
+  spec_.cost_ns.assign(spec_.op_names.size() * kinds, kNoKernel);
+  const std::vector<std::string> names = kind_names_.InOrder();
+  std::vector<int32_t> kind_of_id(names.size(), -1);
+  for (const Cost& cost : costs_) {
+    int32_t& kind = kind_of_id[cost.kind_name];
+    if (kind < 0) kind = resolve(names[cost.kind_name], FieldPath("ops", cost.op, "cost_ns"));
+    spec_.cost_ns[cost.op * kinds + kind] = cost.cost_ns;
+  }
+}
+
+}  // namespace
+
+Problem ReadProblem(std::istream* input) {
+  ProblemSpec spec;
+  {
+    ProblemReader reader;
+    reader.Read(input);
+    spec = reader.Take();
+  }
+  return Problem::Build(std::move(spec));
+}
+
+}  // namespace hplacer
