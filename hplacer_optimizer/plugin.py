@@ -199,6 +199,7 @@ def _rates(machine: machines.Machine) -> Any:
             dict(kind.flops_per_s),
             kind.memory_bytes_per_s,
             kind.launch_overhead_ns,
+            kind.executor_overhead_ns,
         )
     for index in machine.device_kind:
         rates.add_device(index)

@@ -14,9 +14,11 @@ from random import Random
 from typing import Any
 
 import numpy as np
+import yaml
 
 from hplacer_optimizer import _engine
-from hplacer_optimizer.errors import InfeasibleError, ProblemError
+from hplacer_optimizer.errors import InfeasibleError, MachineError, ProblemError
+from hplacer_optimizer.machines import load_machine, save_machine
 from hplacer_optimizer.problem import Problem, load_problem_file, save_problem
 from hplacer_optimizer.simulator import simulate
 from tests.fuzz.mutations import (
@@ -26,7 +28,7 @@ from tests.fuzz.mutations import (
     mutate_text,
     mutate_tree,
 )
-from tests.fuzz.seeds import golden_problem, random_problem
+from tests.fuzz.seeds import golden_problem, random_machine, random_problem
 
 __all__ = ["TARGETS", "case_file", "run_case"]
 
@@ -52,7 +54,7 @@ def run_case(seed: int, index: int, folder: Path) -> str:
     path.write_bytes(data)
     try:
         TARGETS[target][1](path, Random(index))
-    except ProblemError as error:
+    except (ProblemError, MachineError) as error:
         message = str(error).replace(str(path), "")
         return re.sub(r"'.*?'|-?\d+|last read.*", "", message, flags=re.DOTALL)[:120]
     return "loaded"
@@ -103,7 +105,37 @@ def _plan(problem: Problem) -> None:
     simulate(problem, placement)
 
 
+# ---- machine files ----
+
+
+def _machine_file(random: Random) -> bytes:
+    text = random_machine(random)
+    if random.random() < 0.5:
+        document = yaml.safe_load(text)
+        for _ in range(random.choice([0, 1, 1, 2, 3])):
+            mutate_tree(random, document)
+        text = yaml.safe_dump(document, sort_keys=False, default_flow_style=random.random() < 0.5)
+    level = random.randrange(4)
+    if level == 0:
+        for _ in range(random.randint(1, 3)):
+            text = mutate_text(random, text)
+    data = text.encode("utf-8", "surrogatepass")
+    if level == 1:
+        for _ in range(random.randint(1, 3)):
+            data = mutate_bytes(random, data, random_machine(random).encode())
+    return data
+
+
+def _use_machine(path: Path, random: Random) -> None:
+    machine = load_machine(path)
+    machine.problem_arrays()
+    saved = path.with_name("saved.yaml")
+    save_machine(machine, saved)
+    assert load_machine(saved) == machine
+
+
 # By name, which is the file's suffix too: what makes a file, and what uses it.
 TARGETS: dict[str, tuple[Callable[[Random], bytes], Callable[[Path, Random], Any]]] = {
     "hplacer.json": (_problem_file, _use_problem),
+    "machine.yaml": (_machine_file, _use_machine),
 }

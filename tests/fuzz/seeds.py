@@ -7,13 +7,24 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-__all__ = ["golden_problem", "random_problem"]
+from hplacer_optimizer import machines
+
+__all__ = ["golden_problem", "random_machine", "random_problem"]
 
 
 def golden_problem() -> dict[str, Any]:
     path = Path(__file__).parents[1] / "golden" / "two_towers.hplacer.json"
     document: dict[str, Any] = json.loads(path.read_text())
     return document
+
+
+def random_machine(random: Random) -> str:
+    """A shipped machine, in its topology or as its single links."""
+    folder = Path(machines.__file__).with_name("data")
+    path = folder / f"{random.choice(machines.shipped_machines())}.yaml"
+    if random.random() < 0.7:
+        return path.read_text()
+    return machines.machine_to_yaml(machines.load_machine(path))
 
 
 def random_problem(random: Random) -> dict[str, Any]:
