@@ -18,10 +18,11 @@ from hplacer_optimizer import _import_hook
 from hplacer_optimizer.log import warn_once
 
 if TYPE_CHECKING:
-    from hplacer_optimizer._engine import Problem, StepTrace
+    from hplacer_optimizer._engine import LowerBound, Problem, StepTrace, lower_bound
     from hplacer_optimizer.costs import CostTable
     from hplacer_optimizer.errors import (
         CostTableError,
+        GraphError,
         HPlacerError,
         InfeasibleError,
         MachineError,
@@ -31,10 +32,10 @@ if TYPE_CHECKING:
         ProblemError,
         StoreError,
     )
+    from hplacer_optimizer.loaders import load_problem
     from hplacer_optimizer.machines import Machine, load_machine, save_machine
     from hplacer_optimizer.options import Options
     from hplacer_optimizer.plan import Plan
-    from hplacer_optimizer.problem import load_problem_file as load_problem
     from hplacer_optimizer.problem import save_problem
     from hplacer_optimizer.simulator import simulate, simulate_batch
     from hplacer_optimizer.store import PlanStore
@@ -45,8 +46,10 @@ if TYPE_CHECKING:
 __all__ = [
     "CostTable",
     "CostTableError",
+    "GraphError",
     "HPlacerError",
     "InfeasibleError",
+    "LowerBound",
     "Machine",
     "MachineError",
     "NativeBuildError",
@@ -63,6 +66,7 @@ __all__ = [
     "disabled",
     "load_machine",
     "load_problem",
+    "lower_bound",
     "save_machine",
     "save_problem",
     "session_config",
@@ -72,6 +76,7 @@ __all__ = [
 
 _MODULES = {
     "CostTable": "costs",
+    "LowerBound": "_engine",
     "Machine": "machines",
     "Options": "options",
     "Plan": "plan",
@@ -80,14 +85,14 @@ _MODULES = {
     "StepTrace": "_engine",
     "disabled": "switch",
     "load_machine": "machines",
-    "load_problem": "problem",
+    "load_problem": "loaders",
+    "lower_bound": "_engine",
     "save_machine": "machines",
     "save_problem": "problem",
     "session_config": "switch",
     "simulate": "simulator",
     "simulate_batch": "simulator",
 }
-_RENAMED = {"load_problem": "load_problem_file"}
 
 
 def __getattr__(name: str) -> Any:
@@ -95,7 +100,7 @@ def __getattr__(name: str) -> Any:
         value: Any = _version()
     elif name in __all__:
         module = importlib.import_module(f"{__name__}.{_MODULES.get(name, 'errors')}")
-        value = getattr(module, _RENAMED.get(name, name))
+        value = getattr(module, name)
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = value

@@ -180,6 +180,29 @@ def simulate(problem: Problem, placement: _Int32) -> StepTrace: ...
 def simulate_batch(
     problem: Problem, placements: _Int32, threads: int
 ) -> tuple[_Int64, _Bool, _Int64]: ...
+
+class LowerBound:
+    """A step time that no feasible placement beats, and why."""
+
+    @property
+    def ns(self) -> int | None:
+        """Nanoseconds; None if it is proved that no placement is feasible."""
+
+    @property
+    def term(self) -> str | None:
+        """What binds, such as "critical path through decoder/MatMul" or "load of gpu"."""
+
+    @property
+    def terms(self) -> dict[str, int]:
+        """All terms by falling nanoseconds."""
+
+    @property
+    def infeasible_because(self) -> list[str]:
+        """Sentences; empty unless it is proved that no placement is feasible."""
+
+def lower_bound(problem: Problem) -> LowerBound:
+    """Proves a step time that no feasible placement of the problem can beat."""
+
 def check_candidates(problem: Problem) -> None:
     """Raises InfeasibleError, which names the op and the devices, if a unit has no candidate."""
 

@@ -19,6 +19,7 @@
 #include "engine/candidates.h"
 #include "engine/etf.h"
 #include "engine/heft.h"
+#include "engine/lower_bound.h"
 #include "engine/mean_costs.h"
 #include "engine/problem.h"
 #include "engine/simulator.h"
@@ -303,6 +304,36 @@ void RegisterSimulator(py::module_* module) {
               py::arg("threads"));
 }
 
+void RegisterLowerBound(py::module_* module) {
+  py::class_<LowerBound> cls(*module, "LowerBound",
+                             "A step time that no placement beats; see the .pyi stub.");
+  cls.def_property_readonly("ns", [](const LowerBound& bound) -> py::object {
+    if (bound.terms.empty()) return py::none();
+    return py::int_(bound.terms.front().ns);
+  });
+  cls.def_property_readonly("term", [](const LowerBound& bound) -> py::object {
+    if (bound.terms.empty()) return py::none();
+    return py::str(bound.terms.front().name);
+  });
+  cls.def_property_readonly("terms", [](const LowerBound& bound) {
+    py::dict terms;
+    for (const LowerBound::Term& term : bound.terms) terms[py::str(term.name)] = term.ns;
+    return terms;
+  });
+  cls.def_readonly("infeasible_because", &LowerBound::infeasible_because);
+  module->def("lower_bound", &BoundStep, py::arg("problem"),
+              py::call_guard<py::gil_scoped_release>(),
+              R"(Proves a step time that no feasible placement of the problem can beat.
+
+Args:
+    problem: the graph and the machine.
+
+Returns:
+    A LowerBound: `ns` (integer nanoseconds), `term` (the name of the term that gives it), `terms`
+    (all of them by falling value) and `infeasible_because` (sentences if it is proved that no
+    placement is feasible; then `ns` and `term` are None).)");
+}
+
 template <typename T>
 py::array_t<T> ToArray(const std::vector<T>& values) {
   return py::array_t<T>(static_cast<py::ssize_t>(values.size()), values.data());
@@ -382,5 +413,6 @@ PYBIND11_MODULE(_engine, module) {
   hplacer::RegisterProblemFile(&module);
   hplacer::RegisterStepTrace(&module);
   hplacer::RegisterSimulator(&module);
+  hplacer::RegisterLowerBound(&module);
   hplacer::RegisterPlanners(&module);
 }
