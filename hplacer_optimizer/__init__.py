@@ -19,7 +19,10 @@ from hplacer_optimizer.log import warn_once
 
 if TYPE_CHECKING:
     from hplacer_optimizer._engine import LowerBound, Problem, StepTrace, lower_bound
+    from hplacer_optimizer.costs import CostTable
     from hplacer_optimizer.errors import (
+        CostTableError,
+        GraphError,
         HPlacerError,
         InfeasibleError,
         MachineError,
@@ -29,10 +32,10 @@ if TYPE_CHECKING:
         ProblemError,
         StoreError,
     )
+    from hplacer_optimizer.loaders import load_problem
     from hplacer_optimizer.machines import Machine, load_machine, save_machine
     from hplacer_optimizer.options import Options
     from hplacer_optimizer.plan import Plan
-    from hplacer_optimizer.problem import load_problem_file as load_problem
     from hplacer_optimizer.problem import save_problem
     from hplacer_optimizer.simulator import simulate, simulate_batch
     from hplacer_optimizer.store import PlanStore
@@ -41,6 +44,9 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
+    "CostTable",
+    "CostTableError",
+    "GraphError",
     "HPlacerError",
     "InfeasibleError",
     "LowerBound",
@@ -69,6 +75,7 @@ __all__ = [
 ]
 
 _MODULES = {
+    "CostTable": "costs",
     "LowerBound": "_engine",
     "Machine": "machines",
     "Options": "options",
@@ -78,7 +85,7 @@ _MODULES = {
     "StepTrace": "_engine",
     "disabled": "switch",
     "load_machine": "machines",
-    "load_problem": "problem",
+    "load_problem": "loaders",
     "lower_bound": "_engine",
     "save_machine": "machines",
     "save_problem": "problem",
@@ -86,7 +93,6 @@ _MODULES = {
     "simulate": "simulator",
     "simulate_batch": "simulator",
 }
-_RENAMED = {"load_problem": "load_problem_file"}
 
 
 def __getattr__(name: str) -> Any:
@@ -94,7 +100,7 @@ def __getattr__(name: str) -> Any:
         value: Any = _version()
     elif name in __all__:
         module = importlib.import_module(f"{__name__}.{_MODULES.get(name, 'errors')}")
-        value = getattr(module, _RENAMED.get(name, name))
+        value = getattr(module, name)
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = value

@@ -4,6 +4,7 @@ n ops, N graph nodes that a plan may move, K device kinds. Times in properties n
 seconds. Arrays are copies. Load it with `native.load()`: it needs TensorFlow's symbols.
 """
 
+from collections.abc import Mapping
 from typing import Literal, TypedDict
 
 import numpy as np
@@ -34,6 +35,15 @@ class _StepArrays(TypedDict):
 class SessionDevice:
     """A device of the session, as TensorFlow describes it."""
 
+    def __init__(
+        self,
+        *,
+        name: str,
+        type: str,
+        description: str = "",
+        memory_bytes: int = 0,
+        may_plan: bool = True,
+    ) -> None: ...
     @property
     def name(self) -> str:
         """In full, as "/job:localhost/replica:0/task:0/device:CPU:0"."""
@@ -58,11 +68,17 @@ class MachineRates:
         self,
         name: str,
         type: str,
-        flops_per_s: float,
+        flops_per_s: Mapping[str, float],
         memory_bytes_per_s: float,
         launch_overhead_ns: int,
-        /,
-    ) -> None: ...
+        executor_overhead_ns: int = 1000,
+    ) -> None:
+        """`flops_per_s`: peaks by dtype ("float64", "float32", "bfloat16", "float16", "int8").
+
+        float32 is required and stands for dtypes that are absent. `launch_overhead_ns` is of an op
+        with a kernel; `executor_overhead_ns`, its share that an op without a kernel costs too, is
+        at most that. Raises ValueError without float32.
+        """
     def add_device(self, kind: int, /) -> None:
         """`kind` is an index into the kinds that were added."""
 
@@ -156,6 +172,10 @@ class PlannerRequest:
     @property
     def arrays(self) -> _StepArrays: ...
     @property
+    def op_signatures(self) -> list[str]:
+        """[n], the keys of measured costs (cc/tf/op_signature.h); "" for loops and calls."""
+
+    @property
     def units(self) -> _Int32:
         """int32[n]"""
 
@@ -214,3 +234,71 @@ def reports() -> list[PassReport]:
     """One per graph, oldest first; the last 1000."""
 
 def step_checks() -> list[StepCheck]: ...
+def op_estimates() -> dict[str, str]:
+    """Our own estimates by op type: what is counted, in words (cc/tf/op_estimate_table.h)."""
+
+def tensorflow_cost_functions() -> list[str]:
+    """The op types for which this TensorFlow's OpLevelCostEstimator has a cost function, sorted."""
+
+class OfflineCapture:
+    """The step of a graph that is not running."""
+
+    @property
+    def label(self) -> str:
+        """As "function train_step" or "session graph"."""
+
+    @property
+    def num_ops(self) -> int:
+        """Nodes of the step."""
+
+    @property
+    def fingerprint(self) -> str:
+        """32 hex digits."""
+
+    @property
+    def fingerprint_parts(self) -> list[tuple[str, str]]: ...
+    @property
+    def arrays(self) -> _StepArrays: ...
+    @property
+    def units(self) -> _Int32:
+        """int32[n]"""
+
+    @property
+    def num_units(self) -> int: ...
+    @property
+    def node_names(self) -> list[str]:
+        """[N]"""
+
+    @property
+    def node_hashes(self) -> _UInt64:
+        """uint64[N]"""
+
+    @property
+    def node_op(self) -> _Int32:
+        """int32[N], the op that stands for the node."""
+
+    @property
+    def assumptions(self) -> list[str]: ...
+
+def capture_graph(
+    graph_def: bytes,
+    *,
+    devices: list[SessionDevice],
+    rates: MachineRates,
+    function: str,
+    argument_devices: list[str],
+    handles: list[tuple[int, int, list[int] | None]],
+    targets: list[str],
+    allow_soft_placement: bool,
+    batch_size: int,
+    loop_trip_count: int,
+) -> OfflineCapture:
+    """What the pass would see if this serialised GraphDef ran on these devices.
+
+    `function` names one in its library, or is "" for the graph itself; `handles` has (argument,
+    tensorflow.DataType, shape with -1 or None) of the variables among its arguments. Raises
+    ValueError with TensorFlow's reason. TensorFlow may abort on malformed graphs.
+    """
+
+def register_placeholder_kernels(kernels: bytes, /) -> None:
+    """Registers the kernels of a serialised KernelList for look-up only; for good."""

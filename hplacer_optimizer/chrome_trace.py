@@ -69,6 +69,12 @@ def _us(time_ns: int) -> str:
     return f"{time_ns // 1000}.{time_ns % 1000:03d}"
 
 
+def _rows(table: NDArray[np.void]) -> Iterator[Any]:
+    """The rows as tuples; a million of them at once would take hundreds of megabytes."""
+    for begin in range(0, len(table), _EVENTS_PER_WRITE):
+        yield from table[begin : begin + _EVENTS_PER_WRITE].tolist()
+
+
 def _quoted(names: Iterable[str]) -> list[str]:
     return [json.dumps(name) for name in names]
 
@@ -139,7 +145,7 @@ class _Step:
     def transfers(self) -> Iterator[str]:
         devices = _quoted(self._problem.device_names)
         names = self._problem.op_names
-        for send in self._sends.tolist():
+        for send in _rows(self._sends):
             src_op, output, src, dst, channel, issue, start, finish, size = send
             name = f"^{names[src_op]}" if output == _SIGNAL else f"{names[src_op]}:{output}"
             yield (
@@ -155,7 +161,7 @@ class _Step:
         sent_ns = np.maximum(self._start_ns, self._finish_ns - 1).tolist()
         read_ns = self._start_ns.tolist()
         consumers = self._first_consumers().tolist()
-        for flow, (send, op) in enumerate(zip(self._sends.tolist(), consumers, strict=True)):
+        for flow, (send, op) in enumerate(zip(_rows(self._sends), consumers, strict=True)):
             src_op, channel, start_ns = send[0], send[4], send[6]
             yield _arrow("s", flow, pids[src_op], tids[src_op], sent_ns[src_op])
             yield _arrow("t", flow, self._channels_pid, channel + 1, start_ns)

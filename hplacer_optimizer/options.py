@@ -73,6 +73,9 @@ class Options:
     loop_trip_count: int = _option(
         10, "trips assumed for a while loop without a constant bound", minimum=1, maximum=_INT64_MAX
     )
+    cost_table: str | None = _option(
+        None, "file of measured op costs (docs/costs.md); None: all costs are estimated"
+    )
     cache: str | None = _option(None, "plan store, a directory or URL; None: the default directory")
     trust_shared: bool = _option(False, "read plans from a directory that others can write")
     on_miss: str = _option(

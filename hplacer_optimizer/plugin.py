@@ -20,14 +20,15 @@ import platform
 import socket
 import threading
 import time
+from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import Any
 
 import numpy as np
 
-from hplacer_optimizer import machines, switch
-from hplacer_optimizer._engine import Problem
+from hplacer_optimizer import costs, machines, switch
 from hplacer_optimizer.errors import PlanError, StoreError
+from hplacer_optimizer.loaders.captured import build_problem
 from hplacer_optimizer.log import LOGGER, warn_once
 from hplacer_optimizer.options import Options
 from hplacer_optimizer.plan import Plan
@@ -35,6 +36,7 @@ from hplacer_optimizer.planners import Budget, get_planner
 from hplacer_optimizer.problem import check_placement
 from hplacer_optimizer.simulator import simulate
 from hplacer_optimizer.store import PlanStore
+from hplacer_optimizer.validation import check_constraints
 
 _CLOSE_TIMEOUT_S = 2.0
 _PATIENCE_S = 0.1  # between two looks at a planner that others wait for
@@ -187,21 +189,11 @@ def _machine(devices: Any, *, ask_driver: bool = False) -> machines.Machine:
     )
 
 
-def _rates(machine: machines.Machine) -> Any:
+def _rates(devices: Any) -> Any:
     from hplacer_optimizer import native
 
-    rates = native.load().MachineRates()
-    for kind in machine.kinds:
-        rates.add_kind(
-            kind.name,
-            kind.type,
-            kind.flops_per_s["float32"],
-            kind.memory_bytes_per_s,
-            kind.launch_overhead_ns,
-        )
-    for index in machine.device_kind:
-        rates.add_device(index)
-    return rates
+    machine = _machine(devices)
+    return native.machine_rates(machine.kinds, machine.device_kind)
 
 
 def _look_up(request: Any) -> None:
@@ -221,7 +213,7 @@ def _look_up(request: Any) -> None:
     elif options.on_miss == "skip":
         request.finish_declined("")
     else:
-        request.finish_missing(_rates(_machine(request.devices)))
+        request.finish_missing(_rates(request.devices))
 
 
 def _warn_of_store(store: PlanStore, error: StoreError) -> None:
@@ -259,14 +251,15 @@ def _plan(request: Any) -> None:
 def _make_plan(request: Any, options: Options) -> Plan:
     started = time.monotonic()
     machine = _machine(request.devices, ask_driver=True)
-    problem = build_problem(request, machine)
+    arrays, cost_source, about_costs = _costs(request, machine, options)
+    problem = build_problem(request, machine, arrays=arrays)
     planner = get_planner(options.planner)
     seconds = min(options.budget_s, _BUDGET_SHARE * options.timeout_s)
     placement = check_placement(
         problem, planner(problem, budget=Budget(seconds=seconds), seed=options.seed)
     )
     trace = simulate(problem, placement)
-    _check_constraints(problem, placement)
+    check_constraints(problem, placement)
     if not trace.feasible:
         warn_once(
             f"infeasible {request.fingerprint}",
@@ -288,8 +281,8 @@ def _make_plan(request: Any, options: Options) -> Plan:
         num_ops=problem.num_ops,
         num_units=problem.num_units,
         planning_s=time.monotonic() - started,
-        cost_source="analytic",
-        assumptions=[*request.assumptions, *machine.assumptions],
+        cost_source=cost_source,
+        assumptions=[*request.assumptions, *machine.assumptions, *about_costs],
         versions=_versions(),
         created=datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
         host=socket.gethostname(),
@@ -299,40 +292,16 @@ def _make_plan(request: Any, options: Options) -> Plan:
     )
 
 
-def build_problem(request: Any, machine: machines.Machine) -> Problem:
-    """The Problem of a captured step (a native plan request) on a machine."""
-    arrays = request.arrays
-    return Problem(
-        name=request.label,
-        **machine.problem_arrays(),
-        **arrays,
-        allowed_given=np.ones(len(arrays["op_names"]), np.bool_),
-        colocation_group=request.units,
-        colocation_group_names=[f"unit {unit}" for unit in range(request.num_units)],
-    )
-
-
-def _check_constraints(problem: Problem, placement: Any) -> None:
-    """A planner may be anybody's: nothing that TensorFlow would refuse goes into a graph."""
-    sizes = np.diff(problem.allowed_ptr)
-    op_of_choice = np.repeat(np.arange(problem.num_ops), sizes)
-    allowed = np.zeros((problem.num_ops, problem.num_devices), np.bool_)
-    allowed[op_of_choice, problem.allowed_device] = True
-    wrong = np.flatnonzero(~allowed[np.arange(problem.num_ops), placement])
-    if wrong.size:
-        op = int(wrong[0])
-        raise PlanError(
-            f"the planner put op {problem.op_names[op]!r} on "
-            f"{problem.device_names[placement[op]]}, where it may not run"
-        )
-    first = np.zeros(problem.num_units, np.int64)
-    first[problem.units[::-1]] = np.arange(problem.num_ops)[::-1]
-    split = np.flatnonzero(placement != placement[first[problem.units]])
-    if split.size:
-        op = int(split[0])
-        raise PlanError(
-            f"the planner separated op {problem.op_names[op]!r} from its colocation group"
-        )
+def _costs(
+    request: Any, machine: machines.Machine, options: Options
+) -> tuple[Mapping[str, Any], str, list[str]]:
+    """The step's arrays, the source of their costs, and what there is to say about it."""
+    if options.cost_table is None:
+        return request.arrays, "analytic", []
+    table = costs.CostTable.load(options.cost_table)
+    kinds = [kind.name for kind in machine.kinds]
+    arrays, summary = costs.apply(table, request.arrays, request.op_signatures, kinds)
+    return arrays, summary.cost_source, [summary.sentence]
 
 
 def _assign(request: Any, plan: Plan) -> None:
@@ -341,7 +310,7 @@ def _assign(request: Any, plan: Plan) -> None:
         plan.node_hashes,
         plan.node_devices.astype(np.uint16),
         plan.device_names,
-        _rates(_machine(request.devices)),
+        _rates(request.devices),
     )
 
 

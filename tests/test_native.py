@@ -124,7 +124,7 @@ def test_a_missing_build(tmp_path: Path) -> None:
 # A module imports only modules of its own package that stand in a line above it.
 LAYERS = (
     {"errors", "log", "new_file", "_engine", "_tf"},
-    {"_import_hook", "problem", "simulator", "plan"},
+    {"_import_hook", "costs", "problem", "simulator", "plan"},
     {"chrome_trace"},
     {"machines.quantities"},
     {"machines.document", "machines.machine"},
@@ -136,7 +136,16 @@ LAYERS = (
     {"switch", "plugin"},
     {"cli", "run", "demo", "__main__"},
 )
-WITHOUT_TENSORFLOW = ("problem", "machines", "simulator", "planners", "plan", "store", "options")
+WITHOUT_TENSORFLOW = (
+    "costs",
+    "problem",
+    "machines",
+    "simulator",
+    "planners",
+    "plan",
+    "store",
+    "options",
+)
 UPPER = {"plugin", "switch", "cli", "demo", "run"}
 
 

@@ -152,6 +152,7 @@ class StepCapture {
     out_->num_kinds = static_cast<int>(num_kinds);
     out_->op_names.resize(num_ops_);
     out_->op_types.resize(num_ops_);
+    out_->op_signatures.resize(num_ops_);
     out_->cost_ns.assign(num_ops_ * num_kinds, 0);
     out_->temp_bytes.assign(num_ops_, 0);
     out_->persistent_bytes.assign(num_ops_, 0);
@@ -163,6 +164,7 @@ class StepCapture {
       out_->op_names[op] =
           in_loop ? units_.frame_names[units_.frame_of[i]] : step_.nodes[i]->name();
       out_->op_types[op] = in_loop ? "WhileLoop" : step_.nodes[i]->type_string();
+      if (!in_loop) out_->op_signatures[op] = std::move(costs_[i].signature);
       for (size_t kind = 0; kind < num_kinds; ++kind) {
         int64_t& cost = out_->cost_ns[op * num_kinds + kind];
         const int64_t body = costs_[i].cost_ns[kind];

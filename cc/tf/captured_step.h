@@ -7,6 +7,7 @@
 #define HPLACER_TF_CAPTURED_STEP_H_
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -26,9 +27,13 @@ struct SessionDevice {
 struct KindRates {
   std::string name;
   std::string type;  // "CPU" or "GPU"
-  double flops_per_s = 0;
+  // Peaks by dtype: "float64", "float32" (required), "bfloat16", "float16", "int8". A dtype that is
+  // absent, integers and booleans take that of float32.
+  std::map<std::string, double> flops_per_s;
   double memory_bytes_per_s = 0;
-  int64_t launch_overhead_ns = 0;
+  int64_t launch_overhead_ns = 0;  // of an op with a kernel, the executor's part included
+  // The executor's part: all that an op without a kernel costs (at most launch_overhead_ns).
+  int64_t executor_overhead_ns = 1000;
 };
 
 // The machine that the Python side detected for the session's devices.
@@ -46,6 +51,7 @@ struct Fingerprint {
 struct CapturedStep {
   std::vector<std::string> op_names;
   std::vector<std::string> op_types;
+  std::vector<std::string> op_signatures;  // see op_signature.h; "": a loop, a call
   int num_kinds = 0;
   std::vector<int64_t> cost_ns;  // [op * num_kinds + kind], -1: no kernel
   std::vector<int64_t> output_ptr;

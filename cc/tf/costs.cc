@@ -5,18 +5,21 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "tensorflow/core/common_runtime/function_body.h"
 #include "tensorflow/core/common_runtime/function_def_utils.h"
 #include "tensorflow/core/framework/tensor_shape.pb.h"
 #include "tensorflow/core/framework/types.h"
 #include "tensorflow/core/graph/algorithm.h"
 #include "tensorflow/core/grappler/costs/graph_properties.h"
-#include "tensorflow/core/grappler/costs/op_context.h"
-#include "tensorflow/core/grappler/costs/op_level_cost_estimator.h"
 #include "tensorflow/core/grappler/grappler_item.h"
 #include "tensorflow/core/public/version.h"
+#include "tf/op_signature.h"
+#include "tf/op_work.h"
+#include "tf/tensor_bytes.h"
 
 namespace hplacer {
 namespace {
@@ -28,172 +31,131 @@ using tensorflow::Node;
 using tensorflow::NodeDef;
 using tensorflow::OpInfo;
 using tensorflow::TensorShapeProto;
+using tensorflow::grappler::GraphProperties;
 
-constexpr int64_t kDefaultBatchSize = 32;
 constexpr int kMaxCallDepth = 16;
-constexpr int64_t kHandleBytes = 8;
+constexpr int kMaxListedNames = 5;
+constexpr int64_t kMaxCostNs = int64_t{1} << 50;
 
-bool IsFed(const Node& node) {
-  return node.IsArg() || absl::StartsWith(node.type_string(), "Placeholder") ||
-         absl::StartsWith(node.type_string(), "IteratorGetNext");
+bool IsHandle(DataType dtype) {
+  return dtype == tensorflow::DT_RESOURCE || dtype == tensorflow::DT_VARIANT;
 }
 
-// The declared shapes of a fed node's outputs.
-std::vector<TensorShapeProto> DeclaredShapes(const Node& node) {
-  std::vector<TensorShapeProto> shapes;
-  const char* list = node.IsArg() ? "_output_shapes" : "output_shapes";
-  if (const tensorflow::AttrValue* attr = node.attrs().Find(list)) {
-    for (const auto& shape : attr->list().shape()) shapes.push_back(shape);
-  } else if (const tensorflow::AttrValue* attr = node.attrs().Find("shape")) {
-    shapes.push_back(attr->shape());
+bool HasFunction(const NodeDef& def, const FunctionLibraryDefinition* library) {
+  for (const auto& [name, value] : def.attr()) {
+    if (value.has_func() || value.list().func_size() > 0) return true;
   }
-  return shapes;
+  return library != nullptr && library->Find(def.op()) != nullptr;
 }
 
-int64_t ChooseBatchSize(const std::vector<Node*>& nodes) {
-  int64_t largest = 0;
+// True for scratch that one op hands to its gradient, output 5 and there input 5. Only the kernel
+// knows its size; it counts as empty.
+bool IsReserveSpace(const NodeDef& def, int index) {
+  return absl::StartsWith(def.op(), "FusedBatchNorm") && index == 5;
+}
+
+// The sources of initial values that are not among `nodes`, with their ancestors.
+std::vector<Node*> InitialisingNodes(const std::vector<Node*>& nodes) {
+  absl::flat_hash_set<const Node*> seen(nodes.begin(), nodes.end());
+  std::vector<Node*> found;
+  const auto add = [&](Node* node) {
+    if (node->IsOp() && seen.insert(node).second) found.push_back(node);
+  };
   for (const Node* node : nodes) {
-    if (!IsFed(*node)) continue;
-    for (const TensorShapeProto& shape : DeclaredShapes(*node)) {
-      if (shape.dim_size() > 0) largest = std::max<int64_t>(largest, shape.dim(0).size());
+    for (const Edge* edge : FindPersistentMemory(*node).initial_values) add(edge->src());
+  }
+  for (size_t i = 0; i < found.size(); ++i) {
+    for (const Edge* edge : found[i]->in_edges()) {
+      if (!edge->IsControlEdge()) add(edge->src());
     }
   }
-  return largest > 0 ? largest : kDefaultBatchSize;
-}
-
-// Fills unknown dimensions; true if there were any.
-bool FillShape(int64_t batch_size, TensorShapeProto* shape) {
-  if (shape->unknown_rank()) {
-    shape->Clear();
-    return true;
-  }
-  bool filled = false;
-  for (auto& dim : *shape->mutable_dim()) {
-    if (dim.size() >= 0) continue;
-    dim.set_size(batch_size);
-    filled = true;
-  }
-  return filled;
-}
-
-int64_t NumBytes(DataType dtype, const TensorShapeProto& shape) {
-  const DataType base = tensorflow::RemoveRefType(dtype);
-  if (base == tensorflow::DT_RESOURCE || base == tensorflow::DT_VARIANT) return kHandleBytes;
-  const int64_t size = std::max(tensorflow::DataTypeSize(base), 1);
-  constexpr int64_t kMax = int64_t{1} << 50;
-  int64_t bytes = size;
-  for (const auto& dim : shape.dim()) {
-    if (dim.size() == 0) return 0;
-    if (bytes > kMax / std::max<int64_t>(dim.size(), 1)) return kMax;
-    bytes *= std::max<int64_t>(dim.size(), 1);
-  }
-  return bytes;
-}
-
-// The bytes of the variable that `node` stands for, 0 if it is none.
-int64_t VariableBytes(const Node& node) {
-  const std::string& op = node.type_string();
-  if (op == "VarHandleOp" || op == "VariableV2" || op == "Variable") {
-    const tensorflow::AttrValue* shape = node.attrs().Find("shape");
-    const tensorflow::AttrValue* dtype = node.attrs().Find("dtype");
-    if (shape == nullptr || dtype == nullptr || shape->shape().unknown_rank()) return 0;
-    return NumBytes(dtype->type(), shape->shape());
-  }
-  const tensorflow::AttrValue* shapes = node.attrs().Find("_handle_shapes");
-  const tensorflow::AttrValue* dtypes = node.attrs().Find("_handle_dtypes");
-  if (!node.IsArg() || shapes == nullptr || dtypes == nullptr) return 0;
-  int64_t bytes = 0;
-  for (int i = 0; i < shapes->list().shape_size() && i < dtypes->list().type_size(); ++i) {
-    if (shapes->list().shape(i).unknown_rank()) continue;
-    bytes += NumBytes(dtypes->list().type(i), shapes->list().shape(i));
-  }
-  return bytes;
+  return found;
 }
 
 class CostEstimation {
  public:
   CostEstimation(const FunctionLibraryDefinition* library, const CostOptions& options)
-      : library_(library), options_(options) {
-    for (const KindRates& kind : *options.kinds) {
-      tensorflow::DeviceProperties device;
-      // The estimator reads a CPU's rates as cores * MHz and KB/s; one "core" carries the rate.
-      device.set_type("CPU");
-      device.set_num_cores(1);
-      device.set_frequency(std::max<int64_t>(1, static_cast<int64_t>(kind.flops_per_s / 1e6)));
-      device.set_bandwidth(
-          std::max<int64_t>(1, static_cast<int64_t>(kind.memory_bytes_per_s / 1e3)));
-      devices_.push_back(std::move(device));
-    }
-  }
+      : library_(library), options_(options) {}
 
   absl::Status Run(const std::vector<Node*>& nodes, std::vector<OpCosts>* costs) {
-    if (options_.batch_size <= 0) options_.batch_size = ChooseBatchSize(nodes);
-    return Estimate(nodes, /*depth=*/0, costs);
+    FedShapes fed;
+    if (absl::Status status = fed.Resolve(nodes, options_.shapes, options_.batch_size);
+        !status.ok()) {
+      return status;
+    }
+    options_.batch_size = fed.batch_size();
+    Estimate(nodes, InitialisingNodes(nodes), /*depth=*/0, &fed, costs);
+    num_filled_feeds_ = fed.num_filled();
+    return absl::OkStatus();
   }
 
   std::vector<std::string> Assumptions() const {
     std::vector<std::string> sentences;
-    if (filled_feeds_ > 0) {
-      sentences.push_back(absl::StrCat("unknown dimensions of ", filled_feeds_,
+    if (num_filled_feeds_ > 0) {
+      sentences.push_back(absl::StrCat("unknown dimensions of ", num_filled_feeds_,
                                        " fed tensors taken as ", options_.batch_size,
                                        " (option batch_size)"));
     }
-    if (unknown_shapes_ > 0) {
-      sentences.push_back(absl::StrCat(unknown_shapes_,
-                                       " tensors have no known shape: unknown dimensions taken as ",
-                                       options_.batch_size, ", unknown ranks as scalars"));
+    if (num_unknown_ > 0) {
+      const size_t listed = std::min<size_t>(unknown_names_.size(), kMaxListedNames);
+      const std::vector<std::string> names(unknown_names_.begin(), unknown_names_.begin() + listed);
+      const int64_t others = num_unknown_ - static_cast<int64_t>(listed);
+      sentences.push_back(absl::StrCat(
+          num_unknown_, " tensors have no known shape (", absl::StrJoin(names, ", "),
+          others > 0 ? absl::StrCat(" and ", others, " more") : "",
+          "): unknown dimensions taken as ", options_.batch_size, ", unknown ranks as scalars"));
     }
     return sentences;
   }
 
  private:
-  absl::Status Estimate(const std::vector<Node*>& nodes, int depth, std::vector<OpCosts>* costs) {
+  // `others` are there for the shapes of initial values only.
+  void Estimate(const std::vector<Node*>& nodes, const std::vector<Node*>& others, int depth,
+                FedShapes* fed, std::vector<OpCosts>* costs) {
     tensorflow::grappler::GrapplerItem item;
     item.id = "hplacer";
+    std::vector<Node*> inferred = nodes;
+    inferred.insert(inferred.end(), others.begin(), others.end());
     absl::flat_hash_map<const Node*, int> index;
     bool has_calls = false;
-    for (Node* node : nodes) {
+    for (Node* node : inferred) {
       index[node] = item.graph.node_size();
-      FillNode(*node, item.graph.add_node());
-      for (const auto& attr : node->attrs()) has_calls |= attr.second.has_func();
+      NodeDef* def = item.graph.add_node();
+      FillNode(*node, fed, def);
+      has_calls |= HasFunction(*def, nullptr);
     }
-    for (Node* node : nodes) FillInputs(*node, index, item.graph.mutable_node(index[node]));
+    for (Node* node : inferred) FillInputs(*node, index, item.graph.mutable_node(index[node]));
     if (has_calls && library_ != nullptr) {
       *item.graph.mutable_library() = library_->ReachableDefinitions(item.graph).ToProto();
     }
     item.graph.mutable_versions()->set_producer(TF_GRAPH_DEF_VERSION);
-    tensorflow::grappler::GraphProperties properties(item);
+    GraphProperties properties(item);
     // Shapes that cannot be inferred are filled below: a failure costs accuracy only.
     properties.InferStatically(/*assume_valid_feeds=*/true).IgnoreError();
     costs->clear();
-    for (int i = 0; i < item.graph.node_size(); ++i) {
-      costs->push_back(EstimateNode(*nodes[i], item.graph.node(i), properties, depth));
+    for (size_t i = 0; i < nodes.size(); ++i) {
+      const NodeDef& def = item.graph.node(static_cast<int>(i));
+      costs->push_back(EstimateNode(*nodes[i], def, properties, depth));
     }
-    return absl::OkStatus();
   }
 
-  void FillNode(const Node& node, NodeDef* def) {
+  static void FillNode(const Node& node, FedShapes* fed, NodeDef* def) {
     *def = node.def();
     def->clear_input();
     def->clear_device();
-    if (!IsFed(node)) return;
-    std::vector<TensorShapeProto> shapes = DeclaredShapes(node);
-    bool filled = false;
-    for (TensorShapeProto& shape : shapes) filled |= FillShape(options_.batch_size, &shape);
-    filled_feeds_ += filled;
+    const std::vector<TensorShapeProto> shapes = fed->Filled(node);
     if (shapes.empty()) return;
-    const bool holds_data =
-        node.num_outputs() > 0 && node.output_type(0) != tensorflow::DT_RESOURCE;
-    if (node.IsArg() && holds_data) {
+    auto& attrs = *def->mutable_attr();
+    if (node.IsArg()) {
       def->set_op("Placeholder");
-      (*def->mutable_attr())["dtype"].set_type(node.output_type(0));
-      *(*def->mutable_attr())["shape"].mutable_shape() = shapes[0];
-    } else if (def->attr().contains("output_shapes")) {
-      auto* list = (*def->mutable_attr())["output_shapes"].mutable_list();
+      attrs["dtype"].set_type(node.output_type(0));
+      *attrs["shape"].mutable_shape() = shapes[0];
+    } else if (attrs.contains("output_shapes")) {
+      auto* list = attrs["output_shapes"].mutable_list();
       list->clear_shape();
       for (const TensorShapeProto& shape : shapes) *list->add_shape() = shape;
-    } else if (def->attr().contains("shape")) {
-      *(*def->mutable_attr())["shape"].mutable_shape() = shapes[0];
+    } else {
+      *attrs["shape"].mutable_shape() = shapes[0];
     }
   }
 
@@ -213,47 +175,92 @@ class CostEstimation {
     for (std::string& control : controls) def->add_input(std::move(control));
   }
 
-  OpCosts EstimateNode(const Node& node, const NodeDef& def,
-                       const tensorflow::grappler::GraphProperties& properties, int depth) {
+  OpCosts EstimateNode(const Node& node, const NodeDef& def, const GraphProperties& properties,
+                       int depth) {
     OpCosts costs;
-    costs.persistent_bytes = VariableBytes(node);
+    costs.persistent_bytes = PersistentBytes(node, properties);
     tensorflow::grappler::OpContext context;
     context.name = def.name();
     OpInfo& info = context.op_info;
     info.set_op(def.op());
     *info.mutable_attr() = def.attr();
-    if (properties.HasInputProperties(def.name())) {
-      for (OpInfo::TensorProperties input : properties.GetInputProperties(def.name())) {
-        FillShape(options_.batch_size, input.mutable_shape());
-        *info.add_inputs() = std::move(input);
-      }
+    const bool is_filled = AddTensors(node, def, properties, &info);
+    for (const auto& output : info.outputs()) {
+      costs.output_bytes.push_back(NumBytes(output.dtype(), output.shape()));
     }
-    std::vector<OpInfo::TensorProperties> outputs;
-    if (properties.HasOutputProperties(def.name())) {
-      outputs = properties.GetOutputProperties(def.name());
+    if (is_filled && depth == 0) unknown_names_.push_back(node.name());
+    costs.signature = OpSignature(info);
+    if (HasFunction(def, library_)) {
+      // The call itself moves no data.
+      costs.cost_ns = Times({/*flops=*/0, /*bytes=*/0, /*kernels=*/0});
+      AddCalls(def, info, depth, &costs);
+      costs.signature.clear();
+    } else {
+      costs.cost_ns = Times(estimator_.Estimate(std::move(context)));
     }
-    for (int k = 0; k < node.num_outputs(); ++k) {
-      OpInfo::TensorProperties output;
-      if (k < static_cast<int>(outputs.size())) {
-        output = outputs[k];
-      } else {
-        output.mutable_shape()->set_unknown_rank(true);
-      }
-      output.set_dtype(node.output_type(k));
-      const bool holds_data = NumBytes(node.output_type(k), TensorShapeProto()) != kHandleBytes ||
-                              tensorflow::DataTypeSize(node.output_type(k)) == kHandleBytes;
-      if (FillShape(options_.batch_size, output.mutable_shape()) && holds_data) ++unknown_shapes_;
-      costs.output_bytes.push_back(NumBytes(node.output_type(k), output.shape()));
-      *info.add_outputs() = std::move(output);
-    }
-    for (size_t kind = 0; kind < devices_.size(); ++kind) {
-      *info.mutable_device() = devices_[kind];
-      const int64_t estimate = estimator_.PredictCosts(context).execution_time.count();
-      costs.cost_ns.push_back((*options_.kinds)[kind].launch_overhead_ns +
-                              std::clamp<int64_t>(estimate, 0, int64_t{1} << 50));
-    }
-    AddCalls(def, info, depth, &costs);
     return costs;
+  }
+
+  // Adds inputs and outputs without unknown dimensions. True if the op is where the unknown begins:
+  // it has a tensor whose shape had to be filled although those that it reads are known.
+  bool AddTensors(const Node& node, const NodeDef& def, const GraphProperties& properties,
+                  OpInfo* info) {
+    const auto take = [&def](bool has, const std::vector<OpInfo::TensorProperties>& known, int k,
+                             DataType dtype) {
+      OpInfo::TensorProperties tensor;
+      if (IsReserveSpace(def, k)) {
+        tensor.mutable_shape()->add_dim()->set_size(0);
+      } else if (has && k < static_cast<int>(known.size())) {
+        tensor = known[k];
+      } else {
+        tensor.mutable_shape()->set_unknown_rank(true);
+      }
+      tensor.set_dtype(dtype);
+      return tensor;
+    };
+    static const auto* const none = new std::vector<OpInfo::TensorProperties>;
+    const bool has_inputs = properties.HasInputProperties(def.name());
+    const auto& inputs = has_inputs ? properties.GetInputProperties(def.name()) : *none;
+    bool input_filled = false;
+    for (int k = 0; k < node.num_inputs(); ++k) {
+      OpInfo::TensorProperties* input = info->add_inputs();
+      *input = take(has_inputs, inputs, k, node.input_type(k));
+      input_filled |=
+          FillShape(options_.batch_size, input->mutable_shape()) && !IsHandle(node.input_type(k));
+    }
+    const bool has_outputs = properties.HasOutputProperties(def.name());
+    const auto& outputs = has_outputs ? properties.GetOutputProperties(def.name()) : *none;
+    bool output_filled = false;
+    for (int k = 0; k < node.num_outputs(); ++k) {
+      OpInfo::TensorProperties* output = info->add_outputs();
+      *output = take(has_outputs, outputs, k, node.output_type(k));
+      if (FillShape(options_.batch_size, output->mutable_shape()) &&
+          !IsHandle(node.output_type(k))) {
+        output_filled = true;
+        ++num_unknown_;
+      }
+    }
+    return output_filled && !input_filled;
+  }
+
+  int64_t PersistentBytes(const Node& node, const GraphProperties& properties) const {
+    const PersistentMemory memory = FindPersistentMemory(node);
+    int64_t bytes = memory.bytes;
+    for (const Edge* edge : memory.initial_values) {
+      const std::string& source = edge->src()->name();
+      if (!properties.HasOutputProperties(source)) continue;
+      const auto& outputs = properties.GetOutputProperties(source);
+      if (edge->src_output() >= static_cast<int>(outputs.size())) continue;
+      const auto& value = outputs[edge->src_output()];
+      if (!value.shape().unknown_rank()) bytes += NumBytes(value.dtype(), value.shape());
+    }
+    return bytes;
+  }
+
+  std::vector<int64_t> Times(const OpWork& work) const {
+    std::vector<int64_t> times_ns;
+    for (const KindRates& kind : *options_.kinds) times_ns.push_back(WorkTimeNs(work, kind));
+    return times_ns;
   }
 
   // A call that stays a call costs the sum of its body; a functional loop its trips.
@@ -263,7 +270,10 @@ class CostEstimation {
     const int64_t trips = is_loop ? options_.loop_trip_count : 1;
     const auto add = [&](const tensorflow::NameAttrList& function) {
       const std::vector<int64_t>& body = BodyCost(function, info, depth);
-      for (size_t kind = 0; kind < body.size(); ++kind) costs->cost_ns[kind] += trips * body[kind];
+      for (size_t kind = 0; kind < body.size(); ++kind) {
+        int64_t& cost = costs->cost_ns[kind];
+        cost = body[kind] > (kMaxCostNs - cost) / trips ? kMaxCostNs : cost + trips * body[kind];
+      }
     };
     for (const auto& [name, value] : def.attr()) {
       if (value.has_func()) add(value.func());
@@ -282,7 +292,7 @@ class CostEstimation {
     const auto known = bodies_.find(function.name());
     if (known != bodies_.end()) return *known->second;
     auto& total = bodies_[function.name()];
-    total = std::make_unique<std::vector<int64_t>>(devices_.size(), 0);
+    total = std::make_unique<std::vector<int64_t>>(options_.kinds->size(), 0);
     std::vector<int64_t>* const sum = total.get();  // `total` moves when the map grows
     const tensorflow::FunctionDef* def = library_->Find(function.name());
     std::unique_ptr<tensorflow::FunctionBody> body;
@@ -302,10 +312,13 @@ class CostEstimation {
     tensorflow::GetReversePostOrder(*body->graph, &nodes);
     nodes.erase(std::remove_if(nodes.begin(), nodes.end(), [](Node* n) { return !n->IsOp(); }),
                 nodes.end());
+    FedShapes fed;
+    if (!fed.Resolve(nodes, {}, options_.batch_size).ok()) return *sum;
     std::vector<OpCosts> costs;
-    if (Estimate(nodes, depth + 1, &costs).ok()) {
-      for (const OpCosts& op : costs) {
-        for (size_t kind = 0; kind < sum->size(); ++kind) (*sum)[kind] += op.cost_ns[kind];
+    Estimate(nodes, {}, depth + 1, &fed, &costs);
+    for (const OpCosts& op : costs) {
+      for (size_t kind = 0; kind < sum->size(); ++kind) {
+        (*sum)[kind] = std::min((*sum)[kind] + op.cost_ns[kind], kMaxCostNs);
       }
     }
     return *sum;
@@ -313,11 +326,11 @@ class CostEstimation {
 
   const FunctionLibraryDefinition* library_;
   CostOptions options_;
-  std::vector<tensorflow::DeviceProperties> devices_;
-  tensorflow::grappler::OpLevelCostEstimator estimator_;
+  WorkEstimator estimator_;
   absl::flat_hash_map<std::string, std::unique_ptr<std::vector<int64_t>>> bodies_;
-  int64_t filled_feeds_ = 0;
-  int64_t unknown_shapes_ = 0;
+  int64_t num_filled_feeds_ = 0;
+  int64_t num_unknown_ = 0;
+  std::vector<std::string> unknown_names_;  // where the unknown begins
 };
 
 }  // namespace

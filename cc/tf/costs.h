@@ -1,9 +1,8 @@
 // Analytic costs of ops: time per device kind, and bytes of outputs and variables.
 //
-// Shapes come from TensorFlow's own inference (GraphProperties), times from its
-// OpLevelCostEstimator at the kind's rates, plus the kind's launch overhead for every op.
-// Unknown batch dimensions are filled first: `batch_size`, else the largest static leading
-// dimension of a fed tensor, else 32. Every assumption is reported as a sentence.
+// Shapes come from TensorFlow's own inference (GraphProperties) over what fed_shapes.h fills in,
+// times from the work of each op (op_work.h) at the kind's rates. What inference leaves unknown is
+// filled like a fed tensor. Every assumption is reported as a sentence.
 #ifndef HPLACER_TF_COSTS_H_
 #define HPLACER_TF_COSTS_H_
 
@@ -16,6 +15,7 @@
 #include "tensorflow/core/framework/function.h"
 #include "tensorflow/core/graph/graph.h"
 #include "tf/captured_step.h"
+#include "tf/fed_shapes.h"
 
 namespace hplacer {
 
@@ -23,16 +23,19 @@ struct CostOptions {
   const std::vector<KindRates>* kinds;
   int64_t batch_size = 0;  // 0: choose
   int64_t loop_trip_count = 10;
+  NamedShapes shapes;  // of fed tensors
 };
 
 struct OpCosts {
   std::vector<int64_t> cost_ns;  // by kind
   std::vector<int64_t> output_bytes;
   int64_t persistent_bytes = 0;
+  std::string signature;  // see op_signature.h
 };
 
 // Costs by node, in the order of `nodes` (a set closed under ancestors). A node inside a while
-// loop costs one trip; LoopTrips tells how many there are.
+// loop costs one trip; LoopTrips tells how many there are. InvalidArgument if `options.shapes`
+// does not fit the graph.
 absl::Status EstimateCosts(const std::vector<tensorflow::Node*>& nodes,
                            const tensorflow::FunctionLibraryDefinition* library,
                            const CostOptions& options, std::vector<OpCosts>* costs,

@@ -24,6 +24,7 @@ from hplacer_optimizer.machines.list_devices import MARK
 from hplacer_optimizer.machines.machine import Device, Machine
 
 _CONNECT_TIMEOUT_S = 5.0
+_SERVER_TIMEOUT_S = 10.0
 _ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.-]+):(\d{1,5})", re.ASCII)
 
 
@@ -131,8 +132,11 @@ def _ask(addresses: Sequence[str], timeout_s: float) -> dict[str, list[_Listed]]
         "TF_CPP_MIN_LOG_LEVEL": "3",
         "TF_FORCE_GPU_ALLOW_GROWTH": "true",
     }
+    # A server answers within milliseconds; TensorFlow takes the other half to load.
+    server_timeout_s = min(_SERVER_TIMEOUT_S, timeout_s / 2 / len(addresses))
+    command = [sys.executable, "-m", "hplacer_optimizer.machines.list_devices"]
     child = subprocess.Popen(
-        [sys.executable, "-m", "hplacer_optimizer.machines.list_devices", *filter(None, addresses)],
+        [*command, str(server_timeout_s), *filter(None, addresses)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -106,8 +106,9 @@ def parse_yaml(data: bytes) -> Field:
         mark = error.problem_mark or error.context_mark
         where = f"line {mark.line + 1}: " if mark else ""
         raise MachineError(f"{where}is not YAML: {error.problem or error.context}") from None
-    except yaml.YAMLError as error:
-        raise MachineError(f"is not YAML: {' '.join(str(error).split())}") from None
+    except yaml.reader.ReaderError as error:
+        line = data.count(b"\n", 0, error.position) + 1
+        raise MachineError(f"line {line}: is not YAML: {error.reason}") from None
 
 
 class _Open:

@@ -5,6 +5,7 @@ Linux only: /proc and /sys, and the control group's limits, which a container se
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from collections.abc import Iterator
@@ -53,6 +54,7 @@ def memory_bytes() -> int:
     return size
 
 
+@functools.cache
 def processor() -> Processor:
     """From /proc/cpuinfo, and the base clock from /sys where the kernel tells it."""
     text = _read(Path("/proc/cpuinfo"))

@@ -1,17 +1,17 @@
 """Lists TensorFlow's devices; run as a process of its own, which then has TensorFlow and its GPUs.
 
-    python -m hplacer_optimizer.machines.list_devices [HOST:PORT ...]
+    python -m hplacer_optimizer.machines.list_devices TIMEOUT_S [HOST:PORT ...]
 
-Without arguments the devices of this process, else those of the TensorFlow servers at these
-addresses. Prints one line of JSON after MARK for each: address ("" for this process), and devices
-(name, type, description, memory_bytes) or error.
+Without addresses the devices of this process, else those of the TensorFlow servers there, each of
+which has TIMEOUT_S seconds to answer. Prints one line of JSON after MARK for each: address ("" for
+this process), and devices (name, type, description, memory_bytes) or error.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from typing import Any
 
 MARK = "hplacer-devices "
@@ -32,11 +32,13 @@ def _list_own() -> list[dict[str, Any]]:
     ]
 
 
-def _list_server(address: str) -> list[dict[str, Any]]:
+def _list_server(address: str, timeout_s: float) -> list[dict[str, Any]]:
     """The server's own devices: a filter that fits no task keeps it from waiting for the others."""
     import tensorflow as tf
 
-    config = tf.compat.v1.ConfigProto(device_filters=["/job:none_of_the_others"])
+    config = tf.compat.v1.ConfigProto(
+        device_filters=["/job:none_of_the_others"], operation_timeout_in_ms=int(timeout_s * 1e3)
+    )
     with tf.compat.v1.Session(f"grpc://{address}", graph=tf.Graph(), config=config) as session:
         return [
             {
@@ -49,17 +51,15 @@ def _list_server(address: str) -> list[dict[str, Any]]:
         ]
 
 
-def _print_answer(address: str) -> None:
-    answer: dict[str, Any] = {"address": address}
-    try:
-        answer["devices"] = _list_server(address) if address else _list_own()
-    except Exception as error:  # of TensorFlow, whatever it is: the parent says so
-        answer["error"] = f"{type(error).__name__}: {error}"
-    sys.stdout.write(f"{MARK}{json.dumps(answer)}\n")
-    sys.stdout.flush()
+def main(timeout_s: float, addresses: Sequence[str]) -> None:
+    for address in addresses or [""]:  # one by one: a session keeps the GIL while it waits
+        answer: dict[str, Any] = {"address": address}
+        try:
+            answer["devices"] = _list_server(address, timeout_s) if address else _list_own()
+        except Exception as error:  # of TensorFlow, whatever it is: the parent says so
+            answer["error"] = f"{type(error).__name__}: {error}"
+        print(f"{MARK}{json.dumps(answer)}", flush=True)
 
 
 if __name__ == "__main__":
-    addresses = sys.argv[1:] or [""]
-    with ThreadPoolExecutor(len(addresses)) as pool:
-        list(pool.map(_print_answer, addresses))
+    main(float(sys.argv[1]), sys.argv[2:])

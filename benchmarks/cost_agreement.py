@@ -1,0 +1,223 @@
+"""Per-op compute costs of ours against those of TensorFlow's virtual cluster.
+
+    python benchmarks/cost_agreement.py [--batch 32] [--pixels 299] [--cell-steps 20] [--json]
+
+Both sides see the same graphs (tf-slim's Inception-V3 and an unrolled LSTM, both training) on one
+CPU of the same rates. Theirs are the nanoseconds in the step_stats of
+`tensorflow.python.grappler.cluster.Cluster.MeasureCosts`; ours come from the captured step, without
+launch overhead. Compared are the ops whose type has a real cost function in TensorFlow, that is one
+that counts arithmetic or bytes, and no estimate of ours (docs/costs.md). Goal: 99% of them within
+1%, or within 1 ns, the unit of both. The other op types are listed with what each side says.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from typing import Any
+from unittest import mock
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+GOAL = 0.99
+TOLERANCE = 0.01
+_CORES, _MEGAHERTZ, _KILOBYTES_PER_S = 16, 2300, 34_000_000
+_LSTM_BATCH, _LSTM_WIDTH = 64, 256
+
+# As of MachineRates.add_kind: name, type, peaks, memory bytes/s, launch and executor overhead.
+Kind = tuple[str, str, dict[str, float], float, int, int]
+VIRTUAL_CPU: Kind = (
+    "cpu",
+    "CPU",
+    {"float32": _CORES * _MEGAHERTZ * 1e6},
+    _KILOBYTES_PER_S * 1e3,
+    0,
+    0,
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Compares both graphs, prints what was found. Exit code 1: the goal is missed."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--batch", type=int, default=32, help="of Inception-V3; default: 32")
+    parser.add_argument("--pixels", type=int, default=299, help="of Inception-V3; default: 299")
+    parser.add_argument("--cell-steps", type=int, default=20, help="of the LSTM; default: 20")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of lines")
+    options = parser.parse_args(argv)
+
+    from hplacer_optimizer.workloads import inception_v3
+
+    results = {
+        "inception_v3": compare(inception_v3.build(options.batch, options.pixels)),
+        "lstm": compare(unrolled_lstm(options.cell_steps)),
+    }
+    if options.json:
+        print(json.dumps(results, indent=2))
+    else:
+        for name, result in results.items():
+            print_result(name, result)
+    return 0 if all(result["share_within"] >= GOAL for result in results.values()) else 1
+
+
+def compare(graph: Any) -> dict[str, Any]:
+    """Compares a training graph (`inception_v3.TrainingGraph`), op by op."""
+    from hplacer_optimizer import native
+
+    tf_module = native.load()
+    on_purpose = tf_module.op_estimates()
+    ours = our_costs_ns(graph)
+    theirs = their_costs_ns(graph)
+    types = {op.name: op.type for op in graph.graph.get_operations()}
+    real = set(tf_module.tensorflow_cost_functions()) - set(on_purpose)
+    compared, within, wrong = 0, 0, []
+    purposes: dict[str, list[int]] = collections.defaultdict(lambda: [0, 0, 0])
+    for name in sorted(ours.keys() & theirs.keys()):
+        op_type = types[name]
+        if op_type in real:
+            compared += 1
+            if abs(ours[name] - theirs[name]) <= max(1, TOLERANCE * theirs[name]):
+                within += 1
+            else:
+                wrong.append([op_type, name, ours[name], theirs[name]])
+        elif op_type in on_purpose:
+            sums = purposes[op_type]
+            sums[:] = sums[0] + 1, sums[1] + ours[name], sums[2] + theirs[name]
+    return {
+        "ops": len(ours),
+        "ops_measured_by_both": len(ours.keys() & theirs.keys()),
+        "compared": compared,
+        "share_within": within / compared,
+        "compared_op_types": sorted({types[name] for name in ours.keys() & theirs.keys()} & real),
+        "outside": wrong[:20],
+        "on_purpose": {
+            op_type: {
+                "ops": sums[0],
+                "ours_ns": sums[1],
+                "theirs_ns": sums[2],
+                "estimate": on_purpose[op_type],
+            }
+            for op_type, sums in sorted(purposes.items())
+            if sums[1] != sums[2]
+        },
+    }
+
+
+def our_costs_ns(graph: Any) -> dict[str, int]:
+    """By op name: what the pass captures when a session first sees the graph."""
+    step = capture(graph.graph, targets=(graph.train_op.name,))
+    return dict(zip(step["op_names"], step["cost_ns"][:, 0].tolist(), strict=True))
+
+
+def capture(graph: Any, kinds: Sequence[Kind] = (VIRTUAL_CPU,), **options: Any) -> dict[str, Any]:
+    """The step that the optimizer sees in a session's graph; it declines to plan it.
+
+    Returns the arrays of the captured step, its op_signatures and its assumptions.
+    """
+    import tensorflow as tf
+
+    from hplacer_optimizer import native, plugin, session_config
+    from hplacer_optimizer.errors import PlanError
+
+    steps: list[dict[str, Any]] = []
+
+    def keep(request: Any, _: Any) -> None:
+        step = {**request.arrays, "op_signatures": request.op_signatures}
+        steps.append({**step, "assumptions": request.assumptions})
+        raise PlanError("the step was wanted, no plan")
+
+    def rates(machine: Any) -> Any:
+        rates = native.load().MachineRates()
+        for kind in kinds:
+            rates.add_kind(*kind)
+        for _ in machine.devices:
+            rates.add_device(0)
+        return rates
+
+    with graph.as_default():
+        trivial = tf.no_op()
+    config = tf.compat.v1.ConfigProto(device_count={"CPU": 2})
+    with (
+        tempfile.TemporaryDirectory() as cache,
+        mock.patch.object(plugin, "_make_plan", keep),
+        mock.patch.object(plugin, "_rates", rates),
+    ):
+        planned = session_config(config, min_ops=1, cache=cache, **options)
+        with tf.compat.v1.Session(graph=graph, config=planned) as session:
+            session.run(trivial)
+    if not steps:
+        raise SystemExit(f"no step was captured: {plugin.history()[-1:]}")
+    return steps[-1]
+
+
+def their_costs_ns(graph: Any) -> dict[str, int]:
+    """By op name: TensorFlow's virtual cluster, with everything on one CPU."""
+    import tensorflow as tf
+    from tensorflow.core.protobuf import device_properties_pb2
+    from tensorflow.python.grappler import cluster, item
+
+    with graph.graph.as_default():
+        tf.compat.v1.add_to_collection("train_op", graph.train_op)
+    metagraph = tf.compat.v1.train.export_meta_graph(graph=graph.graph, clear_devices=True)
+    device = device_properties_pb2.NamedDevice(name="/CPU:0")
+    device.properties.type = "CPU"
+    device.properties.num_cores = _CORES
+    device.properties.frequency = _MEGAHERTZ
+    device.properties.bandwidth = _KILOBYTES_PER_S
+    device.properties.memory_size = 1 << 40
+    virtual = cluster.Cluster(disable_detailed_stats=False, devices=[device])
+    _, _, metadata = virtual.MeasureCosts(item.Item(metagraph))
+    return {
+        stats.timeline_label: stats.op_end_rel_nanos - stats.op_start_rel_nanos
+        for dev_stats in metadata.step_stats.dev_stats
+        for stats in dev_stats.node_stats
+    }
+
+
+def unrolled_lstm(steps: int) -> Any:
+    """An LSTM layer, unrolled in a TF1 graph, and its Adam training step."""
+    import tensorflow as tf
+
+    from hplacer_optimizer.workloads.inception_v3 import TrainingGraph
+
+    v1 = tf.compat.v1
+    graph = tf.Graph()
+    with graph.as_default():
+        v1.set_random_seed(0)
+        kernel = v1.get_variable("kernel", [2 * _LSTM_WIDTH, 4 * _LSTM_WIDTH], use_resource=True)
+        bias = v1.get_variable("bias", [4 * _LSTM_WIDTH], use_resource=True)
+        inputs = v1.placeholder(tf.float32, [steps, _LSTM_BATCH, _LSTM_WIDTH])
+        state = output = tf.zeros([_LSTM_BATCH, _LSTM_WIDTH])
+        for x in tf.unstack(inputs):
+            gates = tf.nn.bias_add(tf.matmul(tf.concat([x, output], 1), kernel), bias)
+            i, j, f, o = tf.split(gates, 4, axis=1)
+            state = state * tf.sigmoid(f + 1.0) + tf.sigmoid(i) * tf.tanh(j)
+            output = tf.tanh(state) * tf.sigmoid(o)
+        loss = tf.reduce_mean(tf.square(output))
+        train_op = v1.train.AdamOptimizer(0.01).minimize(loss, name="train_op")
+        return TrainingGraph(graph, v1.global_variables_initializer(), loss, train_op)
+
+
+def print_result(name: str, result: dict[str, Any]) -> None:
+    """For people."""
+    print(
+        f"{name}: {result['ops']} ops; {result['compared']} have a real cost function in "
+        f"TensorFlow ({', '.join(result['compared_op_types'])})"
+    )
+    print(f"  within {TOLERANCE:.0%}: {result['share_within']:.2%} (goal {GOAL:.0%})")
+    for op_type, op_name, ours, theirs in result["outside"]:
+        print(f"  outside: {op_type} {op_name}: ours {ours} ns, theirs {theirs} ns")
+    print("  on purpose different:")
+    for op_type, row in result["on_purpose"].items():
+        print(
+            f"    {op_type}: {row['ops']} ops, ours {row['ours_ns']} ns, "
+            f"theirs {row['theirs_ns']} ns ({row['estimate']})"
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
