@@ -1,7 +1,7 @@
 """The training graphs by name, each a function of its sizes.
 
-    build_graph("nmt", layers=4)                  a TrainingGraph; the defaults are the papers' sizes
-    write_graph("nmt", "nmt.meta", layers=4)      a MetaGraphDef file, to be planned anywhere
+    build_graph("nmt", layers=4)               a TrainingGraph; the defaults are the papers' sizes
+    write_graph("nmt", "nmt.meta", layers=4)   a MetaGraphDef file, to be planned anywhere
     python -m hplacer_optimizer.workloads.graphs nmt layers=4 -o nmt.meta
 
 A builder's keyword arguments are the parameters, its annotations their types.
@@ -35,9 +35,7 @@ def parameters(name: str) -> dict[str, Any]:
     """The parameters of a graph with their defaults. Raises OptionError for an unknown name."""
     if name not in GRAPHS:
         raise OptionError(f"workload: unknown name '{name}'; valid are {', '.join(sorted(GRAPHS))}")
-    return {
-        key: value.default for key, value in inspect.signature(GRAPHS[name]).parameters.items()
-    }
+    return {key: value.default for key, value in inspect.signature(GRAPHS[name]).parameters.items()}
 
 
 def build_graph(name: str, **overrides: Any) -> TrainingGraph:
