@@ -194,12 +194,21 @@ def test_the_nmt_graph_is_cut_between_its_layers(tmp_path: Path) -> None:
     for name, device in placement.items():
         first = any(scope in name for scope in ("layer_0/", "embedding/"))
         last = any(scope in name for scope in ("layer_1/", "attention/", "softmax/"))
-        # All variables share Adam's two powers of beta, whose reads stay with them.
-        if (first or last) and "Adam/ReadVariableOp" not in name:
+        # The updates share Adam's two powers of beta, whose reads stay with them.
+        shared = name.startswith("train_op/") and "ReadVariableOp" in name
+        if (first or last) and not shared:
             assert device == (GPU0 if first else GPU1), name
     # The kernel's gradient is summed where the kernel is.
     assert placement["decoder/layer_1/kernel"] == GPU1
     assert any("AddN" in name and device == GPU1 for name, device in placement.items())
+
+
+def test_the_recommender_keeps_its_tables_on_the_cpu(tmp_path: Path) -> None:
+    placement = expert_placement("two_tower", tmp_path)
+    tables = {name: device for name, device in placement.items() if "tables/" in name}
+    assert set(tables.values()) == {CPU}
+    assert set(placement.values()) == {CPU, GPU0}
+    assert placement["gradients/two_tower/item/dense_1/MatMul_grad/MatMul"] == GPU0
 
 
 def test_every_workload_has_an_expert() -> None:

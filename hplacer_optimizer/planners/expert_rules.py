@@ -70,6 +70,9 @@ EXPERTS: dict[str, Expert] = {
     "rnnlm": Expert(r"rnnlm/layer_0/", one_gpu),
     "inception_v3": Expert(r"InceptionV3/", one_gpu),
     "resnet": Expert(r"resnet_v1_\d+/", one_gpu),
+    "transformer": Expert(r"transformer/", one_gpu),
+    "bert_base": Expert(r"bert/", one_gpu),
+    "two_tower": Expert(r"two_tower/", tables_on_the_cpu),
 }
 
 

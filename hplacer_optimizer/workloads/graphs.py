@@ -19,14 +19,25 @@ from pathlib import Path
 from typing import Any
 
 from hplacer_optimizer.errors import HPlacerError, OptionError
-from hplacer_optimizer.workloads import inception_v3, nmt, resnet, rnnlm
+from hplacer_optimizer.workloads import (
+    bert,
+    inception_v3,
+    nmt,
+    resnet,
+    rnnlm,
+    transformer,
+    two_tower,
+)
 from hplacer_optimizer.workloads.training_graph import TrainingGraph
 
 GRAPHS: dict[str, Callable[..., TrainingGraph]] = {
+    "bert_base": bert.build,
     "inception_v3": inception_v3.build,
     "nmt": nmt.build,
     "resnet": resnet.build,
     "rnnlm": rnnlm.build,
+    "transformer": transformer.build,
+    "two_tower": two_tower.build,
 }
 _LEAST = {"seed": 0}  # of every other integer: 1
 
