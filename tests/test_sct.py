@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from hplacer_optimizer import _engine
 from hplacer_optimizer.planners import Budget, collect_notes, sct
 from hplacer_optimizer.planners.cluster_dag import ClusterDag, coarsened, op_dag
-from hplacer_optimizer.problem import problem_from_dict
 from hplacer_optimizer.simulator import simulate
+from tests.documents import problem_from_dict
 from tests.large_problem import large_problem
 
 pytest.importorskip("scipy")
