@@ -17,9 +17,10 @@ import collections
 import json
 import os
 import sys
-import threading
-from collections.abc import Callable, Sequence
+import tempfile
+from collections.abc import Sequence
 from typing import Any
+from unittest import mock
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
@@ -27,6 +28,17 @@ GOAL = 0.99
 TOLERANCE = 0.01
 _CORES, _MEGAHERTZ, _KILOBYTES_PER_S = 16, 2300, 34_000_000
 _LSTM_BATCH, _LSTM_WIDTH = 64, 256
+
+# As of MachineRates.add_kind: name, type, peaks, memory bytes/s, launch and executor overhead.
+Kind = tuple[str, str, dict[str, float], float, int, int]
+VIRTUAL_CPU: Kind = (
+    "cpu",
+    "CPU",
+    {"float32": _CORES * _MEGAHERTZ * 1e6},
+    _KILOBYTES_PER_S * 1e3,
+    0,
+    0,
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -97,58 +109,48 @@ def compare(graph: Any) -> dict[str, Any]:
 
 def our_costs_ns(graph: Any) -> dict[str, int]:
     """By op name: what the pass captures when a session first sees the graph."""
-    import tensorflow as tf
-
-    from hplacer_optimizer.options import Options
-
-    config = tf.compat.v1.ConfigProto(device_count={"CPU": 2})
-    entry = config.graph_options.rewrite_options.custom_optimizers.add()
-    Options(targets=(graph.train_op.name,)).to_entry(entry)
-
-    def run() -> None:
-        with graph.graph.as_default():
-            trivial = tf.no_op()
-        with tf.compat.v1.Session(graph=graph.graph, config=config) as session:
-            session.run(trivial)
-
-    step = captured(run)
+    step = capture(graph.graph, targets=(graph.train_op.name,))
     return dict(zip(step["op_names"], step["cost_ns"][:, 0].tolist(), strict=True))
 
 
-def captured(run: Callable[[], None]) -> dict[str, Any]:
-    """The arrays of the step that `run` brings to the pass, at the virtual cluster's rates."""
-    from hplacer_optimizer import native
+def capture(graph: Any, kinds: Sequence[Kind] = (VIRTUAL_CPU,), **options: Any) -> dict[str, Any]:
+    """The step that the optimizer sees in a session's graph; it declines to plan it.
 
-    tf_module = native.load()
+    Returns the arrays of the captured step, its op_signatures and its assumptions.
+    """
+    import tensorflow as tf
+
+    from hplacer_optimizer import native, plugin, session_config
+    from hplacer_optimizer.errors import PlanError
+
     steps: list[dict[str, Any]] = []
 
-    def serve() -> None:
-        while tf_module.is_open():
-            request = tf_module.next_request(0.1)
-            if request is None or request.stage == "report":
-                continue
-            if request.stage == "plan":
-                steps.append(request.arrays)
-                request.finish_declined("")
-            else:
-                rates = tf_module.MachineRates()
-                flops_per_s = {"float32": _CORES * _MEGAHERTZ * 1e6}
-                rates.add_kind("cpu", "CPU", flops_per_s, _KILOBYTES_PER_S * 1e3, 0, 0)
-                for _ in request.devices:
-                    rates.add_device(0)
-                request.finish_missing(rates)
+    def keep(request: Any, _: Any) -> None:
+        step = {**request.arrays, "op_signatures": request.op_signatures}
+        steps.append({**step, "assumptions": request.assumptions})
+        raise PlanError("the step was wanted, no plan")
 
-    tf_module.register_passes()
-    tf_module.open()
-    thread = threading.Thread(target=serve)
-    thread.start()
-    try:
-        run()
-    finally:
-        tf_module.close()
-        thread.join()
+    def rates(machine: Any) -> Any:
+        rates = native.load().MachineRates()
+        for kind in kinds:
+            rates.add_kind(*kind)
+        for _ in machine.devices:
+            rates.add_device(0)
+        return rates
+
+    with graph.as_default():
+        trivial = tf.no_op()
+    config = tf.compat.v1.ConfigProto(device_count={"CPU": 2})
+    with (
+        tempfile.TemporaryDirectory() as cache,
+        mock.patch.object(plugin, "_make_plan", keep),
+        mock.patch.object(plugin, "_rates", rates),
+    ):
+        planned = session_config(config, min_ops=1, cache=cache, **options)
+        with tf.compat.v1.Session(graph=graph, config=planned) as session:
+            session.run(trivial)
     if not steps:
-        raise SystemExit(f"no step was captured: {[r.reason for r in tf_module.reports()]}")
+        raise SystemExit(f"no step was captured: {plugin.history()[-1:]}")
     return steps[-1]
 
 

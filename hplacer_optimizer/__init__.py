@@ -76,8 +76,8 @@ __all__ = [
 
 _MODULES = {
     "CostTable": "costs",
-    "Machine": "machines",
     "LowerBound": "_engine",
+    "Machine": "machines",
     "Options": "options",
     "Plan": "plan",
     "PlanStore": "store",
@@ -86,8 +86,8 @@ _MODULES = {
     "disabled": "switch",
     "load_machine": "machines",
     "load_problem": "loaders",
-    "save_machine": "machines",
     "lower_bound": "_engine",
+    "save_machine": "machines",
     "save_problem": "problem",
     "session_config": "switch",
     "simulate": "simulator",

@@ -180,10 +180,7 @@ def simulate(problem: Problem, placement: _Int32) -> StepTrace: ...
 def simulate_batch(
     problem: Problem, placements: _Int32, threads: int
 ) -> tuple[_Int64, _Bool, _Int64]: ...
-def check_candidates(problem: Problem) -> None:
-    """Raises InfeasibleError, which names the op and the devices, if a unit has no candidate."""
 
-# All of these raise InfeasibleError if a unit has no candidate.
 class LowerBound:
     """A step time that no feasible placement beats, and why."""
 
@@ -206,6 +203,10 @@ class LowerBound:
 def lower_bound(problem: Problem) -> LowerBound:
     """Proves a step time that no feasible placement of the problem can beat."""
 
+def check_candidates(problem: Problem) -> None:
+    """Raises InfeasibleError, which names the op and the devices, if a unit has no candidate."""
+
+# All of these raise InfeasibleError if a unit has no candidate.
 def place_etf(problem: Problem) -> _Int32: ...
 def place_heft(problem: Problem) -> _Int32: ...
 def place_sct(problem: Problem, favourite_child: _Int32) -> _Int32:

@@ -45,3 +45,7 @@ class StoreError(HPlacerError, OSError):
 
 class NativeBuildError(HPlacerError, ImportError):
     """The native part is missing or built for another TensorFlow; names the rebuilding command."""
+
+
+class BenchError(HPlacerError):
+    """A benchmark cannot run as asked; the message says what to change."""

@@ -27,7 +27,6 @@ from typing import Any
 import numpy as np
 
 from hplacer_optimizer import costs, machines, switch
-from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.errors import PlanError, StoreError
 from hplacer_optimizer.loaders.captured import build_problem
 from hplacer_optimizer.log import LOGGER, warn_once
@@ -37,6 +36,7 @@ from hplacer_optimizer.planners import Budget, collect_notes, get_planner
 from hplacer_optimizer.problem import check_placement
 from hplacer_optimizer.simulator import simulate
 from hplacer_optimizer.store import PlanStore
+from hplacer_optimizer.validation import check_constraints
 
 _CLOSE_TIMEOUT_S = 2.0
 _PATIENCE_S = 0.1  # between two looks at a planner that others wait for
@@ -260,7 +260,7 @@ def _make_plan(request: Any, options: Options) -> Plan:
             problem, planner(problem, budget=Budget(seconds=seconds), seed=options.seed)
         )
     trace = simulate(problem, placement)
-    _check_constraints(problem, placement)
+    check_constraints(problem, placement)
     if not trace.feasible:
         warn_once(
             f"infeasible {request.fingerprint}",
@@ -304,29 +304,6 @@ def _costs(
     kinds = [kind.name for kind in machine.kinds]
     arrays, summary = costs.apply(table, request.arrays, request.op_signatures, kinds)
     return arrays, summary.cost_source, [summary.sentence]
-
-
-def _check_constraints(problem: Problem, placement: Any) -> None:
-    """A planner may be anybody's: nothing that TensorFlow would refuse goes into a graph."""
-    sizes = np.diff(problem.allowed_ptr)
-    op_of_choice = np.repeat(np.arange(problem.num_ops), sizes)
-    allowed = np.zeros((problem.num_ops, problem.num_devices), np.bool_)
-    allowed[op_of_choice, problem.allowed_device] = True
-    wrong = np.flatnonzero(~allowed[np.arange(problem.num_ops), placement])
-    if wrong.size:
-        op = int(wrong[0])
-        raise PlanError(
-            f"the planner put op {problem.op_names[op]!r} on "
-            f"{problem.device_names[placement[op]]}, where it may not run"
-        )
-    first = np.zeros(problem.num_units, np.int64)
-    first[problem.units[::-1]] = np.arange(problem.num_ops)[::-1]
-    split = np.flatnonzero(placement != placement[first[problem.units]])
-    if split.size:
-        op = int(split[0])
-        raise PlanError(
-            f"the planner separated op {problem.op_names[op]!r} from its colocation group"
-        )
 
 
 def _assign(request: Any, plan: Plan) -> None:

@@ -304,21 +304,6 @@ void RegisterSimulator(py::module_* module) {
               py::arg("threads"));
 }
 
-template <typename T>
-py::array_t<T> ToArray(const std::vector<T>& values) {
-  return py::array_t<T>(static_cast<py::ssize_t>(values.size()), values.data());
-}
-
-template <typename Planner>
-py::array_t<int32_t> Place(Planner planner) {
-  std::vector<int32_t> placement;
-  {
-    const py::gil_scoped_release release;
-    placement = planner();
-  }
-  return ToArray(placement);
-}
-
 void RegisterLowerBound(py::module_* module) {
   py::class_<LowerBound> cls(*module, "LowerBound",
                              "A step time that no placement beats; see the .pyi stub.");
@@ -347,6 +332,21 @@ Returns:
     A LowerBound: `ns` (integer nanoseconds), `term` (the name of the term that gives it), `terms`
     (all of them by falling value) and `infeasible_because` (sentences if it is proved that no
     placement is feasible; then `ns` and `term` are None).)");
+}
+
+template <typename T>
+py::array_t<T> ToArray(const std::vector<T>& values) {
+  return py::array_t<T>(static_cast<py::ssize_t>(values.size()), values.data());
+}
+
+template <typename Planner>
+py::array_t<int32_t> Place(Planner planner) {
+  std::vector<int32_t> placement;
+  {
+    const py::gil_scoped_release release;
+    placement = planner();
+  }
+  return ToArray(placement);
 }
 
 void RegisterPlanners(py::module_* module) {

@@ -1,4 +1,4 @@
-"""The workloads' training graphs: they train, they have the published sizes, they can be exported."""
+"""The workloads' training graphs: they train, have the published sizes, and can be exported."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The training graphs by name, each a function of its sizes.
 
-    build_graph("nmt", layers=4)                  a TrainingGraph; the defaults are the papers' sizes
-    write_graph("nmt", "nmt.meta", layers=4)      a MetaGraphDef file, to be planned anywhere
+    build_graph("nmt", layers=4)                a TrainingGraph; the defaults are the papers' sizes
+    write_graph("nmt", "nmt.meta", layers=4)    a MetaGraphDef file, to be planned anywhere
     python -m hplacer_optimizer.workloads.graphs nmt layers=4 -o nmt.meta
 
 A builder's keyword arguments are the parameters, its annotations their types.
