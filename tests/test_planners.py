@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import shutil
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -17,8 +19,16 @@ from hypothesis import given, settings
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.errors import InfeasibleError, OptionError, PlannerUnavailableError
 from hplacer_optimizer.options import Options
-from hplacer_optimizer.planners import PLANNERS, Budget, etf, get_planner, human_expert
+from hplacer_optimizer.planners import (
+    PLANNERS,
+    Budget,
+    collect_notes,
+    etf,
+    get_planner,
+    human_expert,
+)
 from hplacer_optimizer.planners.devices import device_types
+from hplacer_optimizer.planners.notes import add_note
 from hplacer_optimizer.problem import load_problem_file
 from hplacer_optimizer.simulator import simulate
 from tests.documents import problem_from_dict
@@ -282,6 +292,71 @@ def test_a_seed_in_the_name_wins() -> None:
     assert Options(planner="random:7").planner == "random:7"
     with pytest.raises(OptionError, match="planner: "):
         Options(planner="random:x y")
+
+
+# ---- notes and missing libraries ----
+
+
+def test_notes_reach_whoever_collects_them(caplog: pytest.LogCaptureFixture) -> None:
+    with collect_notes() as outer:
+        add_note("a: one")
+        with collect_notes() as inner:
+            add_note("b: two")
+        add_note("a: three")
+    assert (outer, inner) == (["a: one", "a: three"], ["b: two"])
+    add_note("c: nobody asked")
+    assert "c: nobody asked" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("metis", r"pymetis is missing .*pip install 'hplacer-optimizer\[planners\]'"),
+        ("mincut", "`amk_grf` was not found .*apt-get install scotch"),
+        ("scotch", "`amk_grf` was not found .*apt-get install scotch"),
+        ("sct", r"scipy is missing .*pip install 'hplacer-optimizer\[planners\]'"),
+    ],
+)
+def test_a_missing_library_is_named(
+    monkeypatch: pytest.MonkeyPatch, name: str, remedy: str
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    for package in ("pymetis", "scipy", "scipy.optimize"):
+        monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(PlannerUnavailableError, match=f"{name}: .*{remedy}"):
+        PLANNERS[name](load_problem_file(GOLDEN_PROBLEM))
+
+
+def fake_scotch(directory: Path, monkeypatch: pytest.MonkeyPatch, gmap: str) -> None:
+    """Programs that call themselves Scotch; what `gmap` does is a line of shell."""
+    for program, line in (("scotch_amk_grf", "true"), ("scotch_gmap", gmap)):
+        path = directory / program
+        version = 'if [ "$1" = -V ]; then echo "Universite de Bordeaux" >&2; exit; fi'
+        path.write_text(f"#!/bin/sh\n{version}\n{line}\n")
+        path.chmod(0o755)
+    monkeypatch.setenv("PATH", str(directory), prepend=os.pathsep)
+
+
+@pytest.mark.parametrize("name", ["mincut", "scotch"])
+def test_a_time_limit_of_scotch_is_told(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_scotch(tmp_path, monkeypatch, "exec sleep 20")
+    problem = load_problem_file(GOLDEN_PROBLEM)
+    start = time.perf_counter()
+    with collect_notes() as notes:
+        placement = PLANNERS[name](problem, budget=Budget(seconds=0.5))
+    assert time.perf_counter() - start < 5
+    first = "cpu_only" if name == "scotch" else "gpu_only"
+    assert placement.tolist() == PLANNERS[first](problem).tolist()
+    assert len(notes) == 1
+    assert f"{name}: the time limit of 0.5 s was hit" in notes[0]
+
+
+def test_a_failure_of_scotch_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_scotch(tmp_path, monkeypatch, "echo bad graph >&2; kill -8 $$")
+    with pytest.raises(PlannerUnavailableError, match="gmap` failed with status -8: bad graph"):
+        PLANNERS["scotch"](load_problem_file(GOLDEN_PROBLEM))
 
 
 # ---- the table ----
