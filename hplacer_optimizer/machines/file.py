@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import os
-import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -29,6 +28,7 @@ from hplacer_optimizer.machines.machine import (
 )
 from hplacer_optimizer.machines.quantities import BYTE_RATE, DURATION, FLOP_RATE, SIZE, shorten
 from hplacer_optimizer.machines.topology import read_links
+from hplacer_optimizer.new_file import new_file
 
 FORMAT = "hplacer-machine/1"
 
@@ -70,14 +70,8 @@ def save_machine(machine: Machine, path: str | os.PathLike[str]) -> None:
 
     The bytes depend on the machine only. A reader sees the old file or the new one, never a part.
     """
-    path = Path(path)
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
-    try:
-        temporary.write_text(machine_to_yaml(machine), encoding="utf-8")
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    with new_file(path) as file:
+        file.write(machine_to_yaml(machine).encode())
 
 
 # ---- reading ----
