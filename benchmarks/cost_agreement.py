@@ -17,28 +17,16 @@ import collections
 import json
 import os
 import sys
-import tempfile
 from collections.abc import Sequence
 from typing import Any
-from unittest import mock
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 GOAL = 0.99
 TOLERANCE = 0.01
 _CORES, _MEGAHERTZ, _KILOBYTES_PER_S = 16, 2300, 34_000_000
+_MEMORY_BYTES = 1 << 40
 _LSTM_BATCH, _LSTM_WIDTH = 64, 256
-
-# As of MachineRates.add_kind: name, type, peaks, memory bytes/s, launch and executor overhead.
-Kind = tuple[str, str, dict[str, float], float, int, int]
-VIRTUAL_CPU: Kind = (
-    "cpu",
-    "CPU",
-    {"float32": _CORES * _MEGAHERTZ * 1e6},
-    _KILOBYTES_PER_S * 1e3,
-    0,
-    0,
-)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -108,51 +96,23 @@ def compare(graph: Any) -> dict[str, Any]:
 
 
 def our_costs_ns(graph: Any) -> dict[str, int]:
-    """By op name: what the pass captures when a session first sees the graph."""
-    step = capture(graph.graph, targets=(graph.train_op.name,))
-    return dict(zip(step["op_names"], step["cost_ns"][:, 0].tolist(), strict=True))
+    """By op name: the captured step, on a machine without launch overhead."""
+    from hplacer_optimizer.loaders import load_graph
+    from hplacer_optimizer.machines import Device, DeviceKind, Machine
 
-
-def capture(graph: Any, kinds: Sequence[Kind] = (VIRTUAL_CPU,), **options: Any) -> dict[str, Any]:
-    """The step that the optimizer sees in a session's graph; it declines to plan it.
-
-    Returns the arrays of the captured step, its op_signatures and its assumptions.
-    """
-    import tensorflow as tf
-
-    from hplacer_optimizer import native, plugin, session_config
-    from hplacer_optimizer.errors import PlanError
-
-    steps: list[dict[str, Any]] = []
-
-    def keep(request: Any, _: Any) -> None:
-        step = {**request.arrays, "op_signatures": request.op_signatures}
-        steps.append({**step, "assumptions": request.assumptions})
-        request.finish_declined("")  # without a reason, hence without a warning
-        raise PlanError("the step was wanted, no plan")
-
-    def rates(machine: Any) -> Any:
-        rates = native.load().MachineRates()
-        for kind in kinds:
-            rates.add_kind(*kind)
-        for _ in machine.devices:
-            rates.add_device(0)
-        return rates
-
-    with graph.as_default():
-        trivial = tf.no_op()
-    config = tf.compat.v1.ConfigProto(device_count={"CPU": 2})
-    with (
-        tempfile.TemporaryDirectory() as cache,
-        mock.patch.object(plugin, "_make_plan", keep),
-        mock.patch.object(plugin, "_rates", rates),
-    ):
-        planned = session_config(config, min_ops=1, cache=cache, **options)
-        with tf.compat.v1.Session(graph=graph, config=planned) as session:
-            session.run(trivial)
-    if not steps:
-        raise SystemExit(f"no step was captured: {plugin.history()[-1:]}")
-    return steps[-1]
+    kind = DeviceKind(
+        name="cpu",
+        type="CPU",
+        flops_per_s={"float32": _CORES * _MEGAHERTZ * 1e6},
+        memory_bytes_per_s=_KILOBYTES_PER_S * 1000,
+        memory_bytes=_MEMORY_BYTES,
+        launch_overhead_ns=0,
+    )
+    machine = Machine(
+        name="virtual", kinds=(kind,), devices=(Device(name="/device:CPU:0", kind="cpu"),), links=()
+    )
+    problem = load_graph(graph.graph, machine=machine, targets=[graph.train_op]).problem
+    return dict(zip(problem.op_names, problem.cost_ns[:, 0].tolist(), strict=True))
 
 
 def their_costs_ns(graph: Any) -> dict[str, int]:
@@ -169,7 +129,7 @@ def their_costs_ns(graph: Any) -> dict[str, int]:
     device.properties.num_cores = _CORES
     device.properties.frequency = _MEGAHERTZ
     device.properties.bandwidth = _KILOBYTES_PER_S
-    device.properties.memory_size = 1 << 40
+    device.properties.memory_size = _MEMORY_BYTES
     virtual = cluster.Cluster(disable_timeline=False, devices=[device])
     _, _, step_stats = virtual.MeasureCosts(item.Item(metagraph))
     return {
