@@ -128,6 +128,7 @@ def capture(graph: Any, kinds: Sequence[Kind] = (VIRTUAL_CPU,), **options: Any) 
     def keep(request: Any, _: Any) -> None:
         step = {**request.arrays, "op_signatures": request.op_signatures}
         steps.append({**step, "assumptions": request.assumptions})
+        request.finish_declined("")  # without a reason, hence without a warning
         raise PlanError("the step was wanted, no plan")
 
     def rates(machine: Any) -> Any:
@@ -162,18 +163,18 @@ def their_costs_ns(graph: Any) -> dict[str, int]:
 
     with graph.graph.as_default():
         tf.compat.v1.add_to_collection("train_op", graph.train_op)
-    metagraph = tf.compat.v1.train.export_meta_graph(graph=graph.graph, clear_devices=True)
+        metagraph = tf.compat.v1.train.export_meta_graph(clear_devices=True)
     device = device_properties_pb2.NamedDevice(name="/CPU:0")
     device.properties.type = "CPU"
     device.properties.num_cores = _CORES
     device.properties.frequency = _MEGAHERTZ
     device.properties.bandwidth = _KILOBYTES_PER_S
     device.properties.memory_size = 1 << 40
-    virtual = cluster.Cluster(disable_detailed_stats=False, devices=[device])
-    _, _, metadata = virtual.MeasureCosts(item.Item(metagraph))
+    virtual = cluster.Cluster(disable_timeline=False, devices=[device])
+    _, _, step_stats = virtual.MeasureCosts(item.Item(metagraph))
     return {
-        stats.timeline_label: stats.op_end_rel_nanos - stats.op_start_rel_nanos
-        for dev_stats in metadata.step_stats.dev_stats
+        stats.node_name: stats.op_end_rel_nanos - stats.op_start_rel_nanos
+        for dev_stats in step_stats.dev_stats
         for stats in dev_stats.node_stats
     }
 

@@ -260,6 +260,10 @@ class OfflineCapture:
     @property
     def arrays(self) -> _StepArrays: ...
     @property
+    def op_signatures(self) -> list[str]:
+        """[n], the keys of a cost table; "" for an op that cannot be measured alone."""
+
+    @property
     def units(self) -> _Int32:
         """int32[n]"""
 
@@ -292,6 +296,7 @@ def capture_graph(
     allow_soft_placement: bool,
     batch_size: int,
     loop_trip_count: int,
+    shapes: dict[str, list[int]],
 ) -> OfflineCapture:
     """What the pass would see if this serialised GraphDef ran on these devices.
 

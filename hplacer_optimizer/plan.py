@@ -208,6 +208,7 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "fingerprint_parts": _text_map,
     "label": _text,
     "planner": _text,
+    "planner_notes": _list_of(_text),
     "planner_options": _json_object,
     "seed": _int,
     "budget": _json_object,
@@ -238,6 +239,7 @@ class Plan:
     fingerprint_parts: dict[str, str]  # named parts in order: graph, targets, machine, ...
     label: str  # function or graph name, for people
     planner: str
+    planner_notes: list[str]  # what the planner said of its answer, e.g. a limit that it hit
     planner_options: dict[str, Any]
     seed: int
     budget: dict[str, Any]

@@ -32,7 +32,7 @@ from hplacer_optimizer.loaders.captured import build_problem
 from hplacer_optimizer.log import LOGGER, warn_once
 from hplacer_optimizer.options import Options
 from hplacer_optimizer.plan import Plan
-from hplacer_optimizer.planners import Budget, get_planner
+from hplacer_optimizer.planners import Budget, collect_notes, get_planner
 from hplacer_optimizer.problem import check_placement
 from hplacer_optimizer.simulator import simulate
 from hplacer_optimizer.store import PlanStore
@@ -255,9 +255,10 @@ def _make_plan(request: Any, options: Options) -> Plan:
     problem = build_problem(request, machine, arrays=arrays)
     planner = get_planner(options.planner)
     seconds = min(options.budget_s, _BUDGET_SHARE * options.timeout_s)
-    placement = check_placement(
-        problem, planner(problem, budget=Budget(seconds=seconds), seed=options.seed)
-    )
+    with collect_notes() as planner_notes:
+        placement = check_placement(
+            problem, planner(problem, budget=Budget(seconds=seconds), seed=options.seed)
+        )
     trace = simulate(problem, placement)
     check_constraints(problem, placement)
     if not trace.feasible:
@@ -270,6 +271,7 @@ def _make_plan(request: Any, options: Options) -> Plan:
         fingerprint_parts=dict(request.fingerprint_parts),
         label=request.label,
         planner=options.planner,
+        planner_notes=planner_notes,
         planner_options={},
         seed=options.seed,
         budget={"seconds": seconds},
@@ -414,5 +416,7 @@ def _log_report(report: Any) -> None:
         report.num_devices,
     )
     if report.outcome == "planned":
+        for note in plan.planner_notes:
+            LOGGER.info("planner of %s: %s", report.label, note)
         for assumption in plan.assumptions:
             LOGGER.info("assumed for %s: %s", report.label, assumption)

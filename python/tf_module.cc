@@ -254,6 +254,8 @@ void RegisterOfflineCapture(py::module_& m) {
                              [](const OfflineCapture& self) { return self.fingerprint.parts; })
       .def_property_readonly("arrays",
                              [](const OfflineCapture& self) { return StepArrays(self.step); })
+      .def_property_readonly("op_signatures",
+                             [](const OfflineCapture& self) { return self.step.op_signatures; })
       .def_property_readonly("units",
                              [](const OfflineCapture& self) { return Copy(self.step.unit); })
       .def_property_readonly("num_units",
@@ -273,7 +275,7 @@ void RegisterOfflineCapture(py::module_& m) {
          const std::vector<std::tuple<int32_t, int32_t, std::optional<std::vector<int64_t>>>>&
              handles,
          std::vector<std::string> targets, bool allow_soft_placement, int64_t batch_size,
-         int64_t loop_trip_count) {
+         int64_t loop_trip_count, NamedShapes shapes) {
         OfflineGraph graph{std::move(function),
                            std::move(argument_devices),
                            {},
@@ -283,11 +285,13 @@ void RegisterOfflineCapture(py::module_& m) {
           graph.handles.push_back(
               {argument, dtype, shape.has_value(), shape.value_or(std::vector<int64_t>())});
         }
-        return CaptureSerialised(graph_def, graph, devices, rates, {batch_size, loop_trip_count});
+        return CaptureSerialised(graph_def, graph, devices, rates,
+                                 {batch_size, loop_trip_count, std::move(shapes)});
       },
       py::arg("graph_def"), py::kw_only(), py::arg("devices"), py::arg("rates"),
       py::arg("function"), py::arg("argument_devices"), py::arg("handles"), py::arg("targets"),
-      py::arg("allow_soft_placement"), py::arg("batch_size"), py::arg("loop_trip_count"));
+      py::arg("allow_soft_placement"), py::arg("batch_size"), py::arg("loop_trip_count"),
+      py::arg("shapes"));
   m.def("register_placeholder_kernels",
         [](const py::bytes& kernels) { ThrowIfError(RegisterPlaceholderKernels(kernels)); });
 }

@@ -388,7 +388,7 @@ report(source=plan.cost_source, assumptions=plan.assumptions, log=log)
         tmp_path,
     )
     assert outcome.report["source"] == "analytic"
-    assert any("cost table empty.json: 0 of" in text for text in outcome.report["assumptions"])
+    assert any("empty.json: 0 of" in text for text in outcome.report["assumptions"])
     (line,) = outcome.report["log"]
     assert "none.json" in line
     assert "keeps TensorFlow's own placement" in line

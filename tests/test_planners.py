@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import shutil
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -17,8 +19,16 @@ from hypothesis import given, settings
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.errors import InfeasibleError, OptionError, PlannerUnavailableError
 from hplacer_optimizer.options import Options
-from hplacer_optimizer.planners import PLANNERS, Budget, etf, get_planner
+from hplacer_optimizer.planners import (
+    PLANNERS,
+    Budget,
+    collect_notes,
+    etf,
+    get_planner,
+    human_expert,
+)
 from hplacer_optimizer.planners.devices import device_types
+from hplacer_optimizer.planners.notes import add_note
 from hplacer_optimizer.problem import load_problem_file
 from hplacer_optimizer.simulator import simulate
 from tests.documents import problem_from_dict
@@ -45,8 +55,10 @@ NEEDED_LIBRARY = {
 }
 GOLDEN = Path(__file__).parent / "golden"
 GOLDEN_PROBLEM = GOLDEN / "two_towers.hplacer.json"
+# No random graph is a workload that the expert knows: here it has rules of its own.
+TESTED = {**PLANNERS, "human_expert": human_expert.with_rules(GOLDEN / "expert_rules.yaml")}
 LIST_SCHEDULERS = ["etf", "heft", "sct"]
-NEEDED_TYPE = {"cpu_only": "cpu", "gpu_only": "gpu"}
+NEEDED_TYPE = {"cpu_only": "cpu", "gpu_only": "gpu", "human_expert": "gpu"}
 
 
 def candidates(document: dict[str, Any], i: int) -> set[int]:
@@ -71,13 +83,13 @@ def _skip_without_the_library(request: pytest.FixtureRequest) -> None:
         pytest.skip(f"planner '{name}' is not available: see docs/planners.md")
 
 
-@pytest.mark.parametrize("name", PLANNERS)
+@pytest.mark.parametrize("name", TESTED)
 def test_golden_placement(name: str) -> None:
     if name in ("scotch", "mincut") and "version 7.0.3" not in scotch_version():
         pytest.skip("the golden placement is of Scotch 7.0.3")
     golden = GOLDEN / f"{name}.json"
     assert golden.exists(), f"planner '{name}' needs a golden placement of {GOLDEN_PROBLEM.name}"
-    placement = PLANNERS[name](load_problem_file(GOLDEN_PROBLEM), seed=0)
+    placement = TESTED[name](load_problem_file(GOLDEN_PROBLEM), seed=0)
     assert placement.dtype == np.int32
     assert placement.tolist() == json.loads(golden.read_text())
 
@@ -87,11 +99,11 @@ def test_every_golden_placement_has_its_planner() -> None:
     assert names == set(PLANNERS)
 
 
-@pytest.mark.parametrize("name", PLANNERS)
+@pytest.mark.parametrize("name", TESTED)
 @settings(max_examples=100, deadline=None)
 @given(document=problems())
 def test_placements_are_valid_and_deterministic(name: str, document: dict[str, Any]) -> None:
-    planner = PLANNERS[name]
+    planner = TESTED[name]
     problem = problem_from_dict(document)
     allowed = [candidates(document, i) for i in range(problem.num_ops)]
     needed = NEEDED_TYPE.get(name)
@@ -124,36 +136,36 @@ def test_enough_memory_and_links_make_a_feasible_placement(
         device["memory_bytes"] = 10**6
     if all(candidates(document, i) for i in range(len(document["ops"]))):
         problem = problem_from_dict(document)
-        assert simulate(problem, PLANNERS[name](problem)).infeasible_because == []
+        assert simulate(problem, TESTED[name](problem)).infeasible_because == []
 
 
-@pytest.mark.parametrize("name", PLANNERS)
+@pytest.mark.parametrize("name", TESTED)
 def test_a_unit_without_any_device_is_named(name: str) -> None:
     document = json.loads(GOLDEN_PROBLEM.read_text())
     document["ops"][3]["allowed_devices"] = []
     document["ops"][3].pop("colocation_group", None)
     with pytest.raises(InfeasibleError, match=r"op 'a0/matmul'.*can run on none of the devices"):
-        PLANNERS[name](problem_from_dict(document))
+        TESTED[name](problem_from_dict(document))
 
 
-@pytest.mark.parametrize("name", PLANNERS)
+@pytest.mark.parametrize("name", TESTED)
 def test_too_little_memory_still_gives_a_placement(name: str) -> None:
     document = json.loads(GOLDEN_PROBLEM.read_text())
     for device in document["devices"]:
         device["memory_bytes"] = 1000
     problem = problem_from_dict(document)
-    trace = simulate(problem, PLANNERS[name](problem))
+    trace = simulate(problem, TESTED[name](problem))
     assert trace.has_trace
     assert not trace.feasible
     assert all("bytes" in reason for reason in trace.infeasible_because)
 
 
-@pytest.mark.parametrize("name", PLANNERS)
+@pytest.mark.parametrize("name", TESTED)
 def test_a_budget_is_kept_and_progress_is_told_in_order(name: str) -> None:
     problem = large_problem(2_000)
     calls: list[tuple[int, int | None]] = []
     start = time.perf_counter()
-    placement = PLANNERS[name](
+    placement = TESTED[name](
         problem,
         budget=Budget(seconds=1),
         on_progress=lambda step, makespan_ns: calls.append((step, makespan_ns)),
@@ -168,7 +180,7 @@ def test_a_budget_is_kept_and_progress_is_told_in_order(name: str) -> None:
         assert best[-1] == simulate(problem, placement).makespan_ns
 
 
-@pytest.mark.parametrize("name", PLANNERS)
+@pytest.mark.parametrize("name", TESTED)
 def test_an_interrupt_from_the_progress_callback_leaves(name: str) -> None:
     problem = large_problem(500)
     called = False
@@ -179,7 +191,7 @@ def test_an_interrupt_from_the_progress_callback_leaves(name: str) -> None:
         raise KeyboardInterrupt
 
     try:
-        PLANNERS[name](problem, on_progress=interrupt)
+        TESTED[name](problem, on_progress=interrupt)
     except KeyboardInterrupt:
         assert called
     else:
@@ -280,6 +292,71 @@ def test_a_seed_in_the_name_wins() -> None:
     assert Options(planner="random:7").planner == "random:7"
     with pytest.raises(OptionError, match="planner: "):
         Options(planner="random:x y")
+
+
+# ---- notes and missing libraries ----
+
+
+def test_notes_reach_whoever_collects_them(caplog: pytest.LogCaptureFixture) -> None:
+    with collect_notes() as outer:
+        add_note("a: one")
+        with collect_notes() as inner:
+            add_note("b: two")
+        add_note("a: three")
+    assert (outer, inner) == (["a: one", "a: three"], ["b: two"])
+    add_note("c: nobody asked")
+    assert "c: nobody asked" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("metis", r"pymetis is missing .*pip install 'hplacer-optimizer\[planners\]'"),
+        ("mincut", "`amk_grf` was not found .*apt-get install scotch"),
+        ("scotch", "`amk_grf` was not found .*apt-get install scotch"),
+        ("sct", r"scipy is missing .*pip install 'hplacer-optimizer\[planners\]'"),
+    ],
+)
+def test_a_missing_library_is_named(
+    monkeypatch: pytest.MonkeyPatch, name: str, remedy: str
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    for package in ("pymetis", "scipy", "scipy.optimize"):
+        monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(PlannerUnavailableError, match=f"{name}: .*{remedy}"):
+        PLANNERS[name](load_problem_file(GOLDEN_PROBLEM))
+
+
+def fake_scotch(directory: Path, monkeypatch: pytest.MonkeyPatch, gmap: str) -> None:
+    """Programs that call themselves Scotch; what `gmap` does is a line of shell."""
+    for program, line in (("scotch_amk_grf", "true"), ("scotch_gmap", gmap)):
+        path = directory / program
+        version = 'if [ "$1" = -V ]; then echo "Universite de Bordeaux" >&2; exit; fi'
+        path.write_text(f"#!/bin/sh\n{version}\n{line}\n")
+        path.chmod(0o755)
+    monkeypatch.setenv("PATH", str(directory), prepend=os.pathsep)
+
+
+@pytest.mark.parametrize("name", ["mincut", "scotch"])
+def test_a_time_limit_of_scotch_is_told(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_scotch(tmp_path, monkeypatch, "exec sleep 20")
+    problem = load_problem_file(GOLDEN_PROBLEM)
+    start = time.perf_counter()
+    with collect_notes() as notes:
+        placement = PLANNERS[name](problem, budget=Budget(seconds=0.5))
+    assert time.perf_counter() - start < 5
+    first = "cpu_only" if name == "scotch" else "gpu_only"
+    assert placement.tolist() == PLANNERS[first](problem).tolist()
+    assert len(notes) == 1
+    assert f"{name}: the time limit of 0.5 s was hit" in notes[0]
+
+
+def test_a_failure_of_scotch_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_scotch(tmp_path, monkeypatch, "echo bad graph >&2; kill -8 $$")
+    with pytest.raises(PlannerUnavailableError, match="gmap` failed with status -8: bad graph"):
+        PLANNERS["scotch"](load_problem_file(GOLDEN_PROBLEM))
 
 
 # ---- the table ----

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from hplacer_optimizer import _engine
 from hplacer_optimizer.planners import Budget, collect_notes, sct
 from hplacer_optimizer.planners.cluster_dag import ClusterDag, coarsened, op_dag
-from hplacer_optimizer.problem import problem_from_dict
 from hplacer_optimizer.simulator import simulate
+from tests.documents import problem_from_dict
 from tests.large_problem import large_problem
 
 pytest.importorskip("scipy")
@@ -68,6 +68,14 @@ def test_the_cheapest_are_joined_first_and_no_more_than_asked_for() -> None:
     fork = dag([10, 3, 2, 4], {(0, 1): 1, (0, 2): 1, (0, 3): 1})
     assert coarsened(fork, 3).cluster.tolist() == [0, 1, 0, 2]
     assert coarsened(fork, 1).cluster.tolist() == [0, 0, 0, 0]
+
+
+def test_a_ladder_is_joined_across_levels() -> None:
+    # 1 -> 3 and 2 -> 4 -> 5 with rungs: most have two ways in and two ways out.
+    edges = dict.fromkeys([(0, 1), (0, 2), (1, 3), (1, 4), (2, 4), (2, 5), (3, 5), (4, 5)], 1)
+    assert len(coarsened(dag([1] * 6, edges), 2).cost_ns) <= 2
+    large, _ = op_dag(large_problem(3_000))
+    assert len(coarsened(large, 500).cost_ns) == 500
 
 
 @settings(max_examples=200, deadline=None)

@@ -43,8 +43,7 @@ StepTrace Simulate(const Problem& problem, const std::vector<int32_t>& placement
     trace.has_trace = simulation.Run(problem, placement.data());
     if (!trace.has_trace) return;
     trace.makespan_ns = simulation.makespan_ns();
-    trace.start_ns = simulation.start_ns();
-    trace.finish_ns = simulation.finish_ns();
+    simulation.CopyTimes(&trace.start_ns, &trace.finish_ns);
     trace.transfers = simulation.Transfers();
     trace.peak_bytes = simulation.peak_bytes();
   });

@@ -15,7 +15,7 @@ class Packer {
     graph_.in_degree = problem_.in_degree();
     PackTensors();
     PackOps();
-    FindBarriers();
+    PackControls();
     for (int32_t op = 0; op < n_; ++op) {
       if (graph_.in_degree[op] == 0) graph_.sources.push_back(op);
     }
@@ -41,7 +41,7 @@ class Packer {
       StepGraph::Op& op = graph_.ops[i];
       op.first_tensor = problem_.FirstTensor(i);
       op.first_read = problem_.read_ptr()[i];
-      op.first_control = problem_.control_out_ptr()[i];
+      op.first_consumer = graph_.tensors[op.first_tensor].first_consumer;
       if (i == n_) break;
       op.start_bytes = op.temp_bytes = spec.temp_bytes[i];
       for (int32_t tensor = op.first_tensor; tensor < problem_.FirstTensor(i + 1); ++tensor) {
@@ -52,27 +52,40 @@ class Packer {
     }
   }
 
-  // Sorts the ops with at least two control successors by these; runs of equals are barriers.
-  void FindBarriers() {
+  // Sorts the ops by their control successors; runs of equals with at least two are barriers.
+  void PackControls() {
     std::vector<int32_t> ops;
     for (int32_t op = 0; op < n_; ++op) {
-      if (NumControlOut(op) > 1) ops.push_back(op);
+      if (NumControlOut(op) > 0) ops.push_back(op);
     }
     std::stable_sort(ops.begin(), ops.end(),
                      [&](int32_t a, int32_t b) { return CompareControlOut(a, b) < 0; });
     for (size_t begin = 0, end = 0; begin < ops.size(); begin = end) {
-      while (end < ops.size() && CompareControlOut(ops[begin], ops[end]) == 0) ++end;
-      const auto num_sources = static_cast<int32_t>(end - begin);
-      if (num_sources == 1) continue;
-      for (size_t i = begin; i < end; ++i) {
-        graph_.ops[ops[i]].barrier = static_cast<int32_t>(graph_.barriers.size());
+      ++end;
+      while (end < ops.size() && NumControlOut(ops[end]) > 1 &&
+             CompareControlOut(ops[begin], ops[end]) == 0) {
+        ++end;
       }
-      const int32_t first = problem_.control_out_ptr()[ops[begin]];
-      for (int32_t c = first; c < first + NumControlOut(ops[begin]); ++c) {
-        graph_.in_degree[problem_.control_out()[c]] -= num_sources - 1;
-      }
-      graph_.barriers.push_back({num_sources, ops[begin]});
+      AddControl(ops, begin, end);
     }
+  }
+
+  void AddControl(const std::vector<int32_t>& ops, size_t begin, size_t end) {
+    const auto index = static_cast<int32_t>(graph_.controls.size());
+    StepGraph::Control control;
+    control.begin = problem_.control_out_ptr()[ops[begin]];
+    control.end = problem_.control_out_ptr()[ops[begin] + 1];
+    control.num_sources = static_cast<int32_t>(end - begin);
+    control.barrier = kNoBarrier;
+    if (control.num_sources > 1) {
+      control.barrier = static_cast<int32_t>(graph_.barriers.size());
+      graph_.barriers.push_back(index);
+    }
+    for (size_t i = begin; i < end; ++i) graph_.ops[ops[i]].control = index;
+    for (int32_t c = control.begin; c < control.end; ++c) {
+      graph_.in_degree[problem_.control_out()[c]] -= control.num_sources - 1;
+    }
+    graph_.controls.push_back(control);
   }
 
   int32_t NumControlOut(int32_t op) const {

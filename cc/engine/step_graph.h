@@ -20,6 +20,7 @@ namespace hplacer {
 
 class Problem;
 
+inline constexpr int32_t kNoControl = -1;
 inline constexpr int32_t kNoBarrier = -1;
 
 struct StepGraph {
@@ -28,23 +29,26 @@ struct StepGraph {
     int64_t start_bytes = 0;  // temp and outputs that own a buffer: allocated when the op starts
     int64_t temp_bytes = 0;
     int32_t first_tensor = 0;
-    int32_t first_read = 0;     // the op's place in an array of all reads, by reader
-    int32_t first_control = 0;  // index into Problem::control_out, unused with a barrier
-    int32_t barrier = kNoBarrier;
+    int32_t first_consumer = 0;    // of the first tensor, index into Problem::consumers
+    int32_t first_read = 0;        // the op's place in an array of all reads, by reader
+    int32_t control = kNoControl;  // index into controls
   };
   struct Tensor {
     int64_t bytes = 0;
     int32_t first_consumer = 0;  // index into Problem::consumers
     int32_t alias = -1;          // the tensor that it aliases, kNoAlias or kPersistentAlias
   };
-  struct Barrier {
-    int32_t num_sources = 0;
-    int32_t example = 0;  // one of the sources: its control successors are the barrier's
+  // The control successors of an op, or of all sources of a barrier.
+  struct Control {
+    int32_t begin, end;  // in Problem::control_out
+    int32_t num_sources;
+    int32_t barrier;  // or kNoBarrier
   };
 
   std::vector<Op> ops;          // [n + 1]
   std::vector<Tensor> tensors;  // [T + 1]
-  std::vector<Barrier> barriers;
+  std::vector<Control> controls;
+  std::vector<int32_t> barriers;                        // indices into controls
   std::vector<int32_t> in_degree;                       // [n] where a barrier counts once
   std::vector<int32_t> sources;                         // ops of in-degree 0, ascending
   std::vector<std::pair<int32_t, int64_t>> persistent;  // (op, bytes) where there are any

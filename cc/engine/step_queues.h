@@ -152,7 +152,8 @@ class EventQueue {
     return static_cast<Key>(max_time_ns) < kNever >> LeafBits(max_events);
   }
 
-  bool empty() const { return free_.size() == events_.size(); }
+  bool empty() const { return nodes_[1] == kNever; }
+  // Of the next event; later than max_time_ns or negative if there is none.
   int64_t time_ns() const { return static_cast<int64_t>(nodes_[1] >> leaf_bits_); }
 
   void Push(int64_t time_ns, int32_t event) {

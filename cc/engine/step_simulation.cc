@@ -14,6 +14,10 @@ template <typename EventKey, bool kRecord>
 bool StepSimulation<EventKey, kRecord>::Run(const Problem& problem, const int32_t* placement) {
   problem_ = &problem;
   graph_ = &problem.step_graph();
+  op_records_ = graph_->ops.data();
+  tensor_records_ = graph_->tensors.data();
+  consumers_ = problem.consumers().data();
+  num_tensors_ = problem.num_tensors();
   Reset();
   if (!ResetOps(placement)) return false;
   ResetMemory();
@@ -30,6 +34,17 @@ bool StepSimulation<EventKey, kRecord>::Run(const Problem& problem, const int32_
 }
 
 template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::CopyTimes(std::vector<int64_t>* start_ns,
+                                                  std::vector<int64_t>* finish_ns) const {
+  start_ns->resize(ops_.size());
+  finish_ns->resize(ops_.size());
+  for (size_t op = 0; op < ops_.size(); ++op) {
+    (*start_ns)[op] = ops_[op].start_ns;
+    (*finish_ns)[op] = ops_[op].finish_ns;
+  }
+}
+
+template <typename EventKey, bool kRecord>
 std::vector<Transfer> StepSimulation<EventKey, kRecord>::Transfers() const {
   std::vector<Transfer> transfers;
   transfers.reserve(sends_.size());
@@ -37,7 +52,7 @@ std::vector<Transfer> StepSimulation<EventKey, kRecord>::Transfers() const {
     for (size_t i = ops_[op].first_send; i < sends_.size() && sends_[i].op == op; ++i) {
       const Send& send = sends_[i];
       const int32_t output =
-          send.tensor == kSignal ? kSignal : send.tensor - graph_->ops[op].first_tensor;
+          send.tensor == kSignal ? kSignal : send.tensor - op_records_[op].first_tensor;
       transfers.push_back({op, output, send.src_device, send.dst_device, send.channel,
                            send.issue_ns, send.start_ns, send.finish_ns, send.bytes});
     }
@@ -83,15 +98,13 @@ bool StepSimulation<EventKey, kRecord>::ResetOps(const int32_t* placement) {
   const auto kinds = static_cast<size_t>(problem_->num_kinds());
   const int32_t* const device_kind = problem_->spec().device_kind.data();
   const int64_t* cost_ns = problem_->spec().cost_ns.data();
-  start_ns_.resize(n);
-  finish_ns_.resize(n);
   ops_.resize(n);
   int64_t all = 0;  // negative if any of them is
   for (size_t op = 0; op < n; ++op, cost_ns += kinds) {
     const int32_t device = placement[op];
-    ops_[op] = {graph_->in_degree[op], device, graph_->ops[op].first_read, 0};
-    finish_ns_[op] = cost_ns[device_kind[device]];
-    all |= finish_ns_[op];
+    const int64_t duration_ns = cost_ns[device_kind[device]];
+    ops_[op] = {-1, duration_ns, graph_->in_degree[op], device, op_records_[op].first_read, 0};
+    all |= duration_ns;
   }
   return all >= 0;
 }
@@ -114,11 +127,12 @@ void StepSimulation<EventKey, kRecord>::ResetBarriers() {
   const auto m = static_cast<size_t>(problem_->num_devices());
   barrier_devices_.resize(graph_->barriers.size());
   barrier_pending_.resize(graph_->barriers.size() * m);
+  auto pending = barrier_pending_.begin();
   for (size_t i = 0; i < graph_->barriers.size(); ++i) {
-    const StepGraph::Barrier& barrier = graph_->barriers[i];
-    std::fill_n(barrier_pending_.begin() + static_cast<ptrdiff_t>(i * m), m, barrier.num_sources);
+    const StepGraph::Control& control = graph_->controls[graph_->barriers[i]];
+    pending = std::fill_n(pending, m, control.num_sources);
     barrier_devices_[i].Reset(problem_->num_devices());
-    ForEachControl(barrier.example, [&](int32_t op) { barrier_devices_[i].Add(ops_[op].device); });
+    ForEachSuccessor(control, [&](int32_t op) { barrier_devices_[i].Add(ops_[op].device); });
   }
 }
 
@@ -126,7 +140,7 @@ void StepSimulation<EventKey, kRecord>::ResetBarriers() {
 
 template <typename EventKey, bool kRecord>
 void StepSimulation<EventKey, kRecord>::ApplyRound() {
-  const auto is_now = [this] { return !events_.empty() && events_.time_ns() == now_ns_; };
+  const auto is_now = [this] { return events_.time_ns() == now_ns_; };
   if constexpr (kRecord) {
     for (round_.clear(); is_now();) round_.push_back(events_.Pop());
     SortRound();
@@ -163,24 +177,36 @@ void StepSimulation<EventKey, kRecord>::StartOps(int32_t device) {
   queue.Seal();
   for (; free_slots_[device] > 0 && !queue.empty(); --free_slots_[device]) {
     const int32_t op = queue.Pop();
-    start_ns_[op] = now_ns_;
-    finish_ns_[op] += now_ns_;
-    events_.Push(finish_ns_[op], op);
+    OpState& state = ops_[op];
+    state.start_ns = now_ns_;
+    state.finish_ns += now_ns_;
+    events_.Push(state.finish_ns, op);
+    PrefetchFinish(op);
     if constexpr (kRecord) {
-      Allocate(device, graph_->ops[op].temp_bytes, {op, MemoryKind::kTemp, 0});
+      Allocate(device, op_records_[op].temp_bytes, {op, MemoryKind::kTemp, 0});
       AllocateOutputs(op, device);
     } else {
-      Allocate(device, graph_->ops[op].start_bytes, {});
+      Allocate(device, op_records_[op].start_bytes, {});
     }
   }
 }
 
+// What FinishOp will read first; large graphs do not stay in the cache.
+template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::PrefetchFinish(int32_t op) const {
+  const StepGraph::Op& record = op_records_[op];
+  __builtin_prefetch(tensor_records_ + record.first_tensor);
+  __builtin_prefetch(buffers_.data() + record.first_tensor, 1);
+  __builtin_prefetch(consumers_ + record.first_consumer);
+  __builtin_prefetch(reads_.data() + record.first_read);
+}
+
 template <typename EventKey, bool kRecord>
 void StepSimulation<EventKey, kRecord>::AllocateOutputs(int32_t op, int32_t device) {
-  for (int32_t tensor = graph_->ops[op].first_tensor; tensor < graph_->ops[op + 1].first_tensor;
+  for (int32_t tensor = op_records_[op].first_tensor; tensor < op_records_[op + 1].first_tensor;
        ++tensor) {
-    if (graph_->tensors[tensor].alias != kNoAlias) continue;
-    Allocate(device, graph_->tensors[tensor].bytes, UseOf(tensor));
+    if (tensor_records_[tensor].alias != kNoAlias) continue;
+    Allocate(device, tensor_records_[tensor].bytes, UseOf(tensor));
   }
 }
 
@@ -200,15 +226,15 @@ void StepSimulation<EventKey, kRecord>::StartTransfer(int32_t channel) {
 
 template <typename EventKey, bool kRecord>
 void StepSimulation<EventKey, kRecord>::FinishOp(int32_t op) {
-  const StepGraph::Op& record = graph_->ops[op];
-  const StepGraph::Op& next = graph_->ops[op + 1];
+  const StepGraph::Op& record = op_records_[op];
+  const StepGraph::Op& next = op_records_[op + 1];
   const int32_t device = ops_[op].device;
   makespan_ns_ = now_ns_;
   ++free_slots_[device];
   startable_devices_.Add(device);
   Free(device, record.temp_bytes, {op, MemoryKind::kTemp, 0});
   ops_[op].first_send = static_cast<int32_t>(sends_.size());
-  const bool has_control = HasControl(op);
+  const bool has_control = record.control != kNoControl;
   if (has_control) OpenGates(op, device);
   for (int32_t tensor = record.first_tensor; tensor < next.first_tensor; ++tensor) {
     PublishTensor(op, tensor, device);
@@ -229,9 +255,9 @@ void StepSimulation<EventKey, kRecord>::FinishTransfer(int32_t index) {
   if (buffers_[buffer].readers == 1) {
     TensorArrived(send.reader, buffer, send.dst_device);
   } else if (send.tensor != kSignal) {
-    const int32_t end = graph_->tensors[send.tensor + 1].first_consumer;
-    for (int32_t edge = graph_->tensors[send.tensor].first_consumer; edge < end; ++edge) {
-      const int32_t consumer = problem_->consumers()[edge];
+    const int32_t end = tensor_records_[send.tensor + 1].first_consumer;
+    for (int32_t edge = tensor_records_[send.tensor].first_consumer; edge < end; ++edge) {
+      const int32_t consumer = consumers_[edge];
       if (ops_[consumer].device == send.dst_device) {
         TensorArrived(consumer, buffer, send.dst_device);
       }
@@ -246,31 +272,32 @@ void StepSimulation<EventKey, kRecord>::FinishTransfer(int32_t index) {
 
 template <typename EventKey, bool kRecord>
 void StepSimulation<EventKey, kRecord>::PublishTensor(int32_t op, int32_t tensor, int32_t device) {
-  const StepGraph::Tensor& record = graph_->tensors[tensor];
+  const StepGraph::Tensor& record = tensor_records_[tensor];
   const int32_t root = RootOf(tensor, record.alias, device);
   buffers_[tensor] = {record.bytes, 0, root};
-  const int32_t end = graph_->tensors[tensor + 1].first_consumer;
-  const int32_t* const consumers = problem_->consumers().data();
+  const int32_t end = tensor_records_[tensor + 1].first_consumer;
   for (int32_t edge = record.first_consumer; edge < end; ++edge) {
-    OpState& reader = ops_[consumers[edge]];
+    OpState& reader = ops_[consumers_[edge]];
     Receiver& receiver = receivers_[reader.device];
     ++receiver.readers;
-    receiver.reader = consumers[edge];
+    receiver.reader = consumers_[edge];
     targets_.Add(reader.device);
     // Elsewhere the input stays pending: the place in reads_ is free and the count above 0.
     const bool is_local = reader.device == device;
     reads_[reader.next_read] = root;
     reader.next_read += is_local;
     reader.pending -= is_local;
-    if (reader.pending == 0) MakeReady(consumers[edge], device);
+    if (reader.pending == 0) MakeReady(consumers_[edge], device);
   }
   int32_t readers = receivers_[device].readers;
   receivers_[device].readers = 0;
   targets_.Remove(device);
-  targets_.Drain([&](int32_t to) {
-    AddSend(root, op, tensor, device, to);
-    ++readers;
-  });
+  if (readers < end - record.first_consumer) {
+    targets_.Drain([&](int32_t to) {
+      AddSend(root, op, tensor, device, to);
+      ++readers;
+    });
+  }
   Buffer& buffer = buffers_[root];
   buffer.readers += readers;
   if (buffer.readers == 0) Free(device, buffer.bytes, UseOf(root));
@@ -292,11 +319,11 @@ int32_t StepSimulation<EventKey, kRecord>::RootOf(int32_t tensor, int32_t alias,
 // Signals, and gates for the other devices where `op` has control successors.
 template <typename EventKey, bool kRecord>
 void StepSimulation<EventKey, kRecord>::OpenGates(int32_t op, int32_t device) {
-  const int32_t barrier = graph_->ops[op].barrier;
-  if (barrier != kNoBarrier) {
-    control_targets_.AddAll(barrier_devices_[barrier]);
+  const StepGraph::Control& control = graph_->controls[op_records_[op].control];
+  if (control.barrier != kNoBarrier) {
+    control_targets_.AddAll(barrier_devices_[control.barrier]);
   } else {
-    ForEachControl(op, [this](int32_t to) { control_targets_.Add(ops_[to].device); });
+    ForEachSuccessor(control, [this](int32_t to) { control_targets_.Add(ops_[to].device); });
   }
   control_targets_.Remove(device);
   control_targets_.ForEach([this](int32_t to) {
@@ -304,10 +331,9 @@ void StepSimulation<EventKey, kRecord>::OpenGates(int32_t op, int32_t device) {
     gate_pending_.push_back(0);
   });
   targets_.AddAll(control_targets_);
-  const int32_t end = graph_->tensors[graph_->ops[op + 1].first_tensor].first_consumer;
-  for (int32_t edge = graph_->tensors[graph_->ops[op].first_tensor].first_consumer; edge < end;
-       ++edge) {
-    targets_.Remove(ops_[problem_->consumers()[edge]].device);
+  const int32_t end = op_records_[op + 1].first_consumer;
+  for (int32_t edge = op_records_[op].first_consumer; edge < end; ++edge) {
+    targets_.Remove(ops_[consumers_[edge]].device);
   }
   targets_.Drain([&](int32_t to) { AddSend(NoBuffer(), op, kSignal, device, to); });
 }
@@ -322,7 +348,7 @@ void StepSimulation<EventKey, kRecord>::AddSend(int32_t src_buffer, int32_t op, 
   }
   const int32_t channel = problem_->link_channel()[link];
   const auto index = static_cast<uint32_t>(sends_.size());
-  const int64_t bytes = tensor == kSignal ? 0 : graph_->tensors[tensor].bytes;
+  const int64_t bytes = tensor == kSignal ? 0 : tensor_records_[tensor].bytes;
   Receiver& receiver = receivers_[to];
   if (receiver.gate != kNoGate) ++gate_pending_[receiver.gate];
   sends_.push_back({op, tensor, device, to, channel, src_buffer, receiver.reader, receiver.gate,
@@ -336,26 +362,20 @@ void StepSimulation<EventKey, kRecord>::AddSend(int32_t src_buffer, int32_t op, 
 // ---- inputs ----
 
 template <typename EventKey, bool kRecord>
-bool StepSimulation<EventKey, kRecord>::HasControl(int32_t op) const {
-  return graph_->ops[op].first_control < graph_->ops[op + 1].first_control;
-}
-
-template <typename EventKey, bool kRecord>
 template <typename Visit>
-void StepSimulation<EventKey, kRecord>::ForEachControl(int32_t op, Visit visit) const {
-  for (int32_t c = graph_->ops[op].first_control; c < graph_->ops[op + 1].first_control; ++c) {
-    visit(problem_->control_out()[c]);
-  }
+void StepSimulation<EventKey, kRecord>::ForEachSuccessor(const StepGraph::Control& control,
+                                                         Visit visit) const {
+  for (int32_t c = control.begin; c < control.end; ++c) visit(problem_->control_out()[c]);
 }
 
 template <typename EventKey, bool kRecord>
 void StepSimulation<EventKey, kRecord>::ControlArrived(int32_t op, int32_t device) {
-  const int32_t barrier = graph_->ops[op].barrier;
-  if (barrier != kNoBarrier &&
-      --barrier_pending_[static_cast<size_t>(barrier) * used_bytes_.size() + device] > 0) {
-    return;
+  const StepGraph::Control& control = graph_->controls[op_records_[op].control];
+  if (control.barrier != kNoBarrier) {
+    const size_t row = static_cast<size_t>(control.barrier) * used_bytes_.size();
+    if (--barrier_pending_[row + device] > 0) return;
   }
-  ForEachControl(op, [&](int32_t successor) {
+  ForEachSuccessor(control, [&](int32_t successor) {
     OpState& waiting = ops_[successor];
     const bool is_there = waiting.device == device;
     waiting.pending -= is_there;
@@ -372,6 +392,7 @@ void StepSimulation<EventKey, kRecord>::TensorArrived(int32_t op, int32_t buffer
 
 template <typename EventKey, bool kRecord>
 void StepSimulation<EventKey, kRecord>::MakeReady(int32_t op, int32_t device) {
+  __builtin_prefetch(&op_records_[op]);
   ready_[device].Push(now_ns_, op);
   startable_devices_.Add(device);
 }
@@ -386,7 +407,7 @@ MemoryUse StepSimulation<EventKey, kRecord>::UseOf(int32_t buffer) const {
   if (tensor == kSignal || tensor == NoBuffer()) return {};
   const int32_t op = problem_->tensor_op()[tensor];
   return {op, is_copy ? MemoryKind::kCopy : MemoryKind::kOutput,
-          tensor - graph_->ops[op].first_tensor};
+          tensor - op_records_[op].first_tensor};
 }
 
 template <typename EventKey, bool kRecord>

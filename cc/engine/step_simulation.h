@@ -46,9 +46,8 @@ class StepSimulation {
   bool Run(const Problem& problem, const int32_t* placement);
 
   int64_t makespan_ns() const { return makespan_ns_; }
-  const std::vector<int64_t>& start_ns() const { return start_ns_; }
-  const std::vector<int64_t>& finish_ns() const { return finish_ns_; }
   const std::vector<int64_t>& peak_bytes() const { return peak_bytes_; }
+  void CopyTimes(std::vector<int64_t>* start_ns, std::vector<int64_t>* finish_ns) const;
   std::vector<Transfer> Transfers() const;
   // In the order of the changes; empty without kRecord.
   const std::vector<MemoryChange>& memory_changes() const { return memory_changes_; }
@@ -57,7 +56,9 @@ class StepSimulation {
   static constexpr int32_t kNoGate = -1;
 
   struct OpState {
-    int32_t pending;  // inputs that have not arrived
+    int64_t start_ns;
+    int64_t finish_ns;  // the duration until it starts
+    int32_t pending;    // inputs that have not arrived
     int32_t device;
     int32_t next_read;  // where in reads_ the buffer of the next data input goes
     int32_t first_send;
@@ -89,6 +90,7 @@ class StepSimulation {
   void Apply(int32_t event);
   void SortRound();
   void StartOps(int32_t device);
+  void PrefetchFinish(int32_t op) const;
   void AllocateOutputs(int32_t op, int32_t device);
   void StartTransfer(int32_t channel);
   void FinishOp(int32_t op);
@@ -99,15 +101,14 @@ class StepSimulation {
   void OpenGates(int32_t op, int32_t device);
   void AddSend(int32_t src_buffer, int32_t op, int32_t tensor, int32_t device, int32_t to);
 
-  bool HasControl(int32_t op) const;
   template <typename Visit>
-  void ForEachControl(int32_t op, Visit visit) const;
+  void ForEachSuccessor(const StepGraph::Control& control, Visit visit) const;
   void ControlArrived(int32_t op, int32_t device);
   void TensorArrived(int32_t op, int32_t buffer, int32_t device);
   void MakeReady(int32_t op, int32_t device);
 
-  int32_t NoBuffer() const { return problem_->num_tensors(); }
-  int32_t CopyBuffer(int32_t send) const { return problem_->num_tensors() + 1 + send; }
+  int32_t NoBuffer() const { return num_tensors_; }
+  int32_t CopyBuffer(int32_t send) const { return num_tensors_ + 1 + send; }
   MemoryUse UseOf(int32_t buffer) const;
   void EndRead(int32_t buffer, int32_t device);
   void Allocate(int32_t device, int64_t bytes, MemoryUse use);
@@ -115,10 +116,14 @@ class StepSimulation {
 
   const Problem* problem_ = nullptr;
   const StepGraph* graph_ = nullptr;
+  // Of these two, without their indirections.
+  const StepGraph::Op* op_records_ = nullptr;
+  const StepGraph::Tensor* tensor_records_ = nullptr;
+  const int32_t* consumers_ = nullptr;
+  int32_t num_tensors_ = 0;
 
   int64_t now_ns_ = 0, makespan_ns_ = 0;
   bool unlinked_ = false;                         // a transfer has no link
-  std::vector<int64_t> start_ns_, finish_ns_;     // [n] finish: the duration until the op starts
   std::vector<OpState> ops_;                      // [n]
   std::vector<int32_t> reads_;                    // [E] buffers that ops read, grouped by op
   std::vector<Buffer> buffers_;                   // [T + 1 + sends]

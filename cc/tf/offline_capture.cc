@@ -112,7 +112,8 @@ class Capturing {
         {options.graph->get(), &step, options.flib_def, &sorted, AllowsSoftPlacement(options)},
         &node_hashes);
     const UnitsInput input = MakeUnitsInput(options, &step, &machine_.devices);
-    const CostOptions costs{&machine_.kinds, costs_.batch_size, costs_.loop_trip_count};
+    const CostOptions costs{&machine_.kinds, costs_.batch_size, costs_.loop_trip_count,
+                            costs_.shapes};
     return CaptureStep(input, node_hashes, costs, &capture_->step);
   }
 

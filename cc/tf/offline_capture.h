@@ -20,6 +20,7 @@
 #include "absl/status/status.h"
 #include "tensorflow/core/framework/graph.pb.h"
 #include "tf/captured_step.h"
+#include "tf/fed_shapes.h"
 
 namespace hplacer {
 
@@ -47,6 +48,7 @@ struct OfflineMachine {
 struct OfflineCosts {
   int64_t batch_size = 0;  // 0: choose
   int64_t loop_trip_count = 10;
+  NamedShapes shapes;  // of fed tensors
 };
 
 struct OfflineCapture {

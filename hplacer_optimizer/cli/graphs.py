@@ -60,11 +60,33 @@ def add_graph_arguments(parser: argparse.ArgumentParser) -> None:
         help="for while loops without a constant bound (default: 10)",
     )
     parser.add_argument(
+        "--shape",
+        action="append",
+        default=[],
+        type=_shape,
+        dest="shapes",
+        metavar="NAME=2,3",
+        help="the shape of a fed tensor; repeatable",
+    )
+    parser.add_argument(
+        "--cost-table", metavar="F", help="a file of measured op costs, see docs/costs.md"
+    )
+    parser.add_argument(
         "--soft-placement",
         action="store_true",
         default=None,
         help="replace devices that the graph asks for and the machine lacks",
     )
+
+
+def _shape(text: str) -> tuple[str, list[int]]:
+    name, equals, sizes = text.partition("=")
+    if not (name and equals):
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=SIZE,SIZE")
+    try:
+        return name, [int(size) for size in sizes.split(",") if size]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r}: sizes are integers") from None
 
 
 def load(options: argparse.Namespace) -> Problem:
@@ -78,6 +100,8 @@ def load(options: argparse.Namespace) -> Problem:
         signature=options.signature,
         batch_size=options.batch_size,
         loop_trip_count=options.loop_trip_count,
+        shapes=dict(options.shapes) or None,
+        cost_table=options.cost_table,
         allow_soft_placement=options.soft_placement,
     )
 

@@ -11,13 +11,14 @@ it. The result is what the optimizer's pass would plan if the graph ran on that 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from types import SimpleNamespace
 from typing import Any
 
-from hplacer_optimizer import machines
+from hplacer_optimizer import costs, machines
 from hplacer_optimizer._engine import Problem
+from hplacer_optimizer.costs import CostTable
 from hplacer_optimizer.errors import GraphError
 from hplacer_optimizer.loaders import capturing
 from hplacer_optimizer.loaders.captured import CapturedGraph, build_problem
@@ -50,6 +51,7 @@ def load_problem(source: object, **options: Any) -> Problem:
         GraphError: the graph cannot be read or captured.
         ProblemError: a problem file is malformed, or the step is no valid problem.
         MachineError: the machine's description is wrong.
+        CostTableError: the cost table is malformed.
         OSError: a file cannot be opened.
     """
     if is_problem_file(source):
@@ -71,6 +73,8 @@ def load_graph(
     signature: str | None = None,
     batch_size: int | None = None,
     loop_trip_count: int | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    cost_table: CostTable | str | os.PathLike[str] | None = None,
     allow_soft_placement: bool | None = None,
 ) -> LoadedGraph:
     """Captures a TensorFlow graph as it would run on a machine, in a process of its own.
@@ -84,12 +88,15 @@ def load_graph(
         signature: of a SavedModel or a MetaGraphDef; None: a SavedModel's default or only one.
         batch_size: for unknown batch dimensions; None: the largest static one, else 32.
         loop_trip_count: for while loops without a constant bound; None: 10.
+        shapes: of fed tensors, by the name of their placeholder or argument.
+        cost_table: measured costs, which replace the estimates of the ops that it has.
         allow_soft_placement: whether TensorFlow may replace devices that the graph asks for and
             the machine lacks; None: as by default, yes in a function and no in a session.
 
     Raises:
         GraphError: the graph cannot be read or captured.
         MachineError: the machine's description is wrong.
+        CostTableError: the cost table is malformed.
     """
     graph = describe(source, targets or (), is_elsewhere=machine is not None)
     if graph.function and signature is not None:
@@ -105,13 +112,15 @@ def load_graph(
         allow_soft_placement=allow_soft_placement,
         batch_size=batch_size,
         loop_trip_count=loop_trip_count or 10,
+        shapes=_check_shapes(shapes or {}),
     )
     used = known or machines.detect([SimpleNamespace(**device) for device in devices])
-    assumptions = (*captured.assumptions, *used.assumptions)
+    arrays, about_costs = _measured(captured, used, cost_table)
+    assumptions = (*captured.assumptions, *used.assumptions, *about_costs)
     for assumption in assumptions:
         LOGGER.info("assumed for %s: %s", graph.name, assumption)
     return LoadedGraph(
-        problem=build_problem(captured, used, os.path.basename(graph.path.rstrip("/"))),
+        problem=build_problem(captured, used, os.path.basename(graph.path), arrays),
         captured=captured,
         machine=used,
         assumptions=assumptions,
@@ -121,6 +130,26 @@ def load_graph(
 def _check_positive(name: str, value: int | None) -> None:
     if value is not None and (type(value) is not int or value < 1):
         raise GraphError(f"{name}: must be a positive integer, got {value!r}")
+
+
+def _check_shapes(shapes: Mapping[str, Sequence[int]]) -> dict[str, list[int]]:
+    for name, shape in shapes.items():
+        for size in shape:
+            if type(size) is not int or not -1 <= size < 2**63:
+                raise GraphError(f"shapes[{name!r}]: {size!r} is no size of a dimension (-1: open)")
+    return {name: list(shape) for name, shape in shapes.items()}
+
+
+def _measured(
+    captured: CapturedGraph, machine: Machine, cost_table: Any
+) -> tuple[Mapping[str, Any], list[str]]:
+    """The arrays with measured costs, and what there is to say about them."""
+    if cost_table is None:
+        return captured.arrays, []
+    table = cost_table if isinstance(cost_table, CostTable) else CostTable.load(cost_table)
+    kinds = [kind.name for kind in machine.kinds]
+    arrays, summary = costs.apply(table, captured.arrays, captured.op_signatures, kinds)
+    return arrays, [summary.sentence]
 
 
 def _resolve_machine(machine: Any, graph: GraphSource) -> Machine | None:

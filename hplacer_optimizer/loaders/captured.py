@@ -46,6 +46,7 @@ class CapturedGraph:
     fingerprint: str
     fingerprint_parts: list[tuple[str, str]]
     arrays: Mapping[str, Any]
+    op_signatures: list[str]
     units: NDArray[np.int32]
     num_units: int
     node_names: list[str]

@@ -46,6 +46,7 @@ def capture(
     allow_soft_placement: bool | None,
     batch_size: int | None,
     loop_trip_count: int,
+    shapes: dict[str, list[int]],
 ) -> tuple[CapturedGraph, list[dict[str, Any]]]:
     """Captures the source on these devices, and returns them, too; without any, on local ones.
 
@@ -62,6 +63,7 @@ def capture(
         "allow_soft_placement": allow_soft_placement,
         "batch_size": batch_size or 0,
         "loop_trip_count": loop_trip_count,
+        "shapes": shapes,
     }
     with tempfile.TemporaryDirectory(prefix="hplacer-") as directory:
         where = Path(directory)

@@ -82,6 +82,7 @@ def _capture(request: dict[str, Any], where: Path) -> tuple[dict[str, Any], dict
             allow_soft_placement=bool(graph.function) if soft is None else soft,
             batch_size=request["batch_size"],
             loop_trip_count=request["loop_trip_count"],
+            shapes=request["shapes"],
         )
         return _describe(captured, devices, [*assumptions, *assumed])
     except ValueError as error:
@@ -164,6 +165,7 @@ def _describe(
         "fingerprint": captured.fingerprint,
         "fingerprint_parts": captured.fingerprint_parts,
         "num_units": captured.num_units,
+        "op_signatures": captured.op_signatures,
         "node_names": captured.node_names,
         "assumptions": [*captured.assumptions, *assumptions],
         "devices": devices,

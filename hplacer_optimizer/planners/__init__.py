@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.errors import OptionError
-from hplacer_optimizer.planners import etf, heft, metis, scotch, sct, simple, topo
+from hplacer_optimizer.planners import etf, heft, human_expert, metis, scotch, sct, simple, topo
 from hplacer_optimizer.planners.budget import Budget, Planner, ProgressCallback
 from hplacer_optimizer.planners.notes import collect_notes
 
@@ -24,6 +24,7 @@ PLANNERS: dict[str, Planner] = {
     "etf": etf.plan,
     "gpu_only": simple.gpu_only,
     "heft": heft.plan,
+    "human_expert": human_expert.plan,
     "metis": metis.plan,
     "mincut": scotch.mincut,
     "random": simple.random,
@@ -37,15 +38,21 @@ PLANNERS: dict[str, Planner] = {
 def get_planner(name: str) -> Planner:
     """Returns a planner of the table, or one's own as "package.module:function".
 
-    "NAME:SEED" is the planner of that name with a seed that the caller's does not change. Raises
-    OptionError, which lists the valid names.
+    "NAME:SEED" is the planner of that name with a seed that the caller's does not change,
+    "human_expert:FILE" the expert with the rules of a file. Raises OptionError, which lists the
+    valid names.
     """
     if name in PLANNERS:
         return PLANNERS[name]
     module_name, colon, function = name.partition(":")
     if module_name in PLANNERS and _SEED.fullmatch(function):
         return _with_seed(PLANNERS[module_name], int(function))
-    valid = f"{', '.join(sorted(PLANNERS))}, 'NAME:SEED' or 'package.module:function'"
+    if module_name == "human_expert" and function:
+        return human_expert.with_rules(function)
+    valid = (
+        f"{', '.join(sorted(PLANNERS))}, 'NAME:SEED', 'human_expert:FILE' or "
+        "'package.module:function'"
+    )
     if not (module_name and colon and function):
         raise OptionError(f"planner: unknown name '{name}'; valid are {valid}")
     try:

@@ -4,8 +4,9 @@ Units cannot be the nodes: a variable's unit has ops at both ends of the step, s
 cycles. A cluster is made of ops, joined along edges such that no cycle arises: where an edge is the
 only way out of its source and the only way into its end (a chain), and later where it is one of the
 two, cheapest clusters first. (With all but one node of a cluster reachable only from within, a path
-that comes back has to enter at that one, from which it started.) Ops at the sources are left out
-as in cc/engine/list_scheduler.h: they are scheduled where they are needed.
+that comes back has to enter at that one, from which it started.) Where neither is left, clusters of
+neighbouring levels are joined, see `_across_a_level`. Ops at the sources are left out as in
+cc/engine/list_scheduler.h: they are scheduled where they are needed.
 """
 
 from __future__ import annotations
@@ -85,9 +86,45 @@ def coarsened(dag: ClusterDag, size: int) -> ClusterDag:
             join = _cheapest(in_degree == 1, dag.cost_ns[dag.edges[:, 1]], excess)
             if not join.any():
                 join = _cheapest(out_degree == 1, dag.cost_ns[dag.edges[:, 0]], excess)
+            if not join.any():
+                join = _across_a_level(dag, excess)
         if not join.any():
             return dag
         dag = _joined(dag, dag.edges[join])
+
+
+def _across_a_level(dag: ClusterDag, count: int) -> NDArray[np.bool_]:
+    """Edges from an even level to the next, or from an odd one, that are the only such way in.
+
+    A level is the length of the longest path that leads there. A path that leaves a cluster of two
+    levels and comes back stays on these two, where it would need a second way in.
+    """
+    level = _levels(dag)[dag.edges]
+    src, dst = dag.edges.T
+    for parity in (0, 1):
+        across = (level[:, 0] % 2 == parity) & (level[:, 1] == level[:, 0] + 1)
+        ways_in = np.bincount(dst[across], minlength=len(dag.cost_ns))[dst]
+        join = _cheapest(across & (ways_in == 1), dag.cost_ns[src] + dag.cost_ns[dst], count)
+        if join.any():
+            break
+    return join
+
+
+def _levels(dag: ClusterDag) -> _Int64:
+    successors: list[list[int]] = [[] for _ in dag.cost_ns]
+    pending = [0] * len(dag.cost_ns)
+    for src, dst in dag.edges.tolist():
+        successors[src].append(dst)
+        pending[dst] += 1
+    level = [0] * len(dag.cost_ns)
+    order = [cluster for cluster, inputs in enumerate(pending) if not inputs]
+    for src in order:
+        for dst in successors[src]:
+            level[dst] = max(level[dst], level[src] + 1)
+            pending[dst] -= 1
+            if not pending[dst]:
+                order.append(dst)
+    return np.array(level, np.int64)
 
 
 def _cheapest(eligible: NDArray[np.bool_], cost_ns: _Float64, count: int) -> NDArray[np.bool_]:

@@ -1,7 +1,7 @@
 """The training graphs by name, each a function of its sizes.
 
-    build_graph("nmt", layers=4)                a TrainingGraph; the defaults are the papers' sizes
-    write_graph("nmt", "nmt.meta", layers=4)    a MetaGraphDef file, to be planned anywhere
+    build_graph("nmt", layers=4)               a TrainingGraph; the defaults are the papers' sizes
+    write_graph("nmt", "nmt.meta", layers=4)   a MetaGraphDef file, to be planned anywhere
     python -m hplacer_optimizer.workloads.graphs nmt layers=4 -o nmt.meta
 
 A builder's keyword arguments are the parameters, its annotations their types.
@@ -19,14 +19,25 @@ from pathlib import Path
 from typing import Any
 
 from hplacer_optimizer.errors import HPlacerError, OptionError
-from hplacer_optimizer.workloads import inception_v3, nmt, resnet, rnnlm
+from hplacer_optimizer.workloads import (
+    bert,
+    inception_v3,
+    nmt,
+    resnet,
+    rnnlm,
+    transformer,
+    two_tower,
+)
 from hplacer_optimizer.workloads.training_graph import TrainingGraph
 
 GRAPHS: dict[str, Callable[..., TrainingGraph]] = {
+    "bert_base": bert.build,
     "inception_v3": inception_v3.build,
     "nmt": nmt.build,
     "resnet": resnet.build,
     "rnnlm": rnnlm.build,
+    "transformer": transformer.build,
+    "two_tower": two_tower.build,
 }
 _LEAST = {"seed": 0}  # of every other integer: 1
 
