@@ -44,9 +44,12 @@ _TRANSFORMER = {
     "vocabulary": 40,
 }
 _IMAGES = {"batch_size": 4, "pixels": 64, "classes": 10}
+_SMALL_IMAGES = {**_IMAGES, "pixels": 32}
 SMALL: dict[str, dict[str, Any]] = {
     "bert_base": _TRANSFORMER,
+    "efficientnet_b0": _SMALL_IMAGES,
     "inception_v3": {"batch_size": 2, "pixels": 107, "classes": 10, "batch_norm_epsilon": 1.0},
+    "mobilenet_v2": _SMALL_IMAGES,
     "nmt": {"layers": 2, **_RECURRENT},
     "resnet": {"depth": 50, **_IMAGES},
     "rnnlm": _RECURRENT,
