@@ -107,6 +107,7 @@ def our_costs_ns(graph: Any) -> dict[str, int]:
         memory_bytes_per_s=_KILOBYTES_PER_S * 1000,
         memory_bytes=_MEMORY_BYTES,
         launch_overhead_ns=0,
+        executor_overhead_ns=0,
     )
     machine = Machine(
         name="virtual", kinds=(kind,), devices=(Device(name="/device:CPU:0", kind="cpu"),), links=()

@@ -212,9 +212,9 @@ MACHINE = Machine(
     name="by hand",
     kinds=(
         DeviceKind(name="cpu", type="CPU", flops_per_s={"float32": 36.8e9},
-                   launch_overhead_ns=0, **rates),
+                   launch_overhead_ns=0, executor_overhead_ns=0, **rates),
         DeviceKind(name="gpu", type="GPU", flops_per_s={"float32": 36.8e9, "float16": 368e9},
-                   launch_overhead_ns=5000, **rates),
+                   launch_overhead_ns=5000, executor_overhead_ns=1000, **rates),
     ),
     devices=(Device(name="/device:CPU:0", kind="cpu"), Device(name="/device:GPU:0", kind="gpu")),
     links=(),
