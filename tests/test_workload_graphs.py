@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib.metadata
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -149,8 +153,48 @@ def test_the_command_reports_wrong_parameters(
         ("inception_v3", 27_145_970),
         # torchvision's resnet152 has as many.
         ("resnet", 60_192_808),
+        # Keras's counts: "5.3M" and "3.5M" in its table of applications, without moving averages.
+        ("efficientnet_b0", 5_288_548),
+        ("mobilenet_v2", 3_504_872),
     ],
 )
 def test_the_networks_have_the_published_size(name: str, weights: int, tmp_path: Path) -> None:
     report = run_graph(f"report(weights=weights(build_graph({name!r})))", tmp_path)
     assert report["weights"] == weights
+
+
+# ---- docs/workloads.md ----
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCUMENT = (ROOT / "docs" / "workloads.md").read_text()
+
+
+def test_the_document_has_a_row_for_every_graph() -> None:
+    assert set(re.findall(r"^\| `(\w+)`: ", DOCUMENT, re.MULTILINE)) == set(graphs.GRAPHS)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["two_tower"],
+        pytest.param(["nmt", "rnnlm", "bert_base", "mobilenet_v2"], marks=pytest.mark.slow),
+    ],
+)
+def test_the_document_states_the_sizes_of_the_graphs(names: list[str]) -> None:
+    if f"TensorFlow {tensorflow_version()}:" not in DOCUMENT:
+        pytest.skip("the document is of another TensorFlow")
+    command = [sys.executable, str(ROOT / "tools" / "workloads_table.py"), *names]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "HPLACER_DISABLE": "1"}
+    done = subprocess.run(
+        command, check=True, capture_output=True, text=True, env=environment, timeout=280
+    )
+    rows = [line for line in done.stdout.splitlines() if line.startswith("| `")]
+    assert {re.findall(r"`(\w+)`", row)[0] for row in rows} == set(names)
+    assert [row for row in rows if row not in DOCUMENT.splitlines()] == []
+
+
+def tensorflow_version() -> str:
+    for package in ("tensorflow", "tensorflow-cpu"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            return importlib.metadata.version(package)
+    return ""
