@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,16 @@ def run_graph(code: str, directory: Path, timeout_s: float = 280.0) -> dict[str,
     ).report
 
 
-@pytest.mark.parametrize("name", sorted(graphs.GRAPHS))
+# Their small versions have thousands of ops as well.
+LARGE = {"efficientnet_b0", "inception_v3", "mobilenet_v2", "resnet"}
+
+
+def with_large_ones_slow(names: Iterable[str]) -> list[Any]:
+    marks = {name: [pytest.mark.slow] if name in LARGE else [] for name in names}
+    return [pytest.param(name, marks=marks[name]) for name in sorted(marks)]
+
+
+@pytest.mark.parametrize("name", with_large_ones_slow(graphs.GRAPHS))
 def test_a_small_version_learns_and_updates_every_weight(name: str, tmp_path: Path) -> None:
     code = f"report(**train(build_graph({name!r}, **{SMALL[name]!r}), 30))"
     result = run_graph(code, tmp_path)
