@@ -80,7 +80,7 @@ bazel: ## Build the native modules with Bazel
 lock: .venv/.locked ## Resolve requirements.lock anew
 	@mkdir -p build
 	@.venv/bin/python -m pip install --quiet --dry-run --ignore-installed --report build/lock.json \
-	  '.[cpu,demo,dev]'
+	  '.[cpu,bench,demo,dev,planners]'
 	@.venv/bin/python tools/write_lock.py build/lock.json requirements.lock
 
 .PHONY: clean
@@ -140,7 +140,8 @@ SANITIZED_ENGINE = build/sanitize/_engine.so
 SANITIZED_SOURCES := $(wildcard cc/engine/*.cc python/engine_*.cc)
 SANITIZE_FLAGS = -std=c++17 -g -O1 -fPIC -fvisibility=hidden -D_GLIBCXX_ASSERTIONS -Icc -MMD -MP \
   -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer \
-  $(shell .venv/bin/python tools/include_flags.py)
+  $(shell .venv/bin/python -m pybind11 --includes) \
+  -isystem $(shell .venv/bin/python -c 'import nlohmann_json; print(*nlohmann_json.__path__)')/include
 
 $(SANITIZED_ENGINE): $(SANITIZED_SOURCES:%.cc=build/sanitize/%.o)
 	@$(CXX) $(SANITIZE_FLAGS) -shared $^ -o $@

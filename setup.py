@@ -70,9 +70,9 @@ class TensorFlow:
         if spec is None or spec.origin is None or not versions:
             fail(
                 "building needs an installed TensorFlow and found none; run `pip install "
-                "'setuptools>=77' pybind11 'tensorflow>=2.16,<2.22'` and then `pip install "
-                "--no-build-isolation '.[tf]'` (without --no-build-isolation pip hides the "
-                "installed TensorFlow)."
+                "'setuptools>=77' pybind11 nlohmann-json 'tensorflow>=2.16,<2.22'` and then `pip "
+                "install --no-build-isolation '.[tf]'` (without --no-build-isolation pip hides "
+                "the installed TensorFlow)."
             )
         if len(versions) > 1:
             fail(

@@ -17,8 +17,7 @@ import collections
 import json
 import os
 import sys
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -26,6 +25,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 GOAL = 0.99
 TOLERANCE = 0.01
 _CORES, _MEGAHERTZ, _KILOBYTES_PER_S = 16, 2300, 34_000_000
+_MEMORY_BYTES = 1 << 40
 _LSTM_BATCH, _LSTM_WIDTH = 64, 256
 
 
@@ -96,60 +96,23 @@ def compare(graph: Any) -> dict[str, Any]:
 
 
 def our_costs_ns(graph: Any) -> dict[str, int]:
-    """By op name: what the pass captures when a session first sees the graph."""
-    import tensorflow as tf
+    """By op name: the captured step, on a machine without launch overhead."""
+    from hplacer_optimizer.loaders import load_graph
+    from hplacer_optimizer.machines import Device, DeviceKind, Machine
 
-    from hplacer_optimizer.options import Options
-
-    config = tf.compat.v1.ConfigProto(device_count={"CPU": 2})
-    entry = config.graph_options.rewrite_options.custom_optimizers.add()
-    Options(targets=(graph.train_op.name,)).to_entry(entry)
-
-    def run() -> None:
-        with graph.graph.as_default():
-            trivial = tf.no_op()
-        with tf.compat.v1.Session(graph=graph.graph, config=config) as session:
-            session.run(trivial)
-
-    step = captured(run)
-    return dict(zip(step["op_names"], step["cost_ns"][:, 0].tolist(), strict=True))
-
-
-def captured(run: Callable[[], None]) -> dict[str, Any]:
-    """The arrays of the step that `run` brings to the pass, at the virtual cluster's rates."""
-    from hplacer_optimizer import native
-
-    tf_module = native.load()
-    steps: list[dict[str, Any]] = []
-
-    def serve() -> None:
-        while tf_module.is_open():
-            request = tf_module.next_request(0.1)
-            if request is None or request.stage == "report":
-                continue
-            if request.stage == "plan":
-                steps.append(request.arrays)
-                request.finish_declined("")
-            else:
-                rates = tf_module.MachineRates()
-                flops_per_s = {"float32": _CORES * _MEGAHERTZ * 1e6}
-                rates.add_kind("cpu", "CPU", flops_per_s, _KILOBYTES_PER_S * 1e3, 0, 0)
-                for _ in request.devices:
-                    rates.add_device(0)
-                request.finish_missing(rates)
-
-    tf_module.register_passes()
-    tf_module.open()
-    thread = threading.Thread(target=serve)
-    thread.start()
-    try:
-        run()
-    finally:
-        tf_module.close()
-        thread.join()
-    if not steps:
-        raise SystemExit(f"no step was captured: {[r.reason for r in tf_module.reports()]}")
-    return steps[-1]
+    kind = DeviceKind(
+        name="cpu",
+        type="CPU",
+        flops_per_s={"float32": _CORES * _MEGAHERTZ * 1e6},
+        memory_bytes_per_s=_KILOBYTES_PER_S * 1000,
+        memory_bytes=_MEMORY_BYTES,
+        launch_overhead_ns=0,
+    )
+    machine = Machine(
+        name="virtual", kinds=(kind,), devices=(Device(name="/device:CPU:0", kind="cpu"),), links=()
+    )
+    problem = load_graph(graph.graph, machine=machine, targets=[graph.train_op]).problem
+    return dict(zip(problem.op_names, problem.cost_ns[:, 0].tolist(), strict=True))
 
 
 def their_costs_ns(graph: Any) -> dict[str, int]:
@@ -160,18 +123,18 @@ def their_costs_ns(graph: Any) -> dict[str, int]:
 
     with graph.graph.as_default():
         tf.compat.v1.add_to_collection("train_op", graph.train_op)
-    metagraph = tf.compat.v1.train.export_meta_graph(graph=graph.graph, clear_devices=True)
+        metagraph = tf.compat.v1.train.export_meta_graph(clear_devices=True)
     device = device_properties_pb2.NamedDevice(name="/CPU:0")
     device.properties.type = "CPU"
     device.properties.num_cores = _CORES
     device.properties.frequency = _MEGAHERTZ
     device.properties.bandwidth = _KILOBYTES_PER_S
-    device.properties.memory_size = 1 << 40
-    virtual = cluster.Cluster(disable_detailed_stats=False, devices=[device])
-    _, _, metadata = virtual.MeasureCosts(item.Item(metagraph))
+    device.properties.memory_size = _MEMORY_BYTES
+    virtual = cluster.Cluster(disable_timeline=False, devices=[device])
+    _, _, step_stats = virtual.MeasureCosts(item.Item(metagraph))
     return {
-        stats.timeline_label: stats.op_end_rel_nanos - stats.op_start_rel_nanos
-        for dev_stats in metadata.step_stats.dev_stats
+        stats.node_name: stats.op_end_rel_nanos - stats.op_start_rel_nanos
+        for dev_stats in step_stats.dev_stats
         for stats in dev_stats.node_stats
     }
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from hplacer_optimizer.costs import CostTable
     from hplacer_optimizer.errors import (
         CostTableError,
+        GraphError,
         HPlacerError,
         InfeasibleError,
         MachineError,
@@ -31,10 +32,10 @@ if TYPE_CHECKING:
         ProblemError,
         StoreError,
     )
+    from hplacer_optimizer.loaders import load_problem
     from hplacer_optimizer.machines import Machine, load_machine, save_machine
     from hplacer_optimizer.options import Options
     from hplacer_optimizer.plan import Plan
-    from hplacer_optimizer.problem import load_problem_file as load_problem
     from hplacer_optimizer.problem import save_problem
     from hplacer_optimizer.simulator import simulate, simulate_batch
     from hplacer_optimizer.store import PlanStore
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CostTable",
     "CostTableError",
+    "GraphError",
     "HPlacerError",
     "InfeasibleError",
     "LowerBound",
@@ -74,8 +76,8 @@ __all__ = [
 
 _MODULES = {
     "CostTable": "costs",
-    "Machine": "machines",
     "LowerBound": "_engine",
+    "Machine": "machines",
     "Options": "options",
     "Plan": "plan",
     "PlanStore": "store",
@@ -83,15 +85,14 @@ _MODULES = {
     "StepTrace": "_engine",
     "disabled": "switch",
     "load_machine": "machines",
-    "load_problem": "problem",
-    "save_machine": "machines",
+    "load_problem": "loaders",
     "lower_bound": "_engine",
+    "save_machine": "machines",
     "save_problem": "problem",
     "session_config": "switch",
     "simulate": "simulator",
     "simulate_batch": "simulator",
 }
-_RENAMED = {"load_problem": "load_problem_file"}
 
 
 def __getattr__(name: str) -> Any:
@@ -99,7 +100,7 @@ def __getattr__(name: str) -> Any:
         value: Any = _version()
     elif name in __all__:
         module = importlib.import_module(f"{__name__}.{_MODULES.get(name, 'errors')}")
-        value = getattr(module, _RENAMED.get(name, name))
+        value = getattr(module, name)
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = value

@@ -176,14 +176,25 @@ class StepTrace:
     def peak_bytes(self) -> _Int64:
         """int64[m]; zeros without a trace."""
 
+    def memory_timeline(self) -> NDArray[np.void]:
+        """Every change of what a device holds, in order; empty without a trace.
+
+        Fields: int64 time_ns, int32 device, int64 bytes (held on that device after the change).
+        Simulates the step once more.
+        """
+
+    def peak_holders(self, device: int) -> list[tuple[int, str, int]]:
+        """What a device holds when its peak is first reached, as (op, what, bytes).
+
+        Largest first; `what` is "persistent", "temp", "output K" or "copy of output K". Empty
+        without a trace. Simulates the step once more. Raises ProblemError for no such device.
+        """
+
 def simulate(problem: Problem, placement: _Int32) -> StepTrace: ...
 def simulate_batch(
     problem: Problem, placements: _Int32, threads: int
 ) -> tuple[_Int64, _Bool, _Int64]: ...
-def check_candidates(problem: Problem) -> None:
-    """Raises InfeasibleError, which names the op and the devices, if a unit has no candidate."""
 
-# All of these raise InfeasibleError if a unit has no candidate.
 class LowerBound:
     """A step time that no feasible placement beats, and why."""
 
@@ -206,6 +217,10 @@ class LowerBound:
 def lower_bound(problem: Problem) -> LowerBound:
     """Proves a step time that no feasible placement of the problem can beat."""
 
+def check_candidates(problem: Problem) -> None:
+    """Raises InfeasibleError, which names the op and the devices, if a unit has no candidate."""
+
+# All of these raise InfeasibleError if a unit has no candidate.
 def place_etf(problem: Problem) -> _Int32: ...
 def place_heft(problem: Problem) -> _Int32: ...
 def place_sct(problem: Problem, favourite_child: _Int32) -> _Int32:

@@ -35,6 +35,15 @@ class _StepArrays(TypedDict):
 class SessionDevice:
     """A device of the session, as TensorFlow describes it."""
 
+    def __init__(
+        self,
+        *,
+        name: str,
+        type: str,
+        description: str = "",
+        memory_bytes: int = 0,
+        may_plan: bool = True,
+    ) -> None: ...
     @property
     def name(self) -> str:
         """In full, as "/job:localhost/replica:0/task:0/device:CPU:0"."""
@@ -230,3 +239,71 @@ def op_estimates() -> dict[str, str]:
 
 def tensorflow_cost_functions() -> list[str]:
     """The op types for which this TensorFlow's OpLevelCostEstimator has a cost function, sorted."""
+
+class OfflineCapture:
+    """The step of a graph that is not running."""
+
+    @property
+    def label(self) -> str:
+        """As "function train_step" or "session graph"."""
+
+    @property
+    def num_ops(self) -> int:
+        """Nodes of the step."""
+
+    @property
+    def fingerprint(self) -> str:
+        """32 hex digits."""
+
+    @property
+    def fingerprint_parts(self) -> list[tuple[str, str]]: ...
+    @property
+    def arrays(self) -> _StepArrays: ...
+    @property
+    def op_signatures(self) -> list[str]:
+        """[n], the keys of a cost table; "" for an op that cannot be measured alone."""
+
+    @property
+    def units(self) -> _Int32:
+        """int32[n]"""
+
+    @property
+    def num_units(self) -> int: ...
+    @property
+    def node_names(self) -> list[str]:
+        """[N]"""
+
+    @property
+    def node_hashes(self) -> _UInt64:
+        """uint64[N]"""
+
+    @property
+    def node_op(self) -> _Int32:
+        """int32[N], the op that stands for the node."""
+
+    @property
+    def assumptions(self) -> list[str]: ...
+
+def capture_graph(
+    graph_def: bytes,
+    *,
+    devices: list[SessionDevice],
+    rates: MachineRates,
+    function: str,
+    argument_devices: list[str],
+    handles: list[tuple[int, int, list[int] | None]],
+    targets: list[str],
+    allow_soft_placement: bool,
+    batch_size: int,
+    loop_trip_count: int,
+    shapes: dict[str, list[int]],
+) -> OfflineCapture:
+    """What the pass would see if this serialised GraphDef ran on these devices.
+
+    `function` names one in its library, or is "" for the graph itself; `handles` has (argument,
+    tensorflow.DataType, shape with -1 or None) of the variables among its arguments. Raises
+    ValueError with TensorFlow's reason. TensorFlow may abort on malformed graphs.
+    """
+
+def register_placeholder_kernels(kernels: bytes, /) -> None:
+    """Registers the kernels of a serialised KernelList for look-up only; for good."""

@@ -11,6 +11,10 @@ class ProblemError(HPlacerError, ValueError):
     """A problem or a placement is malformed; the message has the path of the faulty field."""
 
 
+class GraphError(HPlacerError, ValueError):
+    """A graph cannot be read or captured; the message names the file and what is wrong in it."""
+
+
 class MachineError(HPlacerError, ValueError):
     """A machine description is malformed; the message has the path of the faulty field."""
 
@@ -41,3 +45,7 @@ class StoreError(HPlacerError, OSError):
 
 class NativeBuildError(HPlacerError, ImportError):
     """The native part is missing or built for another TensorFlow; names the rebuilding command."""
+
+
+class BenchError(HPlacerError):
+    """A benchmark cannot run as asked; the message says what to change."""

@@ -5,10 +5,13 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from hplacer_optimizer.errors import NativeBuildError
+from hplacer_optimizer.machines import DeviceKind
 
 MODULE = "hplacer_optimizer._tf"
 # --no-deps keeps the numpy that TensorFlow needs; pip's cache holds the wheel of the other build.
@@ -31,6 +34,23 @@ def load() -> ModuleType:
         return importlib.import_module(MODULE)
     except ImportError as error:
         raise NativeBuildError(_explain(tf.__version__, error)) from error
+
+
+def machine_rates(kinds: Iterable[DeviceKind], device_kind: Iterable[int] = ()) -> Any:
+    """The `MachineRates` of these kinds, and of devices that are indices into them."""
+    rates = load().MachineRates()
+    for kind in kinds:
+        rates.add_kind(
+            kind.name,
+            kind.type,
+            dict(kind.flops_per_s),
+            kind.memory_bytes_per_s,
+            kind.launch_overhead_ns,
+            kind.executor_overhead_ns,
+        )
+    for index in device_kind:
+        rates.add_device(index)
+    return rates
 
 
 def is_missing() -> bool:

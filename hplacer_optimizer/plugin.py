@@ -27,15 +27,16 @@ from typing import Any
 import numpy as np
 
 from hplacer_optimizer import costs, machines, switch
-from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.errors import PlanError, StoreError
+from hplacer_optimizer.loaders.captured import build_problem
 from hplacer_optimizer.log import LOGGER, warn_once
 from hplacer_optimizer.options import Options
 from hplacer_optimizer.plan import Plan
-from hplacer_optimizer.planners import Budget, get_planner
+from hplacer_optimizer.planners import Budget, collect_notes, get_planner
 from hplacer_optimizer.problem import check_placement
 from hplacer_optimizer.simulator import simulate
 from hplacer_optimizer.store import PlanStore
+from hplacer_optimizer.validation import check_constraints
 
 _CLOSE_TIMEOUT_S = 2.0
 _PATIENCE_S = 0.1  # between two looks at a planner that others wait for
@@ -188,21 +189,11 @@ def _machine(devices: Any, *, ask_driver: bool = False) -> machines.Machine:
     )
 
 
-def _rates(machine: machines.Machine) -> Any:
+def _rates(devices: Any) -> Any:
     from hplacer_optimizer import native
 
-    rates = native.load().MachineRates()
-    for kind in machine.kinds:
-        rates.add_kind(
-            kind.name,
-            kind.type,
-            dict(kind.flops_per_s),
-            kind.memory_bytes_per_s,
-            kind.launch_overhead_ns,
-        )
-    for index in machine.device_kind:
-        rates.add_device(index)
-    return rates
+    machine = _machine(devices)
+    return native.machine_rates(machine.kinds, machine.device_kind)
 
 
 def _look_up(request: Any) -> None:
@@ -222,7 +213,7 @@ def _look_up(request: Any) -> None:
     elif options.on_miss == "skip":
         request.finish_declined("")
     else:
-        request.finish_missing(_rates(_machine(request.devices)))
+        request.finish_missing(_rates(request.devices))
 
 
 def _warn_of_store(store: PlanStore, error: StoreError) -> None:
@@ -261,14 +252,15 @@ def _make_plan(request: Any, options: Options) -> Plan:
     started = time.monotonic()
     machine = _machine(request.devices, ask_driver=True)
     arrays, cost_source, about_costs = _costs(request, machine, options)
-    problem = build_problem(request, machine, arrays)
+    problem = build_problem(request, machine, arrays=arrays)
     planner = get_planner(options.planner)
     seconds = min(options.budget_s, _BUDGET_SHARE * options.timeout_s)
-    placement = check_placement(
-        problem, planner(problem, budget=Budget(seconds=seconds), seed=options.seed)
-    )
+    with collect_notes() as planner_notes:
+        placement = check_placement(
+            problem, planner(problem, budget=Budget(seconds=seconds), seed=options.seed)
+        )
     trace = simulate(problem, placement)
-    _check_constraints(problem, placement)
+    check_constraints(problem, placement)
     if not trace.feasible:
         warn_once(
             f"infeasible {request.fingerprint}",
@@ -279,6 +271,7 @@ def _make_plan(request: Any, options: Options) -> Plan:
         fingerprint_parts=dict(request.fingerprint_parts),
         label=request.label,
         planner=options.planner,
+        planner_notes=planner_notes,
         planner_options={},
         seed=options.seed,
         budget={"seconds": seconds},
@@ -313,48 +306,13 @@ def _costs(
     return arrays, summary.cost_source, [summary.sentence]
 
 
-def build_problem(request: Any, machine: machines.Machine, arrays: Mapping[str, Any]) -> Problem:
-    """The Problem of a captured step (a native plan request and its arrays) on a machine."""
-    return Problem(
-        name=request.label,
-        **machine.problem_arrays(),
-        **arrays,
-        allowed_given=np.ones(len(arrays["op_names"]), np.bool_),
-        colocation_group=request.units,
-        colocation_group_names=[f"unit {unit}" for unit in range(request.num_units)],
-    )
-
-
-def _check_constraints(problem: Problem, placement: Any) -> None:
-    """A planner may be anybody's: nothing that TensorFlow would refuse goes into a graph."""
-    sizes = np.diff(problem.allowed_ptr)
-    op_of_choice = np.repeat(np.arange(problem.num_ops), sizes)
-    allowed = np.zeros((problem.num_ops, problem.num_devices), np.bool_)
-    allowed[op_of_choice, problem.allowed_device] = True
-    wrong = np.flatnonzero(~allowed[np.arange(problem.num_ops), placement])
-    if wrong.size:
-        op = int(wrong[0])
-        raise PlanError(
-            f"the planner put op {problem.op_names[op]!r} on "
-            f"{problem.device_names[placement[op]]}, where it may not run"
-        )
-    first = np.zeros(problem.num_units, np.int64)
-    first[problem.units[::-1]] = np.arange(problem.num_ops)[::-1]
-    split = np.flatnonzero(placement != placement[first[problem.units]])
-    if split.size:
-        op = int(split[0])
-        raise PlanError(
-            f"the planner separated op {problem.op_names[op]!r} from its colocation group"
-        )
-
-
 def _assign(request: Any, plan: Plan) -> None:
     request.finish_assigned(
         plan.node_names_blob,
         plan.node_hashes,
         plan.node_devices.astype(np.uint16),
         plan.device_names,
-        _rates(_machine(request.devices)),
+        _rates(request.devices),
     )
 
 
@@ -458,5 +416,7 @@ def _log_report(report: Any) -> None:
         report.num_devices,
     )
     if report.outcome == "planned":
+        for note in plan.planner_notes:
+            LOGGER.info("planner of %s: %s", report.label, note)
         for assumption in plan.assumptions:
             LOGGER.info("assumed for %s: %s", report.label, assumption)

@@ -12,11 +12,8 @@ from __future__ import annotations
 import gzip
 import io
 import os
-import secrets
 import zlib
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -25,6 +22,7 @@ from numpy.typing import NDArray
 from hplacer_optimizer import _engine
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.errors import ProblemError
+from hplacer_optimizer.new_file import new_file
 
 __all__ = ["Problem", "check_placement", "load_problem_file", "save_problem"]
 
@@ -52,14 +50,8 @@ def save_problem(problem: Problem, path: str | os.PathLike[str]) -> None:
 
     The bytes depend on the problem only. A reader sees the old file or the new one, never a part.
     """
-    path = Path(path)
-    with _replacing(path) as file:
-        if path.suffix == ".gz":
-            # No name and no time in the header, hence the same bytes every time.
-            with gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) as packed:
-                _engine.write_problem(problem, packed)
-        else:
-            _engine.write_problem(problem, file)
+    with new_file(path) as file:
+        _engine.write_problem(problem, file)
 
 
 def check_placement(
@@ -105,18 +97,3 @@ def _decompressed(file: io.BufferedReader) -> io.BufferedIOBase:
     if file.peek(len(_GZIP_MAGIC)).startswith(_GZIP_MAGIC):
         return gzip.GzipFile(fileobj=file, mode="rb")
     return file
-
-
-@contextmanager
-def _replacing(path: Path) -> Iterator[io.BufferedIOBase]:
-    """A new file that takes the place of `path` once it is complete."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
-    try:
-        with open(temporary, "xb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise

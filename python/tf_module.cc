@@ -4,19 +4,25 @@
 #include <pybind11/stl.h>
 
 #include <chrono>
+#include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
+#include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "tensorflow/c/c_api.h"
 #include "tf/bridge.h"
 #include "tf/grappler_optimizer.h"
+#include "tf/offline_capture.h"
 #include "tf/op_estimate_table.h"
 #include "tf/op_work.h"
 #include "tf/pass.h"
+#include "tf/placeholder_kernels.h"
 
 namespace py = pybind11;
 
@@ -138,6 +144,13 @@ std::map<std::string, std::string> OpEstimates() {
 
 void RegisterRecords(py::module_& m) {
   py::class_<SessionDevice>(m, "SessionDevice")
+      .def(py::init([](std::string name, std::string type, std::string description,
+                       int64_t memory_bytes, bool may_plan) {
+             return SessionDevice{std::move(name), std::move(type), std::move(description),
+                                  memory_bytes, may_plan};
+           }),
+           py::kw_only(), py::arg("name"), py::arg("type"), py::arg("description") = "",
+           py::arg("memory_bytes") = 0, py::arg("may_plan") = true)
       .def_readonly("name", &SessionDevice::name)
       .def_readonly("type", &SessionDevice::type)
       .def_readonly("description", &SessionDevice::description)
@@ -211,6 +224,78 @@ void RegisterRequest(py::module_& m) {
       .def("finish_declined", &FinishDeclined);
 }
 
+void ThrowIfError(const absl::Status& status) {
+  if (status.ok()) return;
+  throw std::invalid_argument(std::string(status.message()));
+}
+
+OfflineCapture CaptureSerialised(const py::bytes& graph_def, const OfflineGraph& graph,
+                                 const std::vector<SessionDevice>& devices,
+                                 const MachineRates& rates, const OfflineCosts& costs) {
+  const std::string_view bytes = graph_def;
+  const py::gil_scoped_release release;
+  tensorflow::GraphDef parsed;
+  if (bytes.size() > INT32_MAX ||
+      !parsed.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
+    throw std::invalid_argument("not a serialised GraphDef");
+  }
+  OfflineCapture capture;
+  ThrowIfError(CaptureGraph(std::move(parsed), graph, {devices, rates.kinds}, costs, &capture));
+  return capture;
+}
+
+void RegisterOfflineCapture(py::module_& m) {
+  py::class_<OfflineCapture>(m, "OfflineCapture")
+      .def_readonly("label", &OfflineCapture::label)
+      .def_readonly("num_ops", &OfflineCapture::num_ops)
+      .def_property_readonly("fingerprint",
+                             [](const OfflineCapture& self) { return self.fingerprint.key; })
+      .def_property_readonly("fingerprint_parts",
+                             [](const OfflineCapture& self) { return self.fingerprint.parts; })
+      .def_property_readonly("arrays",
+                             [](const OfflineCapture& self) { return StepArrays(self.step); })
+      .def_property_readonly("op_signatures",
+                             [](const OfflineCapture& self) { return self.step.op_signatures; })
+      .def_property_readonly("units",
+                             [](const OfflineCapture& self) { return Copy(self.step.unit); })
+      .def_property_readonly("num_units",
+                             [](const OfflineCapture& self) { return self.step.num_units; })
+      .def_property_readonly("node_names",
+                             [](const OfflineCapture& self) { return self.step.node_names; })
+      .def_property_readonly("node_hashes",
+                             [](const OfflineCapture& self) { return Copy(self.step.node_hashes); })
+      .def_property_readonly("node_op",
+                             [](const OfflineCapture& self) { return Copy(self.step.node_op); })
+      .def_property_readonly("assumptions",
+                             [](const OfflineCapture& self) { return self.step.assumptions; });
+  m.def(
+      "capture_graph",
+      [](const py::bytes& graph_def, const std::vector<SessionDevice>& devices,
+         const MachineRates& rates, std::string function, std::vector<std::string> argument_devices,
+         const std::vector<std::tuple<int32_t, int32_t, std::optional<std::vector<int64_t>>>>&
+             handles,
+         std::vector<std::string> targets, bool allow_soft_placement, int64_t batch_size,
+         int64_t loop_trip_count, NamedShapes shapes) {
+        OfflineGraph graph{std::move(function),
+                           std::move(argument_devices),
+                           {},
+                           std::move(targets),
+                           allow_soft_placement};
+        for (const auto& [argument, dtype, shape] : handles) {
+          graph.handles.push_back(
+              {argument, dtype, shape.has_value(), shape.value_or(std::vector<int64_t>())});
+        }
+        return CaptureSerialised(graph_def, graph, devices, rates,
+                                 {batch_size, loop_trip_count, std::move(shapes)});
+      },
+      py::arg("graph_def"), py::kw_only(), py::arg("devices"), py::arg("rates"),
+      py::arg("function"), py::arg("argument_devices"), py::arg("handles"), py::arg("targets"),
+      py::arg("allow_soft_placement"), py::arg("batch_size"), py::arg("loop_trip_count"),
+      py::arg("shapes"));
+  m.def("register_placeholder_kernels",
+        [](const py::bytes& kernels) { ThrowIfError(RegisterPlaceholderKernels(kernels)); });
+}
+
 }  // namespace
 }  // namespace hplacer
 
@@ -220,6 +305,7 @@ PYBIND11_MODULE(_tf, m) {
   m.doc() = "The TensorFlow side of hplacer_optimizer: pass, capture, fingerprint, rewrite.";
   RegisterRecords(m);
   RegisterRequest(m);
+  RegisterOfflineCapture(m);
   m.def("register_passes", [] {
     Bridge::Get().SetWaitGuard(&ReleaseGil);
     RegisterPasses();

@@ -7,10 +7,12 @@ import numpy as np
 from hplacer_optimizer._engine import Problem
 
 
-def large_problem(num_ops: int, num_devices: int = 8, width: int = 50) -> Problem:
+def large_problem(
+    num_ops: int, num_devices: int = 8, width: int = 50, reads_per_op: int = 2
+) -> Problem:
     """A random layered graph with colocation groups of ten on equal devices and a slower one."""
     rng = np.random.default_rng(0)
-    src = np.maximum(0, np.arange(1, num_ops) - rng.integers(1, width, (2, num_ops - 1)))
+    src = np.maximum(0, np.arange(1, num_ops) - rng.integers(1, width, (reads_per_op, num_ops - 1)))
     dst = np.broadcast_to(np.arange(1, num_ops), src.shape)
     edges = np.stack([src.ravel(), np.zeros(src.size, np.int64), dst.ravel()], axis=1)
     pairs = [(a, b) for a in range(num_devices) for b in range(num_devices) if a != b]

@@ -48,14 +48,14 @@ def machines(draw: st.DrawFn, complete: bool) -> dict[str, Any]:
 
 
 @st.composite
-def problems(draw: st.DrawFn, *, placeable: bool = False) -> dict[str, Any]:
+def problems(draw: st.DrawFn, *, placeable: bool = False, max_ops: int = 10) -> dict[str, Any]:
     """A problem document; `placeable`: every op has a kernel and every pair of devices a link."""
     complete = placeable or draw(st.integers(0, 3)) > 0
     machine = draw(machines(complete))
     ops: list[dict[str, Any]] = []
     edges: list[list[int]] = []
     control_edges: list[list[int]] = []
-    for i in range(draw(st.sampled_from([*range(3, 11), 0, 1, 2]))):
+    for i in range(draw(st.sampled_from([*range(3, max_ops + 1), 0, 1, 2]))):
         reads = [
             [j, k]
             for j in range(i)

@@ -28,8 +28,11 @@ COMMANDS = [
     ["show"],
     ["simulate"],
     ["plan"],
+    ["export"],
     ["machine"],
     *(["machine", action] for action in ("list", "show", "detect")),
+    ["bench"],
+    *(["bench", name] for name in ("paper", "modern")),
     ["doctor"],
 ]
 needs_engine = pytest.mark.skipif(

@@ -80,6 +80,7 @@ def test_a_file_becomes_a_machine(tmp_path: Path) -> None:
         memory_bytes_per_s=50 * 10**9,
         memory_bytes=64 * 2**30,
         launch_overhead_ns=1_000,
+        executor_overhead_ns=1_000,
         slots=4,
     )
     assert machine.device_names == (CPU, GPU0, GPU1)
@@ -105,6 +106,17 @@ def test_a_machine_becomes_a_problem(tmp_path: Path) -> None:
         "link_latency_ns": [10_000, 10_000],
         "link_bytes_per_s": [12 * 10**9, 12 * 10**9],
     }
+
+
+@pytest.mark.parametrize(
+    ("launch", "executor_ns"),
+    [("5 us", 1_000), ("600 ns", 600), ("5 us\n    executor_overhead: 2 us", 2_000)],
+)
+def test_the_executor_has_a_part_in_the_launch(
+    tmp_path: Path, launch: str, executor_ns: int
+) -> None:
+    text = SMALL.replace("launch_overhead: 1 us", f"launch_overhead: {launch}")
+    assert load(tmp_path, text).kinds[1].executor_overhead_ns == executor_ns
 
 
 def test_a_dtype_without_a_rate_runs_at_that_of_float32(tmp_path: Path) -> None:
@@ -204,6 +216,13 @@ def test_an_unknown_machine_tells_the_known_ones(name: str) -> None:
         hp.load_machine(name)
 
 
+def test_a_file_named_as_a_shipped_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "8xv100").write_text(SMALL)
+    monkeypatch.chdir(tmp_path)
+    assert hp.load_machine("8xv100").name == hp.load_machine(Path("8xv100")).name == "8xv100"
+    assert hp.load_machine("./8xv100").name == "small"
+
+
 @pytest.mark.parametrize("name", ["no/such/file", "missing.yaml", "."])
 def test_a_file_that_cannot_be_opened_is_an_os_error(name: str) -> None:
     with pytest.raises(OSError, match=name):
@@ -283,7 +302,8 @@ def any_machine(draw: st.DrawFn) -> Machine:
                 ),
                 memory_bytes_per_s=st.integers(1, 10**18),
                 memory_bytes=st.integers(0, 2**53),
-                launch_overhead_ns=st.integers(0, 10**12),
+                launch_overhead_ns=st.integers(10**6, 10**12),
+                executor_overhead_ns=st.integers(0, 10**6),
                 slots=st.integers(1, 65536),
             ),
             min_size=1,
@@ -356,6 +376,7 @@ def test_saving_leaves_the_old_file_if_it_fails(
         ("flops_per_s", {"float32": True}, "flops_per_s.float32: must be a number"),
         ("memory_bytes_per_s", 1.5, "memory_bytes_per_s: must be a whole number"),
         ("memory_bytes", -1, "memory_bytes: is outside 0 B to 8192 TiB"),
+        ("executor_overhead_ns", 5_001, "executor_overhead_ns: is a part of launch_overhead_ns"),
         ("launch_overhead_ns", "5", "launch_overhead_ns: must be a whole number"),
         ("slots", 0, "slots: 0 is outside 1 to 65536"),
         ("name", "", "name: must be 1 to 1000 printable characters"),

@@ -123,8 +123,9 @@ def test_a_missing_build(tmp_path: Path) -> None:
 
 # A module imports only modules of its own package that stand in a line above it.
 LAYERS = (
-    {"errors", "log", "_engine", "_tf"},
+    {"errors", "log", "new_file", "_engine", "_tf"},
     {"_import_hook", "costs", "problem", "simulator", "plan"},
+    {"chrome_trace"},
     {"machines.quantities"},
     {"machines.document", "machines.machine"},
     {"machines.topology"},

@@ -31,6 +31,7 @@ def make_plan(**changes: Any) -> Plan:
         "fingerprint_parts": {"graph": "a1", "targets": "b2", "machine": "c3", "constraints": "d4"},
         "label": "train_step",
         "planner": "etf",
+        "planner_notes": ["sct: the time limit was hit"],
         "planner_options": {"threads": 2},
         "seed": 7,
         "budget": {"seconds": 1.5},
@@ -112,6 +113,14 @@ def test_round_trip_keeps_everything() -> None:
     assert list(again.fingerprint_parts) == ["graph", "targets", "machine", "constraints"]
 
 
+def test_files_from_before_a_field_existed_are_read() -> None:
+    document = json.loads(
+        zlib.decompress(make_plan(planner_notes=[]).to_bytes().split(b"\n", 1)[1])
+    )
+    assert "planner_notes" not in document
+    assert Plan.from_bytes(pack(document)).planner_notes == []
+
+
 def test_every_field_is_checked() -> None:
     assert [field.name for field in dataclasses.fields(Plan)] == list(plan_module._CHECKS)
 
@@ -121,6 +130,7 @@ def test_every_field_counts_for_equality() -> None:
     changes: dict[str, Any] = {
         "fingerprint": "0" * 32,
         "fingerprint_parts": {"graph": "x"},
+        "planner_notes": [],
         "planner_options": {},
         "budget": {"evaluations": 3},
         "step_time_ns": None,
@@ -165,6 +175,7 @@ def plans(draw: st.DrawFn) -> Plan:
         fingerprint=draw(st.text("0123456789abcdef", min_size=32, max_size=32)),
         fingerprint_parts=draw(st.dictionaries(TEXT, TEXT, max_size=3)),
         label=draw(TEXT),
+        planner_notes=draw(st.lists(TEXT, max_size=2)),
         planner_options=draw(st.dictionaries(TEXT, JSON, max_size=3)),
         seed=draw(INT64),
         step_time_ns=draw(st.none() | st.integers(0, 2**63 - 1)),

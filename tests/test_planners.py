@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import os
+import shutil
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -14,19 +19,45 @@ from hypothesis import given, settings
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.errors import InfeasibleError, OptionError, PlannerUnavailableError
 from hplacer_optimizer.options import Options
-from hplacer_optimizer.planners import PLANNERS, Budget, etf, get_planner, human_expert
+from hplacer_optimizer.planners import (
+    PLANNERS,
+    Budget,
+    collect_notes,
+    etf,
+    get_planner,
+    human_expert,
+)
 from hplacer_optimizer.planners.devices import device_types
+from hplacer_optimizer.planners.notes import add_note
 from hplacer_optimizer.problem import load_problem_file
 from hplacer_optimizer.simulator import simulate
 from tests.documents import problem_from_dict
 from tests.large_problem import large_problem
 from tests.random_problems import problems
 
+
+def scotch_version() -> str:
+    program = shutil.which("scotch_gmap") or shutil.which("gmap")
+    if program is None:
+        return ""
+    return subprocess.run([program, "-V"], capture_output=True, text=True, timeout=10).stderr
+
+
+def has_package(name: str) -> bool:
+    return importlib.util.find_spec(name) is not None
+
+
+NEEDED_LIBRARY = {
+    "metis": lambda: has_package("pymetis"),
+    "mincut": lambda: bool(scotch_version()),
+    "scotch": lambda: bool(scotch_version()),
+    "sct": lambda: has_package("scipy"),
+}
 GOLDEN = Path(__file__).parent / "golden"
 GOLDEN_PROBLEM = GOLDEN / "two_towers.hplacer.json"
 # No random graph is a workload that the expert knows: here it has rules of its own.
 TESTED = {**PLANNERS, "human_expert": human_expert.with_rules(GOLDEN / "expert_rules.yaml")}
-LIST_SCHEDULERS = ["etf", "heft"]
+LIST_SCHEDULERS = ["etf", "heft", "sct"]
 NEEDED_TYPE = {"cpu_only": "cpu", "gpu_only": "gpu", "human_expert": "gpu"}
 
 
@@ -44,8 +75,18 @@ def candidates(document: dict[str, Any], i: int) -> set[int]:
     return result
 
 
+@pytest.fixture(autouse=True)
+def _skip_without_the_library(request: pytest.FixtureRequest) -> None:
+    """Planners of optional libraries are tested where these are installed, as in `.ci/run`."""
+    name = getattr(request.node, "callspec", None) and request.node.callspec.params.get("name")
+    if name in NEEDED_LIBRARY and not NEEDED_LIBRARY[name]():
+        pytest.skip(f"planner '{name}' is not available: see docs/planners.md")
+
+
 @pytest.mark.parametrize("name", TESTED)
 def test_golden_placement(name: str) -> None:
+    if name in ("scotch", "mincut") and "version 7.0.3" not in scotch_version():
+        pytest.skip("the golden placement is of Scotch 7.0.3")
     golden = GOLDEN / f"{name}.json"
     assert golden.exists(), f"planner '{name}' needs a golden placement of {GOLDEN_PROBLEM.name}"
     placement = TESTED[name](load_problem_file(GOLDEN_PROBLEM), seed=0)
@@ -251,6 +292,71 @@ def test_a_seed_in_the_name_wins() -> None:
     assert Options(planner="random:7").planner == "random:7"
     with pytest.raises(OptionError, match="planner: "):
         Options(planner="random:x y")
+
+
+# ---- notes and missing libraries ----
+
+
+def test_notes_reach_whoever_collects_them(caplog: pytest.LogCaptureFixture) -> None:
+    with collect_notes() as outer:
+        add_note("a: one")
+        with collect_notes() as inner:
+            add_note("b: two")
+        add_note("a: three")
+    assert (outer, inner) == (["a: one", "a: three"], ["b: two"])
+    add_note("c: nobody asked")
+    assert "c: nobody asked" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("metis", r"pymetis is missing .*pip install 'hplacer-optimizer\[planners\]'"),
+        ("mincut", "`amk_grf` was not found .*apt-get install scotch"),
+        ("scotch", "`amk_grf` was not found .*apt-get install scotch"),
+        ("sct", r"scipy is missing .*pip install 'hplacer-optimizer\[planners\]'"),
+    ],
+)
+def test_a_missing_library_is_named(
+    monkeypatch: pytest.MonkeyPatch, name: str, remedy: str
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    for package in ("pymetis", "scipy", "scipy.optimize"):
+        monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(PlannerUnavailableError, match=f"{name}: .*{remedy}"):
+        PLANNERS[name](load_problem_file(GOLDEN_PROBLEM))
+
+
+def fake_scotch(directory: Path, monkeypatch: pytest.MonkeyPatch, gmap: str) -> None:
+    """Programs that call themselves Scotch; what `gmap` does is a line of shell."""
+    for program, line in (("scotch_amk_grf", "true"), ("scotch_gmap", gmap)):
+        path = directory / program
+        version = 'if [ "$1" = -V ]; then echo "Universite de Bordeaux" >&2; exit; fi'
+        path.write_text(f"#!/bin/sh\n{version}\n{line}\n")
+        path.chmod(0o755)
+    monkeypatch.setenv("PATH", str(directory), prepend=os.pathsep)
+
+
+@pytest.mark.parametrize("name", ["mincut", "scotch"])
+def test_a_time_limit_of_scotch_is_told(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_scotch(tmp_path, monkeypatch, "exec sleep 20")
+    problem = load_problem_file(GOLDEN_PROBLEM)
+    start = time.perf_counter()
+    with collect_notes() as notes:
+        placement = PLANNERS[name](problem, budget=Budget(seconds=0.5))
+    assert time.perf_counter() - start < 5
+    first = "cpu_only" if name == "scotch" else "gpu_only"
+    assert placement.tolist() == PLANNERS[first](problem).tolist()
+    assert len(notes) == 1
+    assert f"{name}: the time limit of 0.5 s was hit" in notes[0]
+
+
+def test_a_failure_of_scotch_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_scotch(tmp_path, monkeypatch, "echo bad graph >&2; kill -8 $$")
+    with pytest.raises(PlannerUnavailableError, match="gmap` failed with status -8: bad graph"):
+        PLANNERS["scotch"](load_problem_file(GOLDEN_PROBLEM))
 
 
 # ---- the table ----

@@ -1,21 +1,28 @@
 from __future__ import annotations
 
-import copy
 import gzip
+import io
 import json
 import os
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from hplacer_optimizer import _engine
 from hplacer_optimizer.errors import ProblemError
 from hplacer_optimizer.problem import load_problem_file, save_problem
 from tests.documents import problem_from_dict, problem_to_dict
+from tests.large_problem import large_problem
 from tests.random_problems import problems
 
 Document = dict[str, Any]
@@ -307,11 +314,44 @@ def test_sums_up_to_the_limit_are_legal() -> None:
         problem_from_dict(changed("ops.1.temp_bytes", INT64_MAX - rest + 1))
 
 
+NAMES = st.text(st.characters(exclude_categories=["Cs"])) | st.sampled_from(
+    ["\x00\x1f", '"\\/\x7f']
+)
+
+
 @settings(max_examples=100, deadline=None)
-@given(problems())
-def test_round_trip(given_document: Document) -> None:
-    canonical = problem_to_dict(problem_from_dict(copy.deepcopy(given_document)))
-    assert problem_to_dict(problem_from_dict(canonical)) == canonical
+@given(problems(), NAMES, st.randoms(use_true_random=False))
+def test_round_trip(given_document: Document, name: str, random: Random) -> None:
+    """Any order of keys gives the same problem, whose bytes are what Python's json would write."""
+    given_document["name"] = name
+    problem = problem_from_dict(given_document)
+    data = written(problem)
+    text = json.dumps(json.loads(data), ensure_ascii=False, separators=(",", ":"))
+    assert data.decode() == text + "\n"
+    shuffled = _shuffled(given_document, random)
+    assert written(problem_from_dict(shuffled)) == data
+    assert arrays(_engine.read_problem(io.BytesIO(data))) == arrays(problem)
+
+
+def written(problem: _engine.Problem) -> bytes:
+    file = io.BytesIO()
+    _engine.write_problem(problem, file)
+    return file.getvalue()
+
+
+def arrays(problem: _engine.Problem) -> dict[str, Any]:
+    names = [name for name, value in vars(_engine.Problem).items() if isinstance(value, property)]
+    return {name: np.asarray(getattr(problem, name)).tolist() for name in names}
+
+
+def _shuffled(value: Any, random: Random) -> Any:
+    """A copy with the keys of all objects in random order."""
+    if isinstance(value, dict):
+        keys = random.sample(list(value), len(value))
+        return {key: _shuffled(value[key], random) for key in keys}
+    if isinstance(value, list):
+        return [_shuffled(item, random) for item in value]
+    return value
 
 
 @pytest.mark.parametrize("name", ["p.hplacer.json", "p.hplacer.json.gz"])
@@ -332,6 +372,83 @@ def test_gzip_is_recognised_by_its_bytes(tmp_path: Path) -> None:
     assert problem_to_dict(load_problem_file(path)) == document()
 
 
+@pytest.mark.parametrize(
+    "content", [b" ", b"[", b"0", b'{"a":', b'"a', b"\0"], ids=["space", "[", "0", "{", "a", "NUL"]
+)
+def test_a_gzip_bomb_is_refused_early(tmp_path: Path, content: bytes) -> None:
+    """A gibibyte of one token: it would take ten seconds and its size in memory to read it all."""
+    path = tmp_path / "p.hplacer.json.gz"
+    start = gzip.compress(b'{"format":"hplacer-problem/1","name":')
+    path.write_bytes(start + gzip.compress(content * (2**24 // len(content))) * 64)
+    started = time.process_time()
+    with pytest.raises(ProblemError):
+        load_problem_file(path)
+    assert time.process_time() - started < 1
+
+
+def test_a_problem_that_would_multiply_in_memory_is_refused(tmp_path: Path) -> None:
+    kinds = ["cpu", "k40", *map(str, range(4094))]
+    ops = [{"name": str(i), "type": "", "cost_ns": {}} for i in range(2**16 + 1)]
+    with pytest.raises(ProblemError, match=r"^ops: 268439552 pairs of an op and a device kind, "):
+        problem_from_dict(document() | {"device_kinds": kinds, "ops": ops})
+    with pytest.raises(ProblemError, match=r"^device_kinds: 4097 device kinds, the limit is 4096"):
+        problem_from_dict(document() | {"device_kinds": [*kinds, "v100"]})
+    devices = [{"name": str(i), "kind": "cpu", "memory_bytes": 0} for i in range(4097)]
+    with pytest.raises(ProblemError, match=r"^devices: 4097 devices, the limit is 4096"):
+        problem_from_dict(changed("devices", devices))
+
+
+def test_a_long_read_can_be_interrupted() -> None:
+    """Control-C in a process that reads an endless file."""
+    endless = 'printf \'{"format":"hplacer-problem/1","edges":[\'; exec yes \'[0,0,1],\''
+    script = "from hplacer_optimizer import load_problem\nload_problem('/dev/stdin')"
+    with (
+        subprocess.Popen(["sh", "-c", endless], stdout=subprocess.PIPE) as writer,
+        subprocess.Popen(
+            [sys.executable, "-c", script], stdin=writer.stdout, stderr=subprocess.PIPE, text=True
+        ) as reader,
+    ):
+        time.sleep(1.5)
+        assert reader.poll() is None
+        reader.send_signal(signal.SIGINT)
+        _, errors = reader.communicate(timeout=30)
+        writer.kill()
+    assert reader.returncode == -signal.SIGINT
+    assert "KeyboardInterrupt" in errors
+
+
+class FullDisk(io.BytesIO):
+    def write(self, data: object) -> int:
+        raise OSError("disk full")
+
+
+def test_an_error_while_writing_passes_through() -> None:
+    with pytest.raises(OSError, match="disk full"):
+        _engine.write_problem(problem_from_dict(document()), FullDisk())
+
+
+@pytest.mark.slow
+def test_a_million_ops_take_less_than_a_gigabyte(tmp_path: Path) -> None:
+    path = tmp_path / "large.hplacer.json"
+    problem = large_problem(1_000_000, width=5_000, reads_per_op=4)
+    assert len(problem.edges) > 3_990_000
+    save_problem(problem, path)
+    script = f"""
+import resource, sys
+import numpy as np
+import hplacer_optimizer as hp
+
+problem = hp.load_problem({str(path)!r})
+placement = np.random.default_rng(0).integers(0, problem.num_devices, problem.num_ops)
+trace = hp.simulate(problem, placement)
+assert trace.has_trace
+assert "tensorflow" not in sys.modules
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+"""
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert int(run.stdout) < 10**9
+
+
 def test_a_failed_save_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "p.hplacer.json"
     path.write_text("old")
@@ -350,6 +467,7 @@ def keywords() -> dict[str, Any]:
     problem = problem_from_dict(document())
     names = [name for name, value in vars(_engine.Problem).items() if isinstance(value, property)]
     derived = {"num_ops", "num_devices", "num_units", "units", "channel_names"}
+    derived |= {"candidate_ptr", "candidates"}
     return {name: getattr(problem, name) for name in names if name not in derived}
 
 

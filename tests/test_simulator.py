@@ -53,54 +53,6 @@ def test_equals_the_reference(case: tuple[dict[str, Any], list[int]]) -> None:
     assert_equals_reference(*case)
 
 
-@settings(max_examples=100, deadline=None)
-@given(placed_problems())
-def test_makespan_is_at_least_the_critical_path(case: tuple[dict[str, Any], list[int]]) -> None:
-    document, placement = case
-    trace = simulate(problem_from_dict(document), placement)
-    if not trace.has_trace:
-        return
-    kinds = [document["devices"][device]["kind"] for device in placement]
-    costs = [op["cost_ns"][kind] for op, kind in zip(document["ops"], kinds, strict=True)]
-    edges = {(src, dst) for src, _, dst in document["edges"]}
-    edges |= {tuple(edge) for edge in document["control_edges"]}
-    path = list(costs)
-    for _ in costs:
-        for src, dst in edges:
-            path[dst] = max(path[dst], path[src] + costs[dst])
-    assert trace.makespan_ns >= max(path, default=0)
-
-
-@settings(max_examples=100, deadline=None)
-@given(placed_problems())
-def test_one_device_with_one_slot_takes_the_sum_of_costs(
-    case: tuple[dict[str, Any], list[int]],
-) -> None:
-    document, placement = case
-    document["devices"][0]["slots"] = 1
-    trace = simulate(problem_from_dict(document), [0] * len(placement))
-    if trace.has_trace:
-        kind = document["devices"][0]["kind"]
-        assert trace.makespan_ns == sum(op["cost_ns"][kind] for op in document["ops"])
-        assert len(trace.transfers) == 0
-
-
-@settings(max_examples=50, deadline=None)
-@given(placed_problems())
-def test_a_batch_equals_single_steps(case: tuple[dict[str, Any], list[int]]) -> None:
-    document, placement = case
-    problem = problem_from_dict(document)
-    placements = np.array([placement, [0] * len(placement), placement], np.int64)
-    placements = placements.reshape(3, len(placement))
-    for threads in (1, 3):
-        makespans, feasible, peaks = simulate_batch(problem, placements, threads=threads)
-        for row in range(3):
-            trace = simulate(problem, placements[row])
-            assert makespans[row] == (-1 if trace.makespan_ns is None else trace.makespan_ns)
-            assert feasible[row] == trace.feasible
-            assert peaks[row].tolist() == trace.peak_bytes.tolist()
-
-
 def chain() -> dict[str, Any]:
     """Ops a -> b across two devices; 100 + (10 + 5) + 50 ns."""
     return {

@@ -10,6 +10,7 @@ import pytest
 import hplacer_optimizer as hp
 from hplacer_optimizer import machines
 from hplacer_optimizer.errors import MachineError
+from hplacer_optimizer.machines.quantities import BYTE_RATE, DURATION
 
 CPU, GPU0, GPU1, GPU2 = "/device:CPU:0", *(f"/device:GPU:{i}" for i in range(3))
 
@@ -254,3 +255,21 @@ def test_two_k40_do_not_share_a_channel_but_eight_do() -> None:
     (k40,) = (kind for kind in two.kinds if kind.name == "k40")
     assert k40.memory_bytes == 12 * 2**30
     assert k40 in eight.kinds
+
+
+def test_the_worked_example_of_the_documentation(tmp_path: Path) -> None:
+    text = (Path(__file__).resolve().parents[1] / "docs" / "machines.md").read_text()
+    path = tmp_path / "machine.yaml"
+    path.write_text(text.split("```yaml\n")[1].split("```")[0])
+    machine = hp.load_machine(path)
+    rows = text.split("| from | to |")[1].split("\n\n")[0].splitlines()[2:]
+    assert [tuple(cell.strip() for cell in row.strip("|").split("|")) for row in rows] == [
+        (
+            link.src,
+            link.dst,
+            link.channel,
+            DURATION.format(link.latency_ns),
+            BYTE_RATE.format(link.bytes_per_s),
+        )
+        for link in machine.links
+    ]

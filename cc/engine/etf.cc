@@ -82,14 +82,14 @@ class EtfScheduler {
       if (!best || estimate < *best) best = estimate;
     }
     const int32_t favourite = FavouriteDevice(op);
-    if (favourite < 0 || favourite == best->device || !state_.IsCandidate(op, favourite) ||
-        state_.UnitCostNs(op, favourite) > state_.UnitCostNs(op, best->device)) {
+    if (favourite < 0 || favourite == best->device || !state_.IsCandidate(op, favourite)) {
       return *best;
     }
     const ScheduleState::Estimate estimate = state_.EstimateOn(op, favourite);
-    const bool fits = estimate.missing_links <= best->missing_links &&
-                      estimate.missing_bytes <= best->missing_bytes;
-    return fits ? estimate : *best;
+    const bool as_good = estimate.missing_links <= best->missing_links &&
+                         estimate.missing_bytes <= best->missing_bytes &&
+                         estimate.unit_finish_ns <= best->unit_finish_ns;
+    return as_good ? estimate : *best;
   }
 
   // Where the op's favourite parent is, or -1.
@@ -98,7 +98,8 @@ class EtfScheduler {
     return parent == kNoFavourite ? -1 : state_.placement()[parent];
   }
 
-  // Keeps the op's device for its favourite child until a transfer could have reached another one.
+  // Keeps the op's device for its favourite child until just after a transfer could have reached
+  // another one, so that whatever could start there by then does.
   void Reserve(int32_t op) {
     const int32_t child = favourite_child_[op], device = state_.placement()[op];
     if (reservations_[device].child == op) reservations_[device] = {};
@@ -107,7 +108,7 @@ class EtfScheduler {
     for (int32_t t = problem_.FirstTensor(op); t < problem_.FirstTensor(op + 1); ++t) {
       transfer_ns = std::max(transfer_ns, mean_.tensor_ns[t]);
     }
-    reservations_[device] = {child, state_.FinishNs(op) + transfer_ns};
+    reservations_[device] = {child, state_.FinishNs(op) + transfer_ns + 1};
   }
 
   void Enqueue(int32_t op, const ScheduleState::Estimate& estimate) {

@@ -8,15 +8,15 @@
 // transfers and the memory reserved so far.
 //
 // m-SCT is told one *favourite child* of some ops (from a linear program, outside the engine).
-// It goes where its parent is, before other ops that wait there; and until it could have started
-// elsewhere, others are placed as if the device were busy.
+// It goes where its parent is unless it ends sooner elsewhere, and before other ops that wait
+// there; and until it could have started elsewhere, others are placed as if the device were busy.
 //
 // Input: a Problem. Result: one device per op, each a candidate of its unit. If memory runs out,
 // the device that overflows least is taken, so that the result may be infeasible by the simulator.
 //
 // Where this departs from the papers:
 //  * Devices differ. A device is chosen by start + duration of the unit, which on equal devices
-//    is the earliest start; a favourite child follows its parent only to where it runs as fast.
+//    is the earliest start.
 //  * A colocation group is decided by its first scheduled op, but with the duration and the
 //    persistent memory of the whole group; its persistent bytes are reserved at that moment.
 //  * Sources are scheduled on demand: list_scheduler.h.

@@ -98,9 +98,14 @@ Violation MissingLinks(const Problem& problem, const std::vector<int32_t>& place
 }  // namespace
 
 bool HonoursConstraints(const Problem& problem, const int32_t* placement) {
-  for (int32_t op = 0; op < problem.num_ops(); ++op) {
-    const int32_t first = problem.unit_ops()[problem.unit_op_ptr()[problem.units()[op]]];
-    if (placement[op] != placement[first] || !problem.IsAllowed(op, placement[op])) return false;
+  const int32_t* const ops = problem.unit_ops().data();
+  for (int32_t unit = 0; unit < problem.num_units(); ++unit) {
+    const int32_t begin = problem.unit_op_ptr()[unit], end = problem.unit_op_ptr()[unit + 1];
+    const int32_t device = placement[ops[begin]];
+    if (!problem.IsCandidate(unit, device)) return false;
+    for (int32_t i = begin + 1; i < end; ++i) {
+      if (placement[ops[i]] != device) return false;
+    }
   }
   return true;
 }

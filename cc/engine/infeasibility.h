@@ -14,7 +14,7 @@
 
 namespace hplacer {
 
-// Every op is on an allowed device and every colocation group on one device.
+// Every op is on an allowed device with a kernel, and every colocation group on one device.
 bool HonoursConstraints(const Problem& problem, const int32_t* placement);
 
 // Every device's peak, peak_bytes[m], is at most its memory.

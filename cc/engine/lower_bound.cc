@@ -11,6 +11,7 @@
 namespace hplacer {
 namespace {
 
+constexpr int32_t kNoOp = -1;
 constexpr size_t kMaxForcedTerms = 4;
 constexpr size_t kMaxNamesInTerm = 4;
 
@@ -104,41 +105,40 @@ class Bounder {
   }
 
   void AddPathTerm(const PathBound& paths) {
-    int64_t best_ns = -1;
-    int32_t best_op = 0;
+    Through best{-1, kNoOp};
+    int32_t best_unit = 0;
     for (int32_t unit = 0; unit < problem_.num_units(); ++unit) {
-      int64_t unit_ns = kNever;
-      int32_t unit_op = 0;
+      Through least{kNever, kNoOp};
       for (int32_t c = 0; c < classes_.num_classes(); ++c) {
         if (!classes_.Allows(unit, c)) continue;
-        const auto [ns, op] = UnitOnClass(paths, unit, c);
-        if (ns >= unit_ns) continue;
-        unit_ns = ns;
-        unit_op = op;
+        const Through through = UnitOnClass(paths, unit, c);
+        if (through.ns < least.ns) least = through;
       }
-      if (unit_ns == kNever) {
+      if (least.ns == kNever) {
         result_.infeasible_because.push_back(
             UnitName(problem_, unit) +
             " can be on no device to which links lead from all its inputs and from which they "
             "lead to all its consumers");
         return;
       }
-      if (unit_ns <= best_ns) continue;
-      best_ns = unit_ns;
-      best_op = unit_op;
+      if (least.ns <= best.ns) continue;
+      best = least;
+      best_unit = unit;
     }
-    result_.terms.push_back(
-        {"critical path through " + problem_.spec().op_names[best_op], best_ns});
+    result_.terms.push_back({best.op == kNoOp
+                                 ? "load of the unit of " + UnitName(problem_, best_unit)
+                                 : "critical path through " + problem_.spec().op_names[best.op],
+                             best.ns});
   }
 
   struct Through {
     int64_t ns;
-    int32_t op;
+    int32_t op;  // kNoOp: not one op but the load of several
   };
 
-  // How long the step takes at least with the unit on class c, and the op that says so.
+  // How long the step takes at least with the unit on class c.
   Through UnitOnClass(const PathBound& paths, int32_t unit, int32_t c) {
-    Through most{-1, 0};
+    Through most{-1, kNoOp};
     by_head_.clear();
     for (int32_t i = problem_.unit_op_ptr()[unit]; i < problem_.unit_op_ptr()[unit + 1]; ++i) {
       const int32_t op = problem_.unit_ops()[i];
@@ -157,7 +157,7 @@ class Bounder {
       load_ns += classes_.CostNs(w.op, c);
       tail_ns = std::min(tail_ns, w.tail_ns);
       const int64_t ns = AddNs(AddNs(w.head_ns, CeilDiv(load_ns, classes_.Slots(c))), tail_ns);
-      if (ns > most.ns) most = {ns, w.op};
+      if (ns > most.ns) most = {ns, kNoOp};
     }
     return most;
   }
@@ -192,8 +192,10 @@ class Bounder {
   }
 
   std::string PricedName(const std::vector<int64_t>& prices) const {
+    const int64_t most = *std::max_element(prices.begin(), prices.end());
     std::vector<bool> priced(prices.size());
-    for (size_t c = 0; c < prices.size(); ++c) priced[c] = prices[c] > 0;
+    // Below that a price is what the search left of zero.
+    for (size_t c = 0; c < prices.size(); ++c) priced[c] = prices[c] > most / 1000;
     return DevicesName(problem_, classes_, priced);
   }
 

@@ -8,6 +8,7 @@
 //    its head and the step cannot end sooner after it than its tail; the ops of a unit are on one
 //    device, which works through them. The least over the unit's classes of the largest of these,
 //    for the unit where that is largest. Transfers that no placement avoids are seen.
+//  * "load of the unit of OP": the same, where it is the work of several ops of the unit.
 //  * "load of KINDS": `load_bound.h` with the prices of `price_search.h`, the fractional load.
 //  * "load of DEVICES": the same for units that are confined to these devices.
 //  * "memory of KINDS forces load on KINDS": the same with prices for scarce memory.

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
+
+#include "engine/topological_order.h"
 
 namespace hplacer {
 namespace {
@@ -60,22 +63,6 @@ Arcs Reversed(const Arcs& arcs) {
     }
   }
   return result;
-}
-
-std::vector<int32_t> TopologicalOrder(const Arcs& incoming, const Arcs& outgoing) {
-  const auto n = static_cast<int32_t>(incoming.ptr.size()) - 1;
-  std::vector<int32_t> order, pending(n);
-  order.reserve(n);
-  for (int32_t op = 0; op < n; ++op) {
-    pending[op] = static_cast<int32_t>(incoming.ptr[op + 1] - incoming.ptr[op]);
-    if (pending[op] == 0) order.push_back(op);
-  }
-  for (size_t next = 0; next < order.size(); ++next) {
-    for (int64_t i = outgoing.ptr[order[next]]; i < outgoing.ptr[order[next] + 1]; ++i) {
-      if (--pending[outgoing.items[i].op] == 0) order.push_back(outgoing.items[i].op);
-    }
-  }
-  return order;
 }
 
 // A neighbour of an op as seen from the op's device. `here_ns` is kNever if it cannot be there.
@@ -203,7 +190,7 @@ class Sweep {
 PathBound BoundPaths(const Problem& problem, const DeviceClasses& classes) {
   const Arcs incoming = IncomingArcs(problem);
   const Arcs outgoing = Reversed(incoming);
-  const std::vector<int32_t> order = TopologicalOrder(incoming, outgoing);
+  const std::vector<int32_t> order = TopologicalOrder(problem);
   return {Sweep(problem, classes, incoming, Direction::kForward).Run(order),
           Sweep(problem, classes, outgoing, Direction::kBackward).Run(order)};
 }

@@ -12,7 +12,7 @@ namespace {
 
 constexpr double kPriceScale = 4294967296.0;              // 2^32
 constexpr double kMaxPricePerByte = 72057594037927936.0;  // 2^56
-constexpr double kMaxSearchWork = 5e8;                    // prices of a unit on a kind computed
+constexpr double kMaxSearchWork = 3e8;                    // prices of a unit on a kind computed
 
 // The dual function over x = (shares, memory prices). Kind k pays share[k] / slots[k] per
 // nanosecond, where shares add up to 1 and x leaves out the first. A memory price is that of the

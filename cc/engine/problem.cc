@@ -80,6 +80,7 @@ Problem Problem::Build(ProblemSpec spec) {
   problem.CheckBounds();
   problem.IndexUnits();
   problem.IndexCandidates();
+  problem.step_graph_ = PackStepGraph(problem);
   return problem;
 }
 
@@ -224,7 +225,7 @@ std::string Problem::DescribeCycle(const std::vector<int32_t>& pending) const {
   return message;
 }
 
-void Problem::CheckBounds() const {
+void Problem::CheckBounds() {
   constexpr Int128 kMax = std::numeric_limits<int64_t>::max();
   int64_t latency_ns = 0, bytes_per_s = std::numeric_limits<int64_t>::max();
   for (size_t i = 0; i < spec_.link_src.size(); ++i) {
@@ -258,6 +259,7 @@ void Problem::CheckBounds() const {
     if (time_ns > kMax) Fail("ops", "the sum of all times could exceed 2^63 - 1 ns");
     if (bytes > kMax) Fail("ops", "the sum of all sizes could exceed 2^63 - 1 bytes");
   }
+  max_time_ns_ = static_cast<int64_t>(time_ns);
 }
 
 void Problem::IndexUnits() {
@@ -285,6 +287,7 @@ void Problem::IndexCandidates() {
       const bool runs = std::all_of(begin, end, [&](int32_t op) {
         return CostNs(op, device) != kNoKernel && IsAllowed(op, device);
       });
+      is_candidate_.push_back(runs);
       if (runs) candidates_.push_back(device);
     }
     if (static_cast<int64_t>(candidates_.size()) > kMaxCount) {
@@ -294,18 +297,24 @@ void Problem::IndexCandidates() {
   }
 }
 
-void CheckPlacement(const Problem& problem, const std::vector<int32_t>& placement) {
-  if (placement.size() != static_cast<size_t>(problem.num_ops())) {
-    Fail("placement", "has " + std::to_string(placement.size()) + " devices for " +
+void CheckPlacement(const Problem& problem, const int32_t* placement, int64_t size) {
+  if (size != problem.num_ops()) {
+    Fail("placement", "has " + std::to_string(size) + " devices for " +
                           std::to_string(problem.num_ops()) + " ops");
   }
-  for (size_t i = 0; i < placement.size(); ++i) {
-    if (placement[i] < 0 || placement[i] >= problem.num_devices()) {
-      Fail(FieldPath("placement", i), "device " + std::to_string(placement[i]) +
-                                          " is out of range, there are " +
-                                          std::to_string(problem.num_devices()));
-    }
+  // Without a branch, which the compiler turns into vector instructions.
+  const auto num_devices = static_cast<uint32_t>(problem.num_devices());
+  uint32_t outside = 0;
+  for (int64_t i = 0; i < size; ++i) {
+    outside |= static_cast<uint32_t>(placement[i]) >= num_devices;
   }
+  if (!outside) return;
+  const int32_t* const bad = std::find_if(placement, placement + size, [&](int32_t device) {
+    return static_cast<uint32_t>(device) >= num_devices;
+  });
+  Fail(FieldPath("placement", bad - placement), "device " + std::to_string(*bad) +
+                                                    " is out of range, there are " +
+                                                    std::to_string(num_devices));
 }
 
 }  // namespace hplacer

@@ -33,6 +33,8 @@
 #include <utility>
 #include <vector>
 
+#include "engine/step_graph.h"
+
 namespace hplacer {
 
 // The problem or the placement is malformed. The message starts with the path of the faulty field
@@ -139,6 +141,13 @@ class Problem {
   const std::vector<int32_t>& unit_ops() const { return unit_ops_; }            // [n] ascending
   const std::vector<int32_t>& candidate_ptr() const { return candidate_ptr_; }  // [U + 1]
   const std::vector<int32_t>& candidates() const { return candidates_; }        // ascending
+  bool IsCandidate(int32_t unit, int32_t device) const {
+    return is_candidate_[static_cast<size_t>(unit) * num_devices() + device];
+  }
+
+  const StepGraph& step_graph() const { return step_graph_; }
+  // No step lasts longer: the bound described above.
+  int64_t max_time_ns() const { return max_time_ns_; }
 
  private:
   explicit Problem(ProblemSpec spec) : spec_(std::move(spec)) {}
@@ -153,7 +162,7 @@ class Problem {
   void IndexCandidates();
   void CheckAcyclic() const;
   std::string DescribeCycle(const std::vector<int32_t>& pending) const;
-  void CheckBounds() const;
+  void CheckBounds();
 
   ProblemSpec spec_;
   std::vector<int32_t> tensor_op_, consumer_ptr_, consumers_, edge_tensor_;
@@ -162,10 +171,16 @@ class Problem {
   std::vector<int32_t> link_of_pair_, link_channel_;
   std::vector<std::string> channel_names_;
   std::vector<int32_t> units_, unit_op_ptr_, unit_ops_, candidate_ptr_, candidates_;
+  std::vector<bool> is_candidate_;  // [U * m]
+  StepGraph step_graph_;
+  int64_t max_time_ns_ = 0;
 };
 
 // Throws ProblemError unless `placement` has one device index per op.
-void CheckPlacement(const Problem& problem, const std::vector<int32_t>& placement);
+void CheckPlacement(const Problem& problem, const int32_t* placement, int64_t size);
+inline void CheckPlacement(const Problem& problem, const std::vector<int32_t>& placement) {
+  CheckPlacement(problem, placement.data(), static_cast<int64_t>(placement.size()));
+}
 
 }  // namespace hplacer
 

@@ -70,7 +70,8 @@ ScheduleState::Estimate ScheduleState::EstimateOn(int32_t op, int32_t device) {
   if (unit_device_[unit] < 0) {
     bytes += unit_persistent_bytes_[unit];
     estimate.missing_links += CountUnreachableNeighbours(unit, device);
-    estimate.unit_finish_ns = UnitCostNs(op, device);
+    estimate.unit_finish_ns =
+        unit_cost_ns_[static_cast<size_t>(unit) * problem_.num_kinds() + spec_.device_kind[device]];
   }
   estimate.unit_finish_ns += estimate.start_ns;
   ReleaseUntil(FreeNs(device), device);

@@ -55,12 +55,6 @@ class ScheduleState {
   // When a scheduled op ends.
   int64_t FinishNs(int32_t op) const { return finish_ns_[op]; }
 
-  // What all ops of the op's unit take on the device.
-  int64_t UnitCostNs(int32_t op, int32_t device) const {
-    return unit_cost_ns_[static_cast<size_t>(problem_.units()[op]) * problem_.num_kinds() +
-                         spec_.device_kind[device]];
-  }
-
   Estimate EstimateOn(int32_t op, int32_t device);
 
   // The best of the devices that are left to the op's unit.

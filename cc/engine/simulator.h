@@ -12,16 +12,7 @@
 // time known when it begins, applies finished ops, then finished transfers, then starts transfers,
 // then ops. What a round creates belongs to a later round, even at the same time.
 //
-// Implementation. The transfers that a placement needs are enumerated up front in the order
-// (src op, output, dst device) with signals (output -1) first, so that a transfer's index is its
-// tie-break key; event ids are ops, then transfers, so that (time, event id) is the order in which
-// a round applies them. Within a round memory is only freed while events are applied and only
-// allocated afterwards, hence no order inside these steps can change a peak.
-//
-// Buffers. A tensor's memory on a device is a buffer: the tensor's own on its op's device, one per
-// transfer on a receiver. An alias resolves to the root buffer on its op's device, which is the
-// received copy if the aliased tensor came from elsewhere, or to none for persistent memory. A
-// received copy is always a buffer of its own, of full size.
+// Implementation: step_simulation.h, over the packed arrays of step_graph.h.
 //
 // Decisions where the description leaves room:
 //  * `StepTrace::transfers` is in the order (src op, output, dst device).

@@ -28,6 +28,7 @@ class Fingerprinter {
       : graph_(*input.graph), step_(*input.step), input_(input) {}
 
   Fingerprint Run(std::vector<uint64_t>* node_hashes) {
+    VisitNodes();
     HashInputs();
     HashConsumers();
     Fingerprint result;
@@ -66,34 +67,52 @@ class Fingerprinter {
     return hash;
   }
 
-  void HashInputs() {
+  // One visit of all nodes, since reading them is bound by memory latency: the local hashes of the
+  // step's, and who takes part in colocation.
+  void VisitNodes() {
     up_.resize(step_.nodes.size());
-    ParallelFor(step_.nodes.size(), [this](size_t begin, size_t end) {
+    num_inputs_.resize(step_.nodes.size());
+    name_hash_.resize(graph_.num_node_ids());
+    std::mutex mutex;
+    ParallelFor(graph_.num_node_ids(), [&](size_t begin, size_t end) {
       NodeHasher hasher(input_.library);
-      for (size_t i = begin; i < end; ++i) up_[i] = LocalHash(*step_.nodes[i], &hasher);
-    });
-    std::vector<uint64_t> inputs;
-    first_edge_.reserve(step_.nodes.size() + 1);
-    for (size_t i = 0; i < step_.nodes.size(); ++i) {
-      const Node& node = *step_.nodes[i];
-      first_edge_.push_back(edges_.size());
-      uint64_t hash = up_[i];
-      uint64_t controls = 0;
-      inputs.assign(node.num_inputs(), 0);
-      for (const Edge* edge : node.in_edges()) {
-        if (!edge->src()->IsOp() || IsBackEdge(*edge)) continue;
-        const int32_t source = step_.position[edge->src()->id()];
-        edges_.push_back({source, edge->src_output(), edge->dst_input()});
-        if (edge->IsControlEdge()) {
-          controls += Mix(up_[source], 41);
-        } else {
-          inputs[edge->dst_input()] = Mix(up_[source], edge->src_output());
+      std::vector<const Node*> classed, binding;
+      for (size_t id = begin; id < end; ++id) {
+        const Node* node = graph_.FindNodeId(static_cast<int>(id));
+        if (node == nullptr || !node->IsOp()) continue;
+        name_hash_[id] = HashBytes(node->name());
+        if (node->def().attr().contains("_class")) classed.push_back(node);
+        const int32_t position = step_.position[id];
+        if (position < 0) continue;
+        up_[position] = LocalHash(*node, &hasher);
+        num_inputs_[position] = node->num_inputs();
+        if (std::any_of(node->output_types().begin(), node->output_types().end(), Binds)) {
+          binding.push_back(node);
         }
       }
+      std::lock_guard<std::mutex> lock(mutex);
+      classed_.insert(classed_.end(), classed.begin(), classed.end());
+      binding_.insert(binding_.end(), binding.begin(), binding.end());
+    });
+  }
+
+  void HashInputs() {
+    std::vector<uint64_t> inputs;
+    for (size_t i = 0; i < step_.nodes.size(); ++i) {
+      uint64_t controls = 0;
+      inputs.assign(num_inputs_[i], 0);
+      for (size_t e = step_.first_edge[i]; e < step_.first_edge[i + 1]; ++e) {
+        const StepEdge& edge = step_.edges[e];
+        if (edge.dst_input == Graph::kControlSlot) {
+          controls += Mix(up_[edge.source], 41);
+        } else {
+          inputs[edge.dst_input] = Mix(up_[edge.source], edge.src_output);
+        }
+      }
+      uint64_t hash = up_[i];
       for (const uint64_t source : inputs) hash = Mix(hash, source);
       up_[i] = Mix(hash, controls);
     }
-    first_edge_.push_back(edges_.size());
   }
 
   // In reverse order every node is reached after all of its consumers have added to it.
@@ -101,8 +120,8 @@ class Fingerprinter {
     down_.assign(step_.nodes.size(), 0);
     for (size_t i = step_.nodes.size(); i-- > 0;) {
       down_[i] = Mix(up_[i], down_[i]);
-      for (size_t e = first_edge_[i]; e < first_edge_[i + 1]; ++e) {
-        const StepEdge& edge = edges_[e];
+      for (size_t e = step_.first_edge[i]; e < step_.first_edge[i + 1]; ++e) {
+        const StepEdge& edge = step_.edges[e];
         down_[edge.source] += Mix(down_[i], Mix(edge.src_output + 1, edge.dst_input + 1));
       }
     }
@@ -129,10 +148,7 @@ class Fingerprinter {
         classes_of[members[i].node].push_back(members[i].group);
       }
     }
-    std::vector<const Node*> frontier = NodesWhere([this](const Node& node) {
-      return step_.Contains(&node) &&
-             std::any_of(node.output_types().begin(), node.output_types().end(), Binds);
-    });
+    std::vector<const Node*> frontier = binding_;
     for (const auto& [node, groups] : classes_of) {
       if (step_.Contains(node)) frontier.push_back(node);
     }
@@ -180,8 +196,7 @@ class Fingerprinter {
   std::vector<ClassMember> ClassMembers() const {
     constexpr std::string_view kPrefix = "loc:@";
     std::vector<ClassMember> members;
-    for (const Node* node :
-         NodesWhere([](const Node& n) { return n.def().attr().contains("_class"); })) {
+    for (const Node* node : classed_) {
       for (const auto& name : node->def().attr().at("_class").list().s()) {
         if (name.compare(0, kPrefix.size(), kPrefix) != 0) continue;
         members.push_back({HashBytes(std::string_view(name).substr(kPrefix.size())), node});
@@ -190,30 +205,13 @@ class Fingerprinter {
     if (members.empty()) return members;
     absl::flat_hash_set<uint64_t> groups;
     for (const ClassMember& member : members) groups.insert(member.group);
-    for (const Node* node :
-         NodesWhere([&groups](const Node& n) { return groups.contains(HashBytes(n.name())); })) {
-      members.push_back({HashBytes(node->name()), node});
+    for (int id = 0; id < graph_.num_node_ids(); ++id) {
+      if (groups.contains(name_hash_[id]))
+        members.push_back({name_hash_[id], graph_.FindNodeId(id)});
     }
     std::sort(members.begin(), members.end(),
               [](const ClassMember& a, const ClassMember& b) { return a.group < b.group; });
     return members;
-  }
-
-  // The op nodes with `wanted(node)`, found in parallel.
-  template <typename Predicate>
-  std::vector<const Node*> NodesWhere(const Predicate& wanted) const {
-    std::vector<const Node*> found;
-    std::mutex mutex;
-    ParallelFor(graph_.num_node_ids(), [&](size_t begin, size_t end) {
-      std::vector<const Node*> mine;
-      for (size_t id = begin; id < end; ++id) {
-        const Node* node = graph_.FindNodeId(static_cast<int>(id));
-        if (node != nullptr && node->IsOp() && wanted(*node)) mine.push_back(node);
-      }
-      std::lock_guard<std::mutex> lock(mutex);
-      found.insert(found.end(), mine.begin(), mine.end());
-    });
-    return found;
   }
 
   static std::string Key(const Fingerprint& fingerprint) {
@@ -226,19 +224,15 @@ class Fingerprinter {
     return Hex(high) + Hex(low);
   }
 
-  struct StepEdge {
-    int32_t source;  // position
-    int32_t src_output;
-    int32_t dst_input;
-  };
-
   const Graph& graph_;
   const Step& step_;
   const FingerprintInput& input_;
-  std::vector<StepEdge> edges_;     // of the step, by consumer
-  std::vector<size_t> first_edge_;  // by position, into edges_
-  std::vector<uint64_t> up_;        // by position: the node and its ancestors
-  std::vector<uint64_t> down_;      // by position: and its consumers
+  std::vector<uint64_t> name_hash_;   // by node id; 0: no op
+  std::vector<const Node*> classed_;  // op nodes with a colocation class
+  std::vector<const Node*> binding_;  // of the step, with a resource or reference output
+  std::vector<int32_t> num_inputs_;   // by position
+  std::vector<uint64_t> up_;          // by position: the node and its ancestors
+  std::vector<uint64_t> down_;        // by position: and its consumers
 };
 
 }  // namespace

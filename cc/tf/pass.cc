@@ -11,34 +11,27 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/strip.h"
-#include "tensorflow/core/common_runtime/device.h"
-#include "tensorflow/core/common_runtime/device_set.h"
 #include "tensorflow/core/common_runtime/optimization_registry.h"
 #include "tensorflow/core/lib/strings/proto_serialization.h"
 #include "tensorflow/core/protobuf/rewriter_config.pb.h"
 #include "tensorflow/core/public/session_options.h"
-#include "tensorflow/core/util/device_name_utils.h"
 #include "tf/assignment.h"
 #include "tf/bridge.h"
 #include "tf/capture.h"
 #include "tf/fingerprint.h"
 #include "tf/grappler_optimizer.h"
+#include "tf/pass_input.h"
 #include "tf/step.h"
 
 namespace hplacer {
 namespace {
 
-using tensorflow::DeviceNameUtils;
 using tensorflow::GraphOptimizationPassOptions;
 using Entry = tensorflow::RewriterConfig_CustomGraphOptimizer;
 using Reply = PlannerRequest::Reply;
 using Result = PlannerRequest::Result;
-
-constexpr int kPhase = 100;  // TensorFlow's own: 0, 10, 35 ... 50, 99999
 
 // The options that the pass itself reads; names and defaults as in hplacer_optimizer/options.py.
 struct PassOptions {
@@ -83,56 +76,6 @@ const Entry* FindEntry(const GraphOptimizationPassOptions& options) {
 bool IsDisabled() {
   const char* value = std::getenv("HPLACER_DISABLE");
   return value != nullptr && *value != '\0' && std::string(value) != "0";
-}
-
-// "__inference_train_step_1234" -> "function train_step"
-std::string Label(const GraphOptimizationPassOptions& options) {
-  if (!options.is_function_graph) return "session graph";
-  if (options.function_def == nullptr) return "function";
-  std::string name = options.function_def->signature().name();
-  const size_t last = name.rfind('_');
-  if (last != std::string::npos && last + 1 < name.size() &&
-      name.find_first_not_of("0123456789", last + 1) == std::string::npos) {
-    name.resize(last);
-  }
-  return absl::StrCat("function ", absl::StripPrefix(name, "__inference_"));
-}
-
-// Devices that a plan may name: real ones. Those of other tasks only if the option lists them.
-std::vector<SessionDevice> Devices(const GraphOptimizationPassOptions& options,
-                                   const std::vector<std::string>& wanted) {
-  const tensorflow::Device* home = options.is_function_graph && options.default_function_device
-                                       ? options.default_function_device
-                                       : options.device_set->client_device();
-  std::vector<SessionDevice> devices;
-  for (const tensorflow::Device* device : options.device_set->devices()) {
-    const std::string& type = device->device_type();
-    if (absl::StartsWith(type, "XLA_") || type == "TPU_SYSTEM" || type == "COMPOSITE" ||
-        absl::StartsWith(type, "REMOTE")) {
-      continue;
-    }
-    SessionDevice entry;
-    entry.name = device->name();
-    entry.type = type;
-    entry.description = device->attributes().physical_device_desc();
-    entry.memory_bytes = device->attributes().memory_limit();
-    if (wanted.empty()) {
-      entry.may_plan = home == nullptr || DeviceNameUtils::IsSameAddressSpace(
-                                              home->parsed_name(), device->parsed_name());
-    } else {
-      entry.may_plan = false;
-      for (const std::string& spec : wanted) {
-        DeviceNameUtils::ParsedName parsed;
-        const std::string full = absl::StartsWith(spec, "/") ? spec : "/device:" + spec;
-        entry.may_plan |= DeviceNameUtils::ParseFullName(full, &parsed) &&
-                          DeviceNameUtils::IsCompleteSpecification(parsed, device->parsed_name());
-      }
-    }
-    devices.push_back(std::move(entry));
-  }
-  std::sort(devices.begin(), devices.end(),
-            [](const SessionDevice& a, const SessionDevice& b) { return a.name < b.name; });
-  return devices;
 }
 
 // Work on one fingerprint, shared by all threads that bring it at the same time.
@@ -210,9 +153,7 @@ class GraphPlacement {
         devices_(std::move(devices)),
         deadline_(Clock::now() +
                   std::chrono::milliseconds(static_cast<int64_t>(pass_options.timeout_s * 1000))) {
-    const auto* session = options.session_options;
-    soft_placement_ = session == nullptr || session->config.allow_soft_placement();
-    report_.label = Label(options);
+    report_.label = GraphLabel(options);
     for (const SessionDevice& device : devices_) report_.num_devices += device.may_plan;
   }
 
@@ -246,9 +187,9 @@ class GraphPlacement {
     if (report_.num_ops < pass_options_.min_ops) return absl::OkStatus();
     {
       Timer timer(&report_.fingerprint_s);
-      fingerprint_ = ComputeFingerprint(
-          {options_.graph->get(), &step_, options_.flib_def, &devices_, soft_placement_},
-          &node_hashes_);
+      fingerprint_ = ComputeFingerprint({options_.graph->get(), &step_, options_.flib_def,
+                                         &devices_, AllowsSoftPlacement(options_)},
+                                        &node_hashes_);
     }
     report_.fingerprint = fingerprint_.key;
     std::string serialised;
@@ -303,15 +244,7 @@ class GraphPlacement {
     auto captured = std::make_shared<CapturedStep>();
     {
       Timer timer(&report_.capture_s);
-      const UnitsInput input{
-          options_.graph->get(),
-          &step_,
-          options_.flib_def,
-          options_.device_set,
-          options_.is_function_graph ? options_.default_function_device : nullptr,
-          &devices_,
-          soft_placement_,
-          FunctionName()};
+      const UnitsInput input = MakeUnitsInput(options_, &step_, &devices_);
       const CostOptions costs{&reply.machine.kinds, pass_options_.batch_size,
                               pass_options_.loop_trip_count, /*shapes=*/{}};
       absl::Status status = CaptureStep(input, node_hashes_, costs, captured.get());
@@ -380,17 +313,11 @@ class GraphPlacement {
     return absl::OkStatus();
   }
 
-  std::string FunctionName() const {
-    const bool known = options_.is_function_graph && options_.function_def != nullptr;
-    return known ? options_.function_def->signature().name() : std::string();
-  }
-
   const GraphOptimizationPassOptions& options_;
   const Entry& entry_;
   const PassOptions& pass_options_;
   const std::vector<SessionDevice> devices_;
   const Clock::time_point deadline_;
-  bool soft_placement_ = true;
   Step step_;
   Fingerprint fingerprint_;
   std::vector<uint64_t> node_hashes_;
@@ -413,12 +340,12 @@ class HierarchicalPlacerPass : public tensorflow::GraphOptimizationPass {
       return absl::OkStatus();
     }
     if (!Bridge::Get().IsOpen()) return absl::OkStatus();
-    std::vector<SessionDevice> devices = Devices(options, pass_options.devices);
+    std::vector<SessionDevice> devices = SessionDevices(options, pass_options.devices);
     int candidates = 0;
     for (const SessionDevice& device : devices) candidates += device.may_plan;
     if (candidates == 0 && !pass_options.devices.empty()) {
       PassReport report;
-      report.label = Label(options);
+      report.label = GraphLabel(options);
       report.outcome = "failed";
       report.reason = absl::StrCat("option devices matches none of this session's devices: ",
                                    absl::StrJoin(pass_options.devices, ", "));

@@ -1,11 +1,15 @@
 #include "tf/step.h"
 
 #include <algorithm>
+#include <iterator>
+#include <map>
+#include <mutex>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "tf/parallel.h"
 
 namespace hplacer {
 namespace {
@@ -34,82 +38,129 @@ OpTraits TraitsOf(const std::string& op) {
   return traits;
 }
 
-// The op nodes among `roots` and their ancestors, in topological order with loop back-edges cut;
-// or an error that names a node on a cycle. One depth-first search over inputs.
-absl::Status OrderedClosure(const Graph& graph, std::vector<Node*> roots,
-                            std::vector<Node*>* order) {
+// The edges between op nodes, by node id. Walking TensorFlow's nodes is bound by memory latency, so
+// they are visited once, by several threads; all that follows walks these arrays.
+class Arcs {
+ public:
+  struct Arc {
+    int32_t source;  // node id
+    int32_t src_output;
+    int32_t dst_input;
+  };
+
+  explicit Arcs(const Graph& graph) : first_(graph.num_node_ids()), last_(graph.num_node_ids()) {
+    std::mutex mutex;
+    std::map<size_t, Part> parts;  // by first id
+    ParallelFor(graph.num_node_ids(), [&](size_t begin, size_t end) {
+      Part part;
+      for (size_t id = begin; id < end; ++id) {
+        first_[id] = part.arcs.size();
+        const Node* node = graph.FindNodeId(static_cast<int>(id));
+        if (node != nullptr && node->IsOp()) Append(*node, &part);
+        last_[id] = part.arcs.size();
+      }
+      std::lock_guard<std::mutex> lock(mutex);
+      parts.emplace(begin, std::move(part));
+    });
+    for (auto it = parts.begin(); it != parts.end(); ++it) {
+      const auto next = std::next(it);
+      const size_t end = next == parts.end() ? first_.size() : next->first;
+      for (size_t id = it->first; id < end; ++id) {
+        first_[id] += arcs_.size();
+        last_[id] += arcs_.size();
+      }
+      arcs_.insert(arcs_.end(), it->second.arcs.begin(), it->second.arcs.end());
+      back_.insert(it->second.back.begin(), it->second.back.end());
+    }
+  }
+
+  // Of the edges into a node, without back-edges: positions for `operator[]`.
+  size_t first(int32_t id) const { return first_[id]; }
+  size_t last(int32_t id) const { return last_[id]; }
+  const Arc& operator[](size_t i) const { return arcs_[i]; }
+
+  // The source of the back-edge into node `id`, or -1.
+  int32_t BackSource(int32_t id) const {
+    if (back_.empty()) return -1;
+    const auto it = back_.find(id);
+    return it == back_.end() ? -1 : it->second;
+  }
+
+ private:
+  struct Part {
+    std::vector<Arc> arcs;
+    std::vector<std::pair<int32_t, int32_t>> back;  // a Merge and its NextIteration
+  };
+
+  static void Append(const Node& node, Part* part) {
+    for (const Edge* edge : node.in_edges()) {
+      if (!edge->src()->IsOp()) continue;
+      if (IsBackEdge(*edge)) {
+        part->back.emplace_back(node.id(), edge->src()->id());
+      } else {
+        part->arcs.push_back({edge->src()->id(), edge->src_output(), edge->dst_input()});
+      }
+    }
+  }
+
+  std::vector<size_t> first_, last_;  // by node id
+  std::vector<Arc> arcs_;
+  absl::flat_hash_map<int32_t, int32_t> back_;
+};
+
+// The nodes among `roots` and their ancestors, in topological order with loop back-edges cut; or
+// an error that names a node on a cycle. One depth-first search over inputs.
+absl::Status OrderedClosure(const Graph& graph, const Arcs& arcs, std::vector<int32_t> roots,
+                            std::vector<int32_t>* order) {
   enum : uint8_t { kNew, kOpen, kDone };
   std::vector<uint8_t> state(graph.num_node_ids(), kNew);
   struct Visit {
-    Node* node;
-    tensorflow::EdgeSet::const_iterator next;
+    int32_t node;
+    size_t next;
   };
   std::vector<Visit> stack;
+  const auto open = [&](int32_t node) {
+    state[node] = kOpen;
+    stack.push_back({node, arcs.first(node)});
+    const int32_t back = arcs.BackSource(node);
+    if (back >= 0) roots.push_back(back);  // part of the closure, but after the loop's body
+  };
   order->clear();
   for (size_t r = 0; r < roots.size(); ++r) {
-    if (state[roots[r]->id()] != kNew) continue;
-    state[roots[r]->id()] = kOpen;
-    stack.push_back({roots[r], roots[r]->in_edges().begin()});
+    if (state[roots[r]] != kNew) continue;
+    open(roots[r]);
     while (!stack.empty()) {
       Visit& visit = stack.back();
-      if (visit.next == visit.node->in_edges().end()) {
-        state[visit.node->id()] = kDone;
+      if (visit.next == arcs.last(visit.node)) {
+        state[visit.node] = kDone;
         order->push_back(visit.node);
         stack.pop_back();
         continue;
       }
-      const Edge* edge = *visit.next;
-      ++visit.next;
-      Node* source = edge->src();
-      if (!source->IsOp() || state[source->id()] == kDone) continue;
-      if (IsBackEdge(*edge)) {
-        roots.push_back(source);  // part of the closure, but after the loop's body
-        continue;
+      const int32_t source = arcs[visit.next++].source;
+      if (state[source] == kDone) continue;
+      if (state[source] == kOpen) {
+        return absl::InvalidArgumentError(absl::StrCat("the graph has a cycle through node '",
+                                                       graph.FindNodeId(source)->name(), "'"));
       }
-      if (state[source->id()] == kOpen) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("the graph has a cycle through node '", source->name(), "'"));
-      }
-      state[source->id()] = kOpen;
-      stack.push_back({source, source->in_edges().begin()});
+      open(source);
     }
   }
   return absl::OkStatus();
 }
 
-// Marks all ancestors of `root`, itself included, by node id.
-void MarkClosure(const Node* root, std::vector<bool>* mark) {
-  std::vector<const Node*> stack = {root};
-  (*mark)[root->id()] = true;
-  while (!stack.empty()) {
-    const Node* node = stack.back();
-    stack.pop_back();
-    for (const Edge* edge : node->in_edges()) {
-      if (!edge->src()->IsOp() || (*mark)[edge->src()->id()]) continue;
-      (*mark)[edge->src()->id()] = true;
-      stack.push_back(edge->src());
-    }
-  }
-}
-
 class SinkChooser {
  public:
-  SinkChooser(const Graph& graph, const std::vector<Node*>& order)
-      : graph_(graph), order_(order), weight_(graph.num_node_ids(), 0) {}
+  SinkChooser(const Graph& graph, const Arcs& arcs, const std::vector<int32_t>& order)
+      : graph_(graph), arcs_(arcs), order_(order), weight_(graph.num_node_ids(), 0) {}
 
-  // The sink that updates variables (if any does) and whose closure weighs most.
-  Node* Choose() {
-    std::vector<Candidate> candidates = Candidates();
-    Node* best = nullptr;
+  // The sink that updates variables (if any does) and whose closure weighs most, or -1.
+  int32_t Choose() {
+    int32_t best = -1;
     double best_weight = -1;
-    std::vector<bool> mark;
-    for (const Candidate& candidate : candidates) {
-      mark.assign(graph_.num_node_ids(), false);
-      MarkClosure(candidate.node, &mark);
-      double weight = 0;
-      for (const Node* node : order_) {
-        if (mark[node->id()]) weight += weight_[node->id()];
-      }
+    for (const Candidate& candidate : Candidates()) {
+      if (candidate.bound <= best_weight) break;  // they are sorted by it
+      const double weight = ClosureWeight(candidate.node);
       if (weight > best_weight) {
         best_weight = weight;
         best = candidate.node;
@@ -120,49 +171,76 @@ class SinkChooser {
 
  private:
   struct Candidate {
-    Node* node;
+    int32_t node;
     double bound;  // weight of the closure counted as a tree: never below the true weight
   };
+
+  double ClosureWeight(int32_t root) const {
+    std::vector<bool> reached(graph_.num_node_ids(), false);
+    std::vector<int32_t> stack;
+    const auto reach = [&](int32_t node) {
+      if (node < 0 || reached[node]) return;
+      reached[node] = true;
+      stack.push_back(node);
+    };
+    reach(root);
+    double weight = 0;
+    while (!stack.empty()) {
+      const int32_t node = stack.back();
+      stack.pop_back();
+      weight += weight_[node];
+      for (size_t a = arcs_.first(node); a < arcs_.last(node); ++a) reach(arcs_[a].source);
+      reach(arcs_.BackSource(node));
+    }
+    return weight;
+  }
 
   std::vector<Candidate> Candidates() {
     absl::flat_hash_map<const tensorflow::OpDef*, OpTraits> traits;
     std::vector<double> bound(graph_.num_node_ids(), 0);
     std::vector<bool> updates(graph_.num_node_ids(), false);
-    std::vector<Candidate> sinks;
+    std::vector<bool> consumed(graph_.num_node_ids(), false);
     bool any_update = false;
-    for (Node* node : order_) {
-      auto it = traits.find(&node->op_def());
+    for (const int32_t id : order_) {
+      const Node& node = *graph_.FindNodeId(id);
+      auto it = traits.find(&node.op_def());
       if (it == traits.end()) {
-        it = traits.emplace(&node->op_def(), TraitsOf(node->type_string())).first;
+        it = traits.emplace(&node.op_def(), TraitsOf(node.type_string())).first;
       }
-      const int id = node->id();
       weight_[id] = it->second.weight;
       bound[id] = weight_[id];
       updates[id] = it->second.updates;
-      for (const Edge* edge : node->in_edges()) {
-        if (!edge->src()->IsOp()) continue;
-        bound[id] = std::min(bound[id] + bound[edge->src()->id()], 1e300);
-        if (updates[edge->src()->id()]) updates[id] = true;
+      for (size_t a = arcs_.first(id); a < arcs_.last(id); ++a) {
+        const int32_t source = arcs_[a].source;
+        bound[id] = std::min(bound[id] + bound[source], 1e300);
+        if (updates[source]) updates[id] = true;
+        consumed[source] = true;
       }
-      const bool is_sink = std::none_of(node->out_edges().begin(), node->out_edges().end(),
-                                        [](const Edge* edge) { return edge->dst()->IsOp(); });
-      if (!is_sink) continue;
+      if (const int32_t back = arcs_.BackSource(id); back >= 0) {
+        bound[id] = 1e300;  // the loop's body comes later in the order
+        consumed[back] = true;
+      }
+    }
+    std::vector<Candidate> sinks;
+    for (const int32_t id : order_) {
+      if (consumed[id]) continue;
       if (updates[id] && !any_update) {
         any_update = true;
         sinks.clear();
       }
-      if (updates[id] == any_update) sinks.push_back({node, bound[id]});
+      if (updates[id] == any_update) sinks.push_back({id, bound[id]});
     }
-    std::stable_sort(sinks.begin(), sinks.end(), [](const Candidate& a, const Candidate& b) {
+    std::stable_sort(sinks.begin(), sinks.end(), [this](const Candidate& a, const Candidate& b) {
       if (a.bound != b.bound) return a.bound > b.bound;
-      return a.node->name() < b.node->name();
+      return graph_.FindNodeId(a.node)->name() < graph_.FindNodeId(b.node)->name();
     });
     if (sinks.size() > kMaxCandidateSinks) sinks.resize(kMaxCandidateSinks);
     return sinks;
   }
 
   const Graph& graph_;
-  const std::vector<Node*>& order_;
+  const Arcs& arcs_;
+  const std::vector<int32_t>& order_;
   std::vector<double> weight_;  // by node id
 };
 
@@ -183,6 +261,24 @@ absl::Status FindNamed(const Graph& graph, const std::vector<std::string>& names
   return absl::OkStatus();
 }
 
+void FillStep(const Graph& graph, const Arcs& arcs, const std::vector<int32_t>& order, Step* step) {
+  step->nodes.resize(order.size());
+  step->position.assign(graph.num_node_ids(), -1);
+  for (size_t i = 0; i < order.size(); ++i) {
+    step->nodes[i] = graph.FindNodeId(order[i]);
+    step->position[order[i]] = static_cast<int32_t>(i);
+  }
+  step->edges.clear();
+  step->first_edge.assign(1, 0);
+  for (const int32_t id : order) {
+    for (size_t a = arcs.first(id); a < arcs.last(id); ++a) {
+      step->edges.push_back(
+          {step->position[arcs[a].source], arcs[a].src_output, arcs[a].dst_input});
+    }
+    step->first_edge.push_back(step->edges.size());
+  }
+}
+
 }  // namespace
 
 bool UpdatesVariable(const std::string& op) {
@@ -195,30 +291,34 @@ bool UpdatesVariable(const std::string& op) {
 absl::Status FindStep(const Graph& graph, bool is_function,
                       const std::vector<std::string>& target_names, Step* step) {
   step->targets.clear();
-  std::vector<Node*> all(graph.op_nodes().begin(), graph.op_nodes().end());
-  const bool is_whole_graph =
-      is_function ||
-      std::any_of(all.begin(), all.end(), [](const Node* node) { return node->IsRetval(); });
-  absl::Status status;
-  if (is_whole_graph) {
-    status = OrderedClosure(graph, std::move(all), &step->nodes);
-  } else {
-    if (!target_names.empty()) {
-      status = FindNamed(graph, target_names, &step->targets);
-    } else {
-      status = OrderedClosure(graph, std::move(all), &step->nodes);
-      if (!status.ok()) return status;
-      Node* sink = SinkChooser(graph, step->nodes).Choose();
-      if (sink != nullptr) step->targets.push_back(sink);
-    }
+  std::vector<int32_t> roots;
+  bool is_whole_graph = is_function;
+  for (const Node* node : graph.op_nodes()) {
+    roots.push_back(node->id());
+    is_whole_graph |= node->IsRetval();
+  }
+  if (!is_whole_graph && !target_names.empty()) {
+    absl::Status status = FindNamed(graph, target_names, &step->targets);
     if (!status.ok()) return status;
-    status = OrderedClosure(graph, step->targets, &step->nodes);
   }
-  step->position.assign(graph.num_node_ids(), -1);
-  for (size_t i = 0; i < step->nodes.size(); ++i) {
-    step->position[step->nodes[i]->id()] = static_cast<int32_t>(i);
+  const Arcs arcs(graph);
+  std::vector<int32_t> order;
+  if (is_whole_graph || target_names.empty()) {
+    absl::Status status = OrderedClosure(graph, arcs, roots, &order);
+    if (!status.ok()) return status;
   }
-  return status;
+  if (!is_whole_graph) {
+    if (target_names.empty()) {
+      const int32_t sink = SinkChooser(graph, arcs, order).Choose();
+      if (sink >= 0) step->targets.push_back(graph.FindNodeId(sink));
+    }
+    roots.clear();
+    for (const Node* target : step->targets) roots.push_back(target->id());
+    absl::Status status = OrderedClosure(graph, arcs, roots, &order);
+    if (!status.ok()) return status;
+  }
+  FillStep(graph, arcs, order, step);
+  return absl::OkStatus();
 }
 
 }  // namespace hplacer

@@ -17,10 +17,20 @@
 
 namespace hplacer {
 
+// An edge between two nodes of the step, kept in the list of its consumer.
+struct StepEdge {
+  int32_t source;  // position
+  int32_t src_output;
+  int32_t dst_input;  // Graph::kControlSlot: a control edge
+};
+
 struct Step {
   std::vector<tensorflow::Node*> nodes;    // topological, loop back-edges cut
   std::vector<int32_t> position;           // by node id; -1: outside of the step
   std::vector<tensorflow::Node*> targets;  // empty for a function body
+  // Edges into position i are [first_edge[i], first_edge[i + 1]); back-edges are left out.
+  std::vector<StepEdge> edges;
+  std::vector<size_t> first_edge;  // [nodes + 1]
 
   bool Contains(const tensorflow::Node* node) const { return position[node->id()] >= 0; }
 };

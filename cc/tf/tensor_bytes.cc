@@ -76,7 +76,7 @@ int64_t DenseTableBytes(const Node& node) {
 }  // namespace
 
 int64_t NumBytes(tensorflow::DataType dtype, const TensorShapeProto& shape) {
-  const tensorflow::DataType base = tensorflow::RemoveRefType(dtype);
+  const tensorflow::DataType base = tensorflow::BaseType(dtype);
   if (base == tensorflow::DT_RESOURCE || base == tensorflow::DT_VARIANT) return kHandleBytes;
   int64_t bytes = std::max(tensorflow::DataTypeSize(base), 1);
   for (const auto& dim : shape.dim()) {

@@ -2,7 +2,8 @@
 
     arguments.py  what all grammars share        plans.py   cache, show
     printing.py   tables and JSON                steps.py   simulate, plan
-    machines.py   machine                        doctor.py  doctor
+    machines.py   machine                        bench.py   bench
+                                                 doctor.py  doctor
 
 Exit codes: 0 done, 1 failed (the reason is one line on stderr), 2 wrong usage, 130 interrupted,
 141 the reader of stdout went away. People get tables; with `--json` stdout holds JSON and nothing
@@ -17,7 +18,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
-from hplacer_optimizer.cli import doctor, machines, plans, steps
+from hplacer_optimizer.cli import bench, doctor, graphs, machines, plans, steps
 from hplacer_optimizer.cli.arguments import BROKEN_PIPE, FAILED, INTERRUPTED, USAGE, version
 from hplacer_optimizer.errors import HPlacerError
 
@@ -61,8 +62,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"hplacer {version()}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     plans.add_commands(commands)
+    graphs.add_commands(commands)
     steps.add_commands(commands)
     machines.add_commands(commands)
+    bench.add_commands(commands)
     commands.add_parser("demo", help="plan and train a small model; see `hplacer demo --help`")
     doctor.add_commands(commands)
     return parser

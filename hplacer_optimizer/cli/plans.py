@@ -126,6 +126,8 @@ def _show(options: argparse.Namespace) -> int:
     print(f"planned by {plan.planner} (seed {plan.seed}) in {plan.planning_s:.3g} s", end="")
     print(f" on {plan.host}, {plan.created}; costs: {plan.cost_source}")
     print(f"{plan.num_ops} ops, {plan.num_units} units, {len(plan.node_names)} nodes")
+    for note in plan.planner_notes:
+        print(note)
     for assumption in plan.assumptions:
         print(f"assumes {assumption}")
     counts = count_per_device(plan.node_devices, len(plan.device_names))

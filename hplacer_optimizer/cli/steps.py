@@ -6,6 +6,7 @@ import argparse
 import json
 import re
 import time
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from hplacer_optimizer.cli.arguments import FAILED, OK, add_command, add_json
-from hplacer_optimizer.cli.printing import count_per_device, print_devices, print_json, step_time
+from hplacer_optimizer.cli.graphs import add_graph_arguments, load
+from hplacer_optimizer.cli.printing import format_bytes, print_json, print_table, step_time
 from hplacer_optimizer.errors import ProblemError
 
 if TYPE_CHECKING:
@@ -22,22 +24,23 @@ if TYPE_CHECKING:
 
 def add_commands(commands: Any) -> None:
     """Adds the commands of this module to the parser."""
-    example = "hplacer simulate mlp.hplacer.json --placement all:0"
+    example = "hplacer simulate model.meta --machine 1cpu-2xk40 --placement gpu_only"
     text = "predict the step time of a placement; exit code 1 if it is infeasible"
     simulate = add_command(commands, "simulate", _simulate, text, example)
-    simulate.add_argument("problem", metavar="PROBLEM", help="a problem file (*.hplacer.json)")
+    add_graph_arguments(simulate)
     simulate.add_argument(
         "--placement",
         required=True,
         metavar="P",
-        help="a JSON file with one device index per op, `round_robin` or `all:DEVICE_INDEX`",
+        help="cpu_only, gpu_only, round_robin, random:SEED or another planner, `all:DEVICE_INDEX`, "
+        "or a JSON file with one device index per op",
     )
     add_json(simulate)
 
     example = "hplacer plan mlp.hplacer.json --planner etf -o placement.json"
-    text = "plan a placement of a problem file; exit code 1 if none that fits was found"
+    text = "plan a placement of a graph; exit code 1 if none that fits was found"
     plan = add_command(commands, "plan", _plan, text, example)
-    plan.add_argument("problem", metavar="PROBLEM", help="a problem file (*.hplacer.json)")
+    add_graph_arguments(plan)
     plan.add_argument("--planner", default="etf", metavar="NAME", help="default: etf")
     plan.add_argument("--seed", type=int, default=0, metavar="N", help="default: 0")
     plan.add_argument("-o", "--output", metavar="FILE", help="write the placement here, as JSON")
@@ -45,20 +48,18 @@ def add_commands(commands: Any) -> None:
 
 
 def _simulate(options: argparse.Namespace) -> int:
-    from hplacer_optimizer.problem import load_problem_file
     from hplacer_optimizer.simulator import simulate
 
-    problem = load_problem_file(options.problem)
+    problem = load(options)
     placement = _placement(problem, options.placement)
     return _report_step(problem, placement, simulate(problem, placement), {}, options.json)
 
 
 def _plan(options: argparse.Namespace) -> int:
     from hplacer_optimizer.planners import get_planner
-    from hplacer_optimizer.problem import load_problem_file
     from hplacer_optimizer.simulator import simulate
 
-    problem = load_problem_file(options.problem)
+    problem = load(options)
     planner = get_planner(options.planner)
     start_s = time.perf_counter()
     placement = planner(problem, seed=options.seed)
@@ -70,20 +71,23 @@ def _plan(options: argparse.Namespace) -> int:
 
 
 def _placement(problem: Problem, text: str) -> npt.NDArray[np.int32]:
-    """int32[n] from a file or a rule; raises ProblemError if it does not fit the problem."""
+    """int32[n] from a file, a rule or a planner; ProblemError if it does not fit the problem."""
+    from hplacer_optimizer.planners import PLANNERS, get_planner
     from hplacer_optimizer.problem import check_placement
 
     devices: list[int]
-    if text == "round_robin":
-        devices = (problem.units % problem.num_devices).tolist()
-    elif match := re.fullmatch(r"all:(\d{1,9})", text, re.ASCII):
+    if text.partition(":")[0] in PLANNERS:
+        return get_planner(text)(problem)
+    if match := re.fullmatch(r"all:(\d{1,9})", text, re.ASCII):
         devices = [int(match[1])] * problem.num_ops
     else:
         try:
             devices = json.loads(Path(text).read_text(encoding="utf-8"))
         except FileNotFoundError:
-            choices = "--placement takes a JSON file, round_robin or all:DEVICE_INDEX"
-            raise ProblemError(f"{text}: no such file; {choices}") from None
+            choices = f"{', '.join(PLANNERS)}, NAME:SEED, all:DEVICE_INDEX"
+            raise ProblemError(
+                f"{text}: no such file; --placement takes a JSON file, {choices}"
+            ) from None
         except (ValueError, RecursionError) as error:
             raise ProblemError(f"{text}: is not JSON: {error}") from None
     try:
@@ -100,8 +104,8 @@ def _report_step(
     as_json: bool,
 ) -> int:
     """Prints what the simulator says of a placement; `facts` are extra entries for JSON."""
-    counts = count_per_device(placement, problem.num_devices)
-    peak_bytes = [int(peak) for peak in trace.peak_bytes]
+    devices = _device_loads(problem, placement, trace)
+    channels = _channel_loads(problem, trace)
     if as_json:
         print_json(
             {
@@ -112,13 +116,92 @@ def _report_step(
                 "infeasible_because": list(trace.infeasible_because),
                 "makespan_ns": trace.makespan_ns,
                 "device_names": list(problem.device_names),
-                "ops_per_device": counts,
-                "peak_bytes": peak_bytes,
+                "ops_per_device": [device.ops for device in devices],
+                "peak_bytes": [device.peak_bytes for device in devices],
+                "devices": [asdict(device) for device in devices],
+                "channels": [asdict(channel) for channel in channels],
             }
         )
     else:
         print(f"step time: {step_time(trace.makespan_ns, trace.feasible)}")
         for reason in trace.infeasible_because:
             print(f"infeasible: {reason}")
-        print_devices(problem.device_names, counts, peak_bytes, "ops")
+        _print_loads(devices, channels)
     return OK if trace.feasible else FAILED
+
+
+@dataclass(frozen=True, kw_only=True)
+class _DeviceLoad:
+    name: str
+    ops: int
+    busy: float  # share of the step and of the slots
+    peak_bytes: int
+    memory_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class _ChannelLoad:
+    name: str
+    transfers: int
+    bytes: int
+    busy: float  # share of the step
+
+
+def _device_loads(
+    problem: Problem, placement: npt.NDArray[np.int32], trace: StepTrace
+) -> list[_DeviceLoad]:
+    busy_ns = np.zeros(problem.num_devices)
+    if trace.start_ns is not None and trace.finish_ns is not None:
+        np.add.at(busy_ns, placement, trace.finish_ns - trace.start_ns)
+    capacity_ns = np.maximum((trace.makespan_ns or 0) * problem.device_slots.astype(float), 1)
+    counts = np.bincount(placement, minlength=problem.num_devices)
+    return [
+        _DeviceLoad(
+            name=name,
+            ops=int(counts[device]),
+            busy=float(busy_ns[device] / capacity_ns[device]),
+            peak_bytes=int(trace.peak_bytes[device]),
+            memory_bytes=int(problem.device_memory_bytes[device]),
+        )
+        for device, name in enumerate(problem.device_names)
+    ]
+
+
+def _channel_loads(problem: Problem, trace: StepTrace) -> list[_ChannelLoad]:
+    """Of the channels that carry anything."""
+    transfers = trace.transfers
+    names = problem.channel_names
+    counts = np.bincount(transfers["channel"], minlength=len(names))
+    sizes, busy_ns = np.zeros(len(names), np.int64), np.zeros(len(names), np.int64)
+    np.add.at(sizes, transfers["channel"], transfers["bytes"])
+    np.add.at(busy_ns, transfers["channel"], transfers["finish_ns"] - transfers["start_ns"])
+    step_ns = max(trace.makespan_ns or 0, 1)
+    return [
+        _ChannelLoad(
+            name=names[channel],
+            transfers=int(counts[channel]),
+            bytes=int(sizes[channel]),
+            busy=float(busy_ns[channel] / step_ns),
+        )
+        for channel in np.flatnonzero(counts)
+    ]
+
+
+def _print_loads(devices: list[_DeviceLoad], channels: list[_ChannelLoad]) -> None:
+    print_table(
+        ("device", "ops", "busy", "peak memory", "of"),
+        [
+            (
+                device.name,
+                str(device.ops),
+                f"{device.busy:.1%}",
+                format_bytes(device.peak_bytes),
+                format_bytes(device.memory_bytes),
+            )
+            for device in devices
+        ],
+    )
+    print_table(
+        ("channel", "transfers", "bytes", "busy"),
+        [(c.name, str(c.transfers), format_bytes(c.bytes), f"{c.busy:.1%}") for c in channels],
+    )

@@ -24,8 +24,9 @@ _UNKNOWN_ACCELERATOR = DeviceKind(
     memory_bytes_per_s=500_000_000_000,
     memory_bytes=0,
     launch_overhead_ns=5_000,
+    executor_overhead_ns=1_000,
 )
-_CPU_LAUNCH_OVERHEAD_NS = 1_000  # the executor's work per op
+_EXECUTOR_OVERHEAD_NS = 1_000  # per op, which on a CPU is all of its launch
 _CPU_MEMORY_BYTES_PER_S = 10e9  # of one core's share of a memory channel
 _CPU_EFFICIENCY = 0.5  # of the peak, reached by large contractions
 
@@ -129,7 +130,8 @@ def _cpu_kind(sharing: int, inter_op: int, intra_op: int, assumptions: set[str])
         flops_per_s={"float32": peak, "float64": peak / 2},
         memory_bytes_per_s=int(slot_cores * _CPU_MEMORY_BYTES_PER_S),
         memory_bytes=host.memory_bytes() // sharing,
-        launch_overhead_ns=_CPU_LAUNCH_OVERHEAD_NS,
+        launch_overhead_ns=_EXECUTOR_OVERHEAD_NS,
+        executor_overhead_ns=_EXECUTOR_OVERHEAD_NS,
         slots=slots,
     )
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import os
-import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -29,11 +28,13 @@ from hplacer_optimizer.machines.machine import (
 )
 from hplacer_optimizer.machines.quantities import BYTE_RATE, DURATION, FLOP_RATE, SIZE, shorten
 from hplacer_optimizer.machines.topology import read_links
+from hplacer_optimizer.new_file import new_file
 
 FORMAT = "hplacer-machine/1"
 
 _DATA = Path(__file__).with_name("data")
 _CATALOGUE = _DATA / "kinds.yaml"
+_EXECUTOR_OVERHEAD_NS = 1_000  # TensorFlow's executor takes about as long for each op
 _DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
@@ -55,7 +56,7 @@ def load_machine(name_or_path: str | os.PathLike[str]) -> Machine:
     Raises MachineError, which names the field and the file, or OSError if it cannot be opened.
     """
     path = Path(name_or_path)
-    if name_or_path in shipped_machines():
+    if os.fspath(name_or_path) in shipped_machines():
         path = _DATA / f"{name_or_path}.yaml"
     elif len(path.parts) == 1 and not path.suffix and not path.exists():
         known = ", ".join(shipped_machines())
@@ -69,14 +70,8 @@ def save_machine(machine: Machine, path: str | os.PathLike[str]) -> None:
 
     The bytes depend on the machine only. A reader sees the old file or the new one, never a part.
     """
-    path = Path(path)
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
-    try:
-        temporary.write_text(machine_to_yaml(machine), encoding="utf-8")
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    with new_file(path) as file:
+        file.write(machine_to_yaml(machine).encode())
 
 
 # ---- reading ----
@@ -123,8 +118,13 @@ def _read_kinds(field: Field) -> dict[str, DeviceKind]:
 
 def _read_kind(name: str, field: Field) -> DeviceKind:
     fields = field.record(
-        ("type", "flops", "memory", "memory_bandwidth", "launch_overhead"), optional=("slots",)
+        ("type", "flops", "memory", "memory_bandwidth", "launch_overhead"),
+        optional=("executor_overhead", "slots"),
     )
+    launch_ns = fields["launch_overhead"].quantity(DURATION)
+    executor_ns = min(launch_ns, _EXECUTOR_OVERHEAD_NS)
+    if "executor_overhead" in fields:
+        executor_ns = fields["executor_overhead"].quantity(DURATION)
     flops = fields["flops"].mapping()
     check_dtypes(flops, fields["flops"].path)
     return field.build(
@@ -134,7 +134,8 @@ def _read_kind(name: str, field: Field) -> DeviceKind:
         flops_per_s={dtype: rate.quantity(FLOP_RATE) for dtype, rate in flops.items()},
         memory_bytes_per_s=fields["memory_bandwidth"].quantity(BYTE_RATE),
         memory_bytes=fields["memory"].quantity(SIZE),
-        launch_overhead_ns=fields["launch_overhead"].quantity(DURATION),
+        launch_overhead_ns=launch_ns,
+        executor_overhead_ns=executor_ns,
         slots=fields["slots"].whole_number(1, MAX_SLOTS) if "slots" in fields else 1,
     )
 
@@ -187,6 +188,7 @@ def _kind_document(kind: DeviceKind) -> dict[str, Any]:
         "memory": SIZE.format(kind.memory_bytes),
         "memory_bandwidth": BYTE_RATE.format(kind.memory_bytes_per_s),
         "launch_overhead": DURATION.format(kind.launch_overhead_ns),
+        "executor_overhead": DURATION.format(kind.executor_overhead_ns),
         "slots": kind.slots,
     }
 

@@ -38,7 +38,8 @@ class DeviceKind:
     flops_per_s: Mapping[str, float] = field(hash=False)
     memory_bytes_per_s: int
     memory_bytes: int  # of one device
-    launch_overhead_ns: int  # of every op, beside its arithmetic and memory traffic
+    launch_overhead_ns: int  # of an op with a kernel, beside its arithmetic and memory traffic
+    executor_overhead_ns: int  # the part of it that an op without a kernel costs, too
     slots: int = 1  # ops that one device runs at once at these rates
 
     def __post_init__(self) -> None:
@@ -51,7 +52,10 @@ class DeviceKind:
         BYTE_RATE.check(self.memory_bytes_per_s, "memory_bytes_per_s")
         SIZE.check(self.memory_bytes, "memory_bytes")
         DURATION.check(self.launch_overhead_ns, "launch_overhead_ns")
-        if not 1 <= self.slots <= MAX_SLOTS:
+        DURATION.check(self.executor_overhead_ns, "executor_overhead_ns")
+        if self.executor_overhead_ns > self.launch_overhead_ns:
+            raise MachineError("executor_overhead_ns: is a part of launch_overhead_ns, but larger")
+        if not isinstance(self.slots, int) or not 1 <= self.slots <= MAX_SLOTS:
             raise MachineError(f"slots: {self.slots} is outside 1 to {MAX_SLOTS}")
 
     def peak_flops_per_s(self, dtype: str) -> float:

@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.errors import OptionError
-from hplacer_optimizer.planners import etf, heft, human_expert, simple, topo
+from hplacer_optimizer.planners import etf, heft, human_expert, metis, scotch, sct, simple, topo
 from hplacer_optimizer.planners.budget import Budget, Planner, ProgressCallback
+from hplacer_optimizer.planners.notes import collect_notes
 
-__all__ = ["PLANNERS", "Budget", "Planner", "ProgressCallback", "get_planner"]
+__all__ = ["PLANNERS", "Budget", "Planner", "ProgressCallback", "collect_notes", "get_planner"]
 
 _SEED = re.compile(r"0|[1-9][0-9]{0,17}")
 
@@ -24,8 +25,12 @@ PLANNERS: dict[str, Planner] = {
     "gpu_only": simple.gpu_only,
     "heft": heft.plan,
     "human_expert": human_expert.plan,
+    "metis": metis.plan,
+    "mincut": scotch.mincut,
     "random": simple.random,
     "round_robin": simple.round_robin,
+    "scotch": scotch.scotch,
+    "sct": sct.plan,
     "topo": topo.plan,
 }
 

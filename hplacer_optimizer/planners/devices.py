@@ -77,3 +77,9 @@ def first_candidate(problem: Problem, preference: Sequence[int]) -> NDArray[np.i
     order = np.array([*preference, *rest], np.int32)
     chosen: NDArray[np.int32] = order[mask[:, order].argmax(axis=1)]
     return chosen
+
+
+def units_on(mask: NDArray[np.bool_], devices: Sequence[int]) -> NDArray[np.bool_]:
+    """Returns bool[U]: whether the unit may run on one of the devices, by mask[U, m]."""
+    runs: NDArray[np.bool_] = np.logical_or.reduce(mask[:, list(devices)], axis=1)
+    return runs

@@ -183,5 +183,32 @@ TEST_CASE("a placement has one device in range per op") {
                        "placement[2]: device 2 is out of range, there are 2", ProblemError);
 }
 
+TEST_CASE("a long cycle is described in part") {
+  const std::string message = Refusal([](ProblemBuilder* b) {
+    for (int32_t op = 3; op < 1000; ++op) b->Op(1);
+    for (int32_t op = 3; op < 999; ++op) b->Control(op, op + 1);
+    b->Control(999, 3);
+  });
+  CHECK(message.find("control_edges: cycle 'op") == 0);
+  CHECK(message.find("' -> (977 more) -> 'op") != std::string::npos);
+  CHECK(message.size() < 500);
+}
+
+TEST_CASE("an alias among many reads is found") {
+  ProblemBuilder b;
+  b.Device();
+  for (int32_t op = 0; op < 50; ++op) b.Op(1, {1, 1});
+  const int32_t view = b.Op(1, {1, 1, 1});
+  for (int32_t op = 0; op < 50; ++op) b.Edge(op, 1, view);
+  b.Alias(view, 0, 49, 1);
+  b.Alias(view, 2, 0, 1);
+  const Problem problem = b.Build();
+  CHECK(problem.alias_edge()[100] == 49);
+  CHECK(problem.alias_edge()[101] == kNoAlias);
+  CHECK(problem.alias_edge()[102] == 0);
+  b.Alias(view, 1, 20, 2);  // the number of the next op's first output, which is no output of 20
+  CHECK_THROWS_AS(b.Build(), ProblemError);
+}
+
 }  // namespace
 }  // namespace hplacer

@@ -1,7 +1,8 @@
 """Loads mutated problem and machine files and uses those that load: `python -m tests.fuzz --help`.
 
-Exits with 1 if a case crashed, hung, or raised anything but a typed error. Its file is then in
-build/fuzz/, named after the seed and the case, and `--begin CASE --count 1` runs it again.
+Exits with 1 if a case crashed, hung, or raised anything but a typed error. Its file and what was
+printed are then in build/fuzz/, named after the seed and the case, and `--seed SEED --begin CASE
+--count 1` runs it again.
 """
 
 from __future__ import annotations
@@ -25,9 +26,7 @@ from rich.progress import Progress
 from tests.fuzz.cases import case_file
 
 ROOT = Path(__file__).parents[2]
-FAILURES = ROOT / "build" / "fuzz"
 CASES_PER_PROCESS = 2000
-LIMIT_S = 20.0
 
 
 class Run:
@@ -45,7 +44,9 @@ class Run:
         self.failures: list[Path] = []
 
     def work(self) -> None:
-        with tempfile.TemporaryDirectory() as folder:
+        # In memory where possible: most of the time would go into the disk.
+        memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+        with tempfile.TemporaryDirectory(dir=memory) as folder:
             while True:
                 with self.lock:
                     begin, end = next(self.ranges, (0, 0))
@@ -57,7 +58,7 @@ class Run:
     def _run_process(self, begin: int, end: int, folder: str) -> int:
         """Runs cases until they are done or one takes the process down; returns the next case."""
         command = [sys.executable, "-m", "tests.fuzz.worker", str(self.options.seed)]
-        command += [str(begin), str(end), folder, str(LIMIT_S)]
+        command += [str(begin), str(end), folder, str(self.options.limit_s)]
         command += [self.options.engine] if self.options.engine else []
         log = Path(folder, "stderr")
         running = None
@@ -87,9 +88,9 @@ class Run:
             self.progress.advance(self.bar)
             if outcome != "failed":
                 return
-            FAILURES.mkdir(parents=True, exist_ok=True)
+            self.options.failures.mkdir(parents=True, exist_ok=True)
             target, data = case_file(self.options.seed, index)
-            path = FAILURES / f"seed{self.options.seed}-case{index}.{target}"
+            path = self.options.failures / f"seed{self.options.seed}-case{index}.{target}"
             path.write_bytes(data)
             self.failures.append(path)
             shutil.copy(log, path.with_name(path.name + ".log"))
@@ -103,6 +104,10 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=100_000, help="number of cases")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes at once")
     parser.add_argument("--engine", help="file of the native engine, such as a sanitized one")
+    parser.add_argument("--limit-s", type=float, default=20.0, help="longest time of a case")
+    parser.add_argument(
+        "--failures", type=Path, default=ROOT / "build" / "fuzz", help="where failing files go"
+    )
     options = parser.parse_args()
     started = time.monotonic()
     with Progress(console=Console(stderr=True)) as progress:

@@ -1,4 +1,4 @@
-"""Valid files to mutate."""
+"""Valid files to mutate, and a small graph on a given machine."""
 
 from __future__ import annotations
 
@@ -7,7 +7,66 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-__all__ = ["golden_problem", "random_problem"]
+import numpy as np
+
+from hplacer_optimizer.machines import Machine, shipped_machines
+from hplacer_optimizer.problem import Problem
+
+__all__ = ["golden_problem", "machine_text", "problem_on", "random_problem"]
+
+_MACHINES = Path(__file__).parents[2] / "hplacer_optimizer" / "machines" / "data"
+
+# Own kinds, explicit links and every kind of quantity; the shipped ones have the topologies.
+_SMALL_MACHINE = """\
+format: hplacer-machine/1
+name: small
+kinds:
+  slow:
+    type: CPU
+    flops: {float32: 100 GFLOP/s, float64: 5.0e10 FLOP/s}
+    memory_bandwidth: 20 GB/s
+    memory: 64 GiB
+    launch_overhead: 400 ns
+    slots: 4
+devices:
+  - {name: /device:CPU:0, kind: slow}
+  - {name: /device:CPU:1, kind: slow, memory: 1 GB}
+links:
+  - link:
+      {src: /device:CPU:0, dst: [/device:CPU:1], channel: x, latency: 0 ns, bandwidth: 8 Gbit/s}
+  - memory: {latency: 1 ms, bandwidth: 10 GB/s, devices: [/device:CPU:0, /device:CPU:1]}
+"""
+
+
+def machine_text(random: Random) -> str:
+    """The text of a shipped machine file, or of a small one."""
+    name = random.choice([*shipped_machines(), "", "", ""])
+    return (_MACHINES / f"{name}.yaml").read_text() if name else _SMALL_MACHINE
+
+
+def problem_on(machine: Machine) -> Problem:
+    """Two ops of one kilobyte each, one after the other, on this machine."""
+    kinds = len(machine.kinds)
+    return Problem(
+        name=machine.name,
+        op_names=["a", "b"],
+        op_types=["T", "T"],
+        cost_ns=np.full((2, kinds), 1000),
+        output_ptr=np.array([0, 1, 2]),
+        output_bytes=np.array([1024, 1024]),
+        output_alias_src=np.full(2, -1, np.int32),
+        output_alias_output=np.zeros(2, np.int32),
+        temp_bytes=np.zeros(2, np.int64),
+        persistent_bytes=np.zeros(2, np.int64),
+        edges=np.array([[0, 0, 1]], np.int32),
+        control_edges=np.zeros((0, 2), np.int32),
+        allowed_ptr=np.zeros(3, np.int64),
+        allowed_device=np.zeros(0, np.int32),
+        allowed_given=np.zeros(2, np.bool_),
+        colocation_group=np.full(2, -1, np.int32),
+        colocation_group_names=[],
+        **machine.problem_arrays(),
+    )
 
 
 def golden_problem() -> dict[str, Any]:

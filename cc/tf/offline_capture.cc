@@ -1,0 +1,214 @@
+#include "tf/offline_capture.h"
+
+#include <algorithm>
+#include <memory>
+#include <unordered_map>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "tensorflow/core/common_runtime/device.h"
+#include "tensorflow/core/common_runtime/device_set.h"
+#include "tensorflow/core/common_runtime/graph_execution_state.h"
+#include "tensorflow/core/common_runtime/optimization_registry.h"
+#include "tensorflow/core/common_runtime/optimize_function_graph_utils.h"
+#include "tensorflow/core/framework/tensor_shape.h"
+#include "tensorflow/core/public/session_options.h"
+#include "tf/capture.h"
+#include "tf/fingerprint.h"
+#include "tf/pass_input.h"
+#include "tf/step.h"
+
+namespace hplacer {
+namespace {
+
+using tensorflow::Device;
+using tensorflow::GraphDef;
+using tensorflow::GraphOptimizationPassOptions;
+
+// A device that can be named, but not used.
+class NamedDevice : public Device {
+ public:
+  explicit NamedDevice(const SessionDevice& device)
+      : Device(tensorflow::Env::Default(),
+               BuildDeviceAttributes(device.name, tensorflow::DeviceType(device.type),
+                                     tensorflow::Bytes(device.memory_bytes), {},
+                                     device.description)) {}
+  absl::Status Sync() override { return absl::OkStatus(); }
+};
+
+class NamedDevices {
+ public:
+  absl::Status Add(const std::vector<SessionDevice>& devices) {
+    for (const SessionDevice& device : devices) {
+      tensorflow::DeviceNameUtils::ParsedName parsed;
+      if (!tensorflow::DeviceNameUtils::ParseFullName(device.name, &parsed) || !parsed.has_job ||
+          !parsed.has_replica || !parsed.has_task || !parsed.has_type || !parsed.has_id) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("'", device.name, "' is not a full device name"));
+      }
+      devices_.push_back(std::make_unique<NamedDevice>(device));
+      set_.AddDevice(devices_.back().get());
+      if (cpu_ == nullptr && device.type == tensorflow::DEVICE_CPU) cpu_ = devices_.back().get();
+    }
+    if (cpu_ == nullptr) {
+      return absl::InvalidArgumentError("the machine has no CPU device, which TensorFlow needs");
+    }
+    set_.set_client_device(cpu_);
+    return absl::OkStatus();
+  }
+
+  const tensorflow::DeviceSet& set() const { return set_; }
+  Device* cpu() const { return cpu_; }
+
+ private:
+  std::vector<std::unique_ptr<Device>> devices_;
+  tensorflow::DeviceSet set_;
+  Device* cpu_ = nullptr;
+};
+
+// What the capturing pass does for the CaptureGraph call of its thread.
+class Capturing {
+ public:
+  Capturing(const OfflineGraph& graph, const OfflineMachine& machine, const OfflineCosts& costs,
+            OfflineCapture* capture)
+      : graph_(graph), machine_(machine), costs_(costs), capture_(capture) {
+    for (const SessionDevice& device : machine.devices) {
+      if (device.may_plan) plannable_.push_back(device.name);
+    }
+    current_ = this;
+  }
+  ~Capturing() { current_ = nullptr; }
+  Capturing(const Capturing&) = delete;
+  Capturing& operator=(const Capturing&) = delete;
+
+  static Capturing* Current() { return current_; }
+
+  void Run(const GraphOptimizationPassOptions& options) {
+    reached_ = true;
+    status_ = Capture(options);
+  }
+
+  // `set_up` is what TensorFlow said, which only matters if it failed before the pass.
+  absl::Status Result(absl::Status set_up) const {
+    if (reached_) return status_;
+    if (!set_up.ok()) return set_up;
+    return absl::InternalError("TensorFlow set the graph up without running its passes");
+  }
+
+ private:
+  absl::Status Capture(const GraphOptimizationPassOptions& options) {
+    Step step;
+    absl::Status status =
+        FindStep(**options.graph, options.is_function_graph, graph_.targets, &step);
+    if (!status.ok()) return status;
+    if (step.nodes.empty()) return absl::InvalidArgumentError("the graph has no ops");
+    capture_->label = GraphLabel(options);
+    capture_->num_ops = static_cast<int>(step.nodes.size());
+    const std::vector<SessionDevice> sorted = SessionDevices(options, plannable_);
+    std::vector<uint64_t> node_hashes;
+    capture_->fingerprint = ComputeFingerprint(
+        {options.graph->get(), &step, options.flib_def, &sorted, AllowsSoftPlacement(options)},
+        &node_hashes);
+    const UnitsInput input = MakeUnitsInput(options, &step, &machine_.devices);
+    const CostOptions costs{&machine_.kinds, costs_.batch_size, costs_.loop_trip_count,
+                            costs_.shapes};
+    return CaptureStep(input, node_hashes, costs, &capture_->step);
+  }
+
+  static thread_local Capturing* current_;
+
+  const OfflineGraph& graph_;
+  const OfflineMachine& machine_;
+  const OfflineCosts& costs_;
+  OfflineCapture* capture_;
+  std::vector<std::string> plannable_;
+  bool reached_ = false;
+  absl::Status status_;
+};
+
+thread_local Capturing* Capturing::current_ = nullptr;
+
+class CapturingPass : public tensorflow::GraphOptimizationPass {
+ public:
+  absl::Status Run(const GraphOptimizationPassOptions& options) override {
+    Capturing* const capturing = Capturing::Current();
+    if (capturing == nullptr) return absl::OkStatus();
+    capturing->Run(options);
+    return absl::CancelledError("captured");  // placing the graph would be wasted work
+  }
+};
+
+void RegisterCapturingPass() {
+  static const bool registered = [] {
+    auto pass = std::make_unique<CapturingPass>();
+    pass->set_name("HierarchicalPlacerCapturingPass");
+    tensorflow::OptimizationPassRegistry::Global()->Register(
+        tensorflow::OptimizationPassRegistry::PRE_PLACEMENT, kPhase, std::move(pass));
+    return true;
+  }();
+  static_cast<void>(registered);
+}
+
+// Importing a graph into a session drops this attribute; a MetaGraphDef has it on every node.
+void DropInferredShapes(GraphDef* graph_def) {
+  for (auto& node : *graph_def->mutable_node()) node.mutable_attr()->erase("_output_shapes");
+}
+
+absl::Status SetUpSession(GraphDef graph_def, const NamedDevices& devices, bool soft_placement) {
+  DropInferredShapes(&graph_def);
+  tensorflow::SessionOptions session;
+  session.config.set_allow_soft_placement(soft_placement);
+  tensorflow::GraphExecutionStateOptions options;
+  options.device_set = &devices.set();
+  options.session_options = &session;
+  std::unique_ptr<tensorflow::GraphExecutionState> state;
+  return tensorflow::GraphExecutionState::MakeForBaseGraph(std::move(graph_def), options, &state);
+}
+
+absl::Status SetUpFunction(const GraphDef& graph_def, const OfflineGraph& graph,
+                           const NamedDevices& devices) {
+  const tensorflow::FunctionLibraryDefinition library(tensorflow::OpRegistry::Global(),
+                                                      graph_def.library());
+  tensorflow::FunctionLibraryRuntime::InstantiateOptions options;
+  options.is_multi_device_function = true;
+  options.input_devices = graph.argument_devices;
+  options.lib_def = &library;
+  options.config_proto.set_allow_soft_placement(graph.allow_soft_placement);
+  options.allow_soft_placement = graph.allow_soft_placement;
+  // As an eager call does.
+  auto* const graph_options = options.config_proto.mutable_graph_options();
+  graph_options->mutable_optimizer_options()->set_do_function_inlining(true);
+  for (const ArgumentHandle& handle : graph.handles) {
+    tensorflow::PartialTensorShape shape;
+    if (handle.known_rank) {
+      absl::Status status = tensorflow::PartialTensorShape::MakePartialShape(
+          handle.shape.data(), static_cast<int>(handle.shape.size()), &shape);
+      if (!status.ok()) return status;
+    }
+    options.input_resource_dtypes_and_shapes[handle.argument] = {
+        static_cast<tensorflow::DataType>(handle.dtype), shape};
+  }
+  return tensorflow::OptimizeFunctionGraphOrReadFromFileCache(
+             graph.function, tensorflow::AttrSlice(), options, devices.set(), &library,
+             /*composite_devices=*/{}, devices.cpu(), /*default_device=*/nullptr,
+             tensorflow::Env::Default())
+      .status();
+}
+
+}  // namespace
+
+absl::Status CaptureGraph(GraphDef graph_def, const OfflineGraph& graph,
+                          const OfflineMachine& machine, const OfflineCosts& costs,
+                          OfflineCapture* capture) {
+  RegisterCapturingPass();
+  NamedDevices devices;
+  if (absl::Status status = devices.Add(machine.devices); !status.ok()) return status;
+  Capturing capturing(graph, machine, costs, capture);
+  return capturing.Result(graph.function.empty() ? SetUpSession(std::move(graph_def), devices,
+                                                                graph.allow_soft_placement)
+                                                 : SetUpFunction(graph_def, graph, devices));
+}
+
+}  // namespace hplacer

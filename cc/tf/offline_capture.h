@@ -1,0 +1,67 @@
+// Captures a graph that is not running: what the pass would see if this graph ran on a machine
+// that need not be here.
+//
+//   GraphDef + device names --(TensorFlow's own session or function set-up)--> PRE_PLACEMENT
+//                           --(FindStep, ComputeFingerprint, CaptureStep)--> OfflineCapture
+//
+// TensorFlow itself builds, inlines and lowers the graph, on devices that exist by name only; a
+// pass of our own captures it at the phase of the optimizer's pass and then ends the set-up. So
+// ops, costs and fingerprint are those of a training process with the same devices.
+//
+// Assumes trusted proto sizes (< 2 GB), not trusted contents: TensorFlow may abort on some
+// malformed graphs, therefore call this in a process that may die.
+#ifndef HPLACER_TF_OFFLINE_CAPTURE_H_
+#define HPLACER_TF_OFFLINE_CAPTURE_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "tensorflow/core/framework/graph.pb.h"
+#include "tf/captured_step.h"
+#include "tf/fed_shapes.h"
+
+namespace hplacer {
+
+// The variable behind a resource argument.
+struct ArgumentHandle {
+  int32_t argument = 0;
+  int32_t dtype = 0;  // tensorflow::DataType
+  bool known_rank = true;
+  std::vector<int64_t> shape;  // -1: unknown
+};
+
+struct OfflineGraph {
+  std::string function;                       // in the library; empty: a session's graph
+  std::vector<std::string> argument_devices;  // of the function, full names
+  std::vector<ArgumentHandle> handles;
+  std::vector<std::string> targets;  // of a session's graph; empty: found
+  bool allow_soft_placement = false;
+};
+
+struct OfflineMachine {
+  std::vector<SessionDevice> devices;  // may_plan counts
+  std::vector<KindRates> kinds;
+};
+
+struct OfflineCosts {
+  int64_t batch_size = 0;  // 0: choose
+  int64_t loop_trip_count = 10;
+  NamedShapes shapes;  // of fed tensors
+};
+
+struct OfflineCapture {
+  std::string label;
+  int num_ops = 0;  // nodes of the step
+  Fingerprint fingerprint;
+  CapturedStep step;  // devices are indices into OfflineMachine::devices
+};
+
+absl::Status CaptureGraph(tensorflow::GraphDef graph_def, const OfflineGraph& graph,
+                          const OfflineMachine& machine, const OfflineCosts& costs,
+                          OfflineCapture* capture);
+
+}  // namespace hplacer
+
+#endif  // HPLACER_TF_OFFLINE_CAPTURE_H_

@@ -1,0 +1,207 @@
+"""What an experiment found, for people and for programs.
+
+The overview is the papers' table: a row per task, a column per planner. Below it, each task has a
+table with a row per planner. Of several seeds a cell shows the median and the range.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from hplacer_optimizer.bench.experiment import Cell, Experiment, Results
+from hplacer_optimizer.bench.tasks import Task
+
+EXPERT = "human_expert"
+_TASK_COLUMNS = (
+    "planner",
+    "step time",
+    "vs expert",
+    "above bound",
+    "planning",
+    "paper",
+    "paper vs expert",
+    "notes",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One planner on one task, over all seeds."""
+
+    planner: str
+    cells: Sequence[Cell]
+
+    @property
+    def step_s(self) -> list[float]:
+        """Step times of the placements that fit, ascending."""
+        return sorted(
+            cell.step_time_ns / 1e9
+            for cell in self.cells
+            if cell.feasible and cell.step_time_ns is not None
+        )
+
+    @property
+    def median_s(self) -> float | None:
+        """None if no placement fits."""
+        return statistics.median(self.step_s) if self.step_s else None
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of text under a line that introduces them."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+def tables(experiment: Experiment, results: Results) -> list[Table]:
+    """The overview, then a table per task that has been begun."""
+    begun = [task for task in experiment.tasks if task.name in results.facts]
+    overview = Table(
+        "Seconds per step",
+        ("task", *experiment.planners, "lower bound"),
+        [_overview_row(experiment, results, task) for task in begun],
+    )
+    return [overview, *(_task_table(experiment, results, task) for task in begun)]
+
+
+def markdown(experiment: Experiment, results: Results) -> str:
+    """All tables as GitHub Markdown."""
+    parts = []
+    for table in tables(experiment, results):
+        lines = [" | ".join(row) for row in (table.columns, ["---"] * len(table.columns))]
+        lines += [" | ".join(cell.replace("|", "\\|") for cell in row) for row in table.rows]
+        parts.append(f"## {table.title}\n\n" + "\n".join(f"| {line} |" for line in lines) + "\n")
+    return "\n".join(parts)
+
+
+def document(experiment: Experiment, results: Results) -> dict[str, Any]:
+    """Everything, for JSON; times in seconds have names that end with `_s`."""
+    return {
+        "seeds": list(experiment.seeds),
+        "budget_s": experiment.budget_s,
+        "tasks": [
+            {
+                **asdict(task),
+                "published_s": {
+                    planner: None if math.isinf(seconds) else seconds
+                    for planner, seconds in task.published_s.items()
+                },
+                "facts": asdict(results.facts[task.name]),
+                "planners": [
+                    {
+                        "planner": row.planner,
+                        "median_s": row.median_s,
+                        "reduction_vs_expert": reduction(row, experiment, results, task),
+                        "cells": [{**asdict(c), "feasible": c.feasible} for c in row.cells],
+                    }
+                    for row in rows_of(experiment, results, task)
+                ],
+            }
+            for task in experiment.tasks
+            if task.name in results.facts
+        ],
+    }
+
+
+def rows_of(experiment: Experiment, results: Results, task: Task) -> list[Row]:
+    """The planners that have at least one cell."""
+    rows = []
+    for planner in experiment.planners:
+        keys = [(task.name, planner, seed) for seed in experiment.seeds]
+        cells = [results.cells[key] for key in keys if key in results.cells]
+        if cells:
+            rows.append(Row(planner=planner, cells=cells))
+    return rows
+
+
+def reduction(row: Row, experiment: Experiment, results: Results, task: Task) -> float | None:
+    """By which share the step is shorter than the human expert's; None if one has no step time."""
+    expert = next((r for r in rows_of(experiment, results, task) if r.planner == EXPERT), None)
+    if expert is None or expert.median_s is None or row.median_s is None:
+        return None
+    return 1 - row.median_s / expert.median_s
+
+
+def _overview_row(experiment: Experiment, results: Results, task: Task) -> list[str]:
+    facts = results.facts[task.name]
+    rows = {row.planner: row for row in rows_of(experiment, results, task)}
+    cells = [_step(rows[p]) if p in rows else "" for p in experiment.planners]
+    return [task.title, *cells, _bound(facts.lower_bound_ns)]
+
+
+def _task_table(experiment: Experiment, results: Results, task: Task) -> Table:
+    facts = results.facts[task.name]
+    parameters = ", ".join(f"{name} {value}" for name, value in task.parameters.items())
+    title = (
+        f"{task.title} on {task.machine}: {facts.num_ops:,} ops, {facts.num_units:,} units"
+        f"{', ' if parameters else ''}{parameters}; lower bound {_bound(facts.lower_bound_ns)} s "
+        f"({facts.lower_bound_term})"
+    )
+    rows = [
+        [
+            row.planner,
+            _step_in_full(row),
+            _percent(reduction(row, experiment, results, task)),
+            _above(row, facts.lower_bound_ns),
+            f"{max(cell.planning_s for cell in row.cells):.3g} s",
+            _published(task, row.planner),
+            _percent(_published_reduction(task, row.planner)),
+            "; ".join(dict.fromkeys(note for cell in row.cells for note in cell.notes)),
+        ]
+        for row in rows_of(experiment, results, task)
+    ]
+    return Table(title, _TASK_COLUMNS, rows)
+
+
+def _step(row: Row) -> str:
+    if row.median_s is None:
+        return "OOM" if any(cell.missing_bytes for cell in row.cells) else "-"
+    return f"{row.median_s:.3g}"
+
+
+def _step_in_full(row: Row) -> str:
+    """The median with its range, or why there is none."""
+    out_of_memory = [cell for cell in row.cells if cell.missing_bytes]
+    if row.median_s is not None:
+        text = f"{row.median_s:.4g} s"
+        if len(row.step_s) > 1:
+            text += f" ({row.step_s[0]:.4g} to {row.step_s[-1]:.4g})"
+        return text + (f", {len(out_of_memory)} seeds OOM" if out_of_memory else "")
+    if out_of_memory:
+        device, missing = max(out_of_memory[0].missing_bytes.items(), key=lambda item: item[1])
+        return f"OOM ({device} lacks {missing / 2**30:.2f} GiB)"
+    return row.cells[0].error
+
+
+def _bound(bound_ns: int | None) -> str:
+    return "none" if bound_ns is None else f"{bound_ns / 1e9:.3g}"
+
+
+def _above(row: Row, bound_ns: int | None) -> str:
+    if row.median_s is None or not bound_ns:
+        return ""
+    return f"{row.median_s * 1e9 / bound_ns - 1:+.0%}"
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{share:.1%}"
+
+
+def _published(task: Task, planner: str) -> str:
+    seconds = task.published_s.get(planner)
+    if seconds is None:
+        return ""
+    return "OOM" if math.isinf(seconds) else f"{seconds:g} s"
+
+
+def _published_reduction(task: Task, planner: str) -> float | None:
+    seconds, expert = task.published_s.get(planner), task.published_s.get(EXPERT)
+    if seconds is None or expert is None or math.isinf(seconds):
+        return None
+    return 1 - seconds / expert

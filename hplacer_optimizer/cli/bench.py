@@ -1,0 +1,180 @@
+"""`hplacer bench`: planners against workloads."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from hplacer_optimizer.cli.arguments import INTERRUPTED, OK, add_command, add_json
+from hplacer_optimizer.cli.printing import print_json, print_table
+from hplacer_optimizer.errors import BenchError
+
+
+def add_commands(commands: Any) -> None:
+    """Adds the commands of this module to the parser."""
+    text = "measure planners by the simulator"
+    bench = commands.add_parser("bench", help=text, epilog="example: hplacer bench paper")
+    sets = bench.add_subparsers(metavar="SET", required=True)
+    paper = add_command(
+        sets,
+        "paper",
+        _paper,
+        "the six tasks of the papers, on the papers' machine, beside the papers' figures",
+        "hplacer bench paper --workload nmt_2 --planner etf --planner human_expert",
+    )
+    modern = add_command(
+        sets,
+        "modern",
+        _modern,
+        "workloads and machines of later years",
+        "hplacer bench modern --workload bert_base --machine 8xa100",
+    )
+    for name, parser in (("paper", paper), ("modern", modern)):
+        _add_options(parser, name)
+
+
+def _add_options(parser: argparse.ArgumentParser, name: str) -> None:
+    parser.add_argument(
+        "--workload", action="append", metavar="TASK", help="only this task; may be repeated"
+    )
+    parser.add_argument(
+        "--planner", action="append", metavar="NAME", help="only this planner; may be repeated"
+    )
+    parser.add_argument(
+        "--machine", action="append", metavar="M", help="another machine: a shipped name or a file"
+    )
+    parser.add_argument(
+        "--seeds", type=int, default=1, metavar="N", help="run seeds 0 to N-1 (default: 1)"
+    )
+    parser.add_argument(
+        "--budget", type=float, metavar="SECONDS", help="per placement; default: the planner's own"
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        default=Path(f"hplacer-bench-{name}"),
+        metavar="DIR",
+        help="journal, tables (.txt, .md, .json) and charts (default: %(default)s)",
+    )
+    parser.add_argument("--resume", action="store_true", help="go on with the run in the directory")
+    add_json(parser)
+
+
+def _paper(options: argparse.Namespace) -> int:
+    from dataclasses import replace
+
+    from hplacer_optimizer.bench.tasks import PAPER
+
+    tasks = PAPER
+    if options.machine:  # the published figures are those of the papers' machine
+        tasks = tuple(
+            replace(task, name=f"{task.name}-{Path(machine).stem}", machine=machine, published_s={})
+            for machine in options.machine
+            for task in PAPER
+        )
+    return _run(options, tasks)
+
+
+def _modern(options: argparse.Namespace) -> int:
+    from hplacer_optimizer.bench.tasks import modern_tasks
+
+    tasks = modern_tasks(tuple(options.machine)) if options.machine else modern_tasks()
+    return _run(options, tasks)
+
+
+def _run(options: argparse.Namespace, tasks: Any) -> int:
+    from hplacer_optimizer.bench import experiment as runner
+    from hplacer_optimizer.planners import PLANNERS, get_planner
+
+    if options.seeds < 1:
+        raise BenchError(f"--seeds: must be at least 1, got {options.seeds}")
+    planners = tuple(options.planner or PLANNERS)
+    for planner in planners:
+        get_planner(planner)  # an unknown name is an error now, not after the first graph
+    experiment = runner.Experiment(
+        tasks=_chosen(tasks, options.workload),
+        planners=planners,
+        seeds=range(options.seeds),
+        budget_s=options.budget,
+    )
+    interrupted = False
+    with _progress(experiment.num_cells) as (on_start, on_cell):
+        results = runner.Results()
+        try:
+            runner.run(
+                experiment,
+                options.output,
+                results,
+                resume=options.resume,
+                on_start=on_start,
+                on_cell=on_cell,
+            )
+        except KeyboardInterrupt:
+            interrupted = True
+    _report(experiment, results, options)
+    return INTERRUPTED if interrupted else OK
+
+
+def _chosen(tasks: Any, names: list[str] | None) -> Any:
+    if not names:
+        return tasks
+    known = sorted({name for task in tasks for name in (task.name, task.workload)})
+    for name in names:
+        if name not in known:
+            raise BenchError(f"--workload: unknown task '{name}'; there are {', '.join(known)}")
+    return tuple(task for task in tasks if task.name in names or task.workload in names)
+
+
+@contextmanager
+def _progress(num_cells: int) -> Iterator[Any]:
+    """Two callbacks that move a bar on stderr: what begins, and a finished cell."""
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.description}"),
+    )
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        bar = progress.add_task("", total=num_cells)
+        yield (
+            lambda what: progress.update(bar, description=what),
+            lambda cell: progress.advance(bar),
+        )
+
+
+def _report(experiment: Any, results: Any, options: argparse.Namespace) -> None:
+    """Prints and writes what was found, also of a run that was interrupted."""
+    import json
+
+    from rich.console import Console
+
+    from hplacer_optimizer.bench import charts, tables
+
+    document = tables.document(experiment, results)
+    found = tables.tables(experiment, results)
+    if options.json:
+        print_json(document)
+    else:
+        for table in found:
+            print(table.title)
+            print_table(table.columns, table.rows)
+    directory = options.output
+    (directory / "results.json").write_text(json.dumps(document, indent=1) + "\n")
+    (directory / "tables.md").write_text(tables.markdown(experiment, results))
+    for task in experiment.tasks:
+        if task.name in results.facts:
+            charts.draw(experiment, results, task, directory / f"{task.name}.png")
+    Console(stderr=True).print(f"tables and charts are in {directory}", highlight=False)

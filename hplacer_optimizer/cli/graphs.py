@@ -1,0 +1,118 @@
+"""Graphs on the command line: the arguments that name one, and `hplacer export`."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from hplacer_optimizer.cli.arguments import OK, add_command
+
+if TYPE_CHECKING:
+    from hplacer_optimizer._engine import Problem
+
+
+def add_commands(commands: Any) -> None:
+    """Adds the commands of this module to the parser."""
+    example = "hplacer export model.meta --machine 1cpu-2xk40 -o model.hplacer.json.gz"
+    text = "write a graph and a machine as a problem file, which needs no TensorFlow any more"
+    export = add_command(commands, "export", _export, text, example)
+    add_graph_arguments(export)
+    export.add_argument(
+        "-o",
+        "--output",
+        required=True,
+        metavar="FILE",
+        help="the problem file, compressed if it ends with .gz",
+    )
+
+
+def add_graph_arguments(parser: argparse.ArgumentParser) -> None:
+    """What `load` reads."""
+    parser.add_argument(
+        "graph",
+        metavar="GRAPH",
+        help="a MetaGraphDef (.meta), a GraphDef (.pb), either as text (.pbtxt), a SavedModel "
+        "directory or a problem file (*.hplacer.json)",
+    )
+    parser.add_argument(
+        "--machine",
+        metavar="M",
+        help="a shipped machine or a YAML file, see `hplacer machine list` (default: this machine)",
+    )
+    parser.add_argument(
+        "--target",
+        action="append",
+        dest="targets",
+        metavar="OP",
+        help="an op of the training step; repeatable (default: found automatically)",
+    )
+    parser.add_argument("--signature", metavar="S", help="the signature of a SavedModel")
+    parser.add_argument(
+        "--batch-size",
+        type=int,
+        metavar="N",
+        help="for unknown batch dimensions (default: the largest static one, else 32)",
+    )
+    parser.add_argument(
+        "--loop-trip-count",
+        type=int,
+        metavar="N",
+        help="for while loops without a constant bound (default: 10)",
+    )
+    parser.add_argument(
+        "--shape",
+        action="append",
+        default=[],
+        type=_shape,
+        dest="shapes",
+        metavar="NAME=2,3",
+        help="the shape of a fed tensor; repeatable",
+    )
+    parser.add_argument(
+        "--cost-table", metavar="F", help="a file of measured op costs, see docs/costs.md"
+    )
+    parser.add_argument(
+        "--soft-placement",
+        action="store_true",
+        default=None,
+        help="replace devices that the graph asks for and the machine lacks",
+    )
+
+
+def _shape(text: str) -> tuple[str, list[int]]:
+    name, equals, sizes = text.partition("=")
+    if not (name and equals):
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=SIZE,SIZE")
+    try:
+        return name, [int(size) for size in sizes.split(",") if size]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r}: sizes are integers") from None
+
+
+def load(options: argparse.Namespace) -> Problem:
+    """The problem that the arguments describe."""
+    from hplacer_optimizer.loaders import load_problem
+
+    return load_problem(
+        options.graph,
+        machine=options.machine,
+        targets=options.targets,
+        signature=options.signature,
+        batch_size=options.batch_size,
+        loop_trip_count=options.loop_trip_count,
+        shapes=dict(options.shapes) or None,
+        cost_table=options.cost_table,
+        allow_soft_placement=options.soft_placement,
+    )
+
+
+def _export(options: argparse.Namespace) -> int:
+    from hplacer_optimizer.problem import save_problem
+
+    problem = load(options)
+    save_problem(problem, options.output)
+    print(
+        f"{options.output}: {problem.num_ops} ops, {problem.num_units} units, "
+        f"{problem.num_devices} devices"
+    )
+    return OK

@@ -1,0 +1,216 @@
+"""The experiment: cells, the journal, tables. Small problem files stand in for the big graphs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hplacer_optimizer.bench import experiment as runner
+from hplacer_optimizer.bench import tables
+from hplacer_optimizer.bench.tasks import OUT_OF_MEMORY, PAPER, Task, modern_tasks
+from hplacer_optimizer.errors import BenchError, PlanError
+from hplacer_optimizer.problem import load_problem_file
+from hplacer_optimizer.simulator import simulate
+from hplacer_optimizer.validation import check_constraints
+
+TOWERS = Path(__file__).parent / "golden" / "two_towers.hplacer.json"
+TASK = Task(
+    name="towers",
+    title="Two towers",
+    workload="none",
+    parameters={"batch_size": 4},
+    machine="any",
+    published_s={"cpu_only": 2.0, "human_expert": 1.0, "gpu_only": OUT_OF_MEMORY},
+)
+
+
+def refusing(problem: object, **_: object) -> object:
+    raise PlanError("there is no expert for this graph")
+
+
+def experiment_of(*planners: str, seeds: int = 1) -> runner.Experiment:
+    return runner.Experiment(tasks=(TASK,), planners=planners, seeds=range(seeds))
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """An output directory in which the task's problem has been built already."""
+    shutil.copy(TOWERS, tmp_path / f"towers-{runner._digest(TASK)}.hplacer.json.gz")
+    return tmp_path
+
+
+def run(experiment: runner.Experiment, directory: Path, **options: object) -> runner.Results:
+    results = runner.Results()
+    runner.run(experiment, directory, results, **options)  # type: ignore[arg-type]
+    return results
+
+
+def test_cells_hold_what_the_simulator_says(directory: Path) -> None:
+    results = run(experiment_of("etf"), directory)
+    problem = load_problem_file(TOWERS)
+    from hplacer_optimizer.planners import get_planner
+
+    trace = simulate(problem, get_planner("etf")(problem))
+    cell = results.cells["towers", "etf", 0]
+    assert cell.step_time_ns == trace.makespan_ns
+    assert cell.feasible
+    facts = results.facts["towers"]
+    assert facts.num_ops == problem.num_ops
+    assert 0 < facts.lower_bound_ns <= trace.makespan_ns
+
+
+def test_a_planner_that_cannot_plan_is_a_row_that_says_why(directory: Path) -> None:
+    planner = f"{__name__}:refusing"
+    results = run(experiment_of("etf", planner), directory)
+    cell = results.cells["towers", planner, 0]
+    assert (cell.step_time_ns, cell.error) == (None, "there is no expert for this graph")
+    _, task_table = tables.tables(experiment_of("etf", planner), results)
+    assert task_table.rows[1][1] == "there is no expert for this graph"
+
+
+def test_a_stopped_run_goes_on_where_it_was(directory: Path) -> None:
+    experiment = experiment_of("etf", "random", seeds=3)
+    seen = []
+
+    def stop_after_two(cell: runner.Cell) -> None:
+        seen.append(cell)
+        if len(seen) == 2:
+            raise KeyboardInterrupt
+
+    interrupted = runner.Results()
+    with pytest.raises(KeyboardInterrupt):
+        runner.run(experiment, directory, interrupted, on_cell=stop_after_two)
+    assert list(interrupted.cells.values()) == seen
+    with (directory / runner.JOURNAL).open("a") as journal:
+        journal.write('{"kind": "cell", "task": "tow')  # killed while it wrote
+
+    started: list[str] = []
+    results = run(experiment, directory, resume=True, on_start=started.append)
+    assert len(results.cells) == 6
+    assert [results.cells[c.task, c.planner, c.seed] for c in seen] == seen
+    assert sum("etf" in what or "random" in what for what in started) == 4
+
+
+def test_an_earlier_run_is_not_overwritten(directory: Path) -> None:
+    run(experiment_of("etf"), directory)
+    before = (directory / runner.JOURNAL).read_bytes()
+    with pytest.raises(BenchError, match="--resume"):
+        run(experiment_of("etf"), directory)
+    assert (directory / runner.JOURNAL).read_bytes() == before
+
+
+def test_cells_of_another_setup_are_run_again(directory: Path) -> None:
+    run(experiment_of("etf"), directory)
+    longer = runner.Experiment(tasks=(TASK,), planners=("etf",), budget_s=5.0)
+    started: list[str] = []
+    run(longer, directory, resume=True, on_start=started.append)
+    assert "Two towers: etf" in started
+
+
+# ---- tables, with figures worked out by hand ----
+
+
+def results_by_hand() -> runner.Results:
+    results = runner.Results()
+    results.add(
+        runner.TaskFacts(
+            task="towers",
+            num_ops=10,
+            num_units=5,
+            device_names=("/device:CPU:0", "/device:GPU:0"),
+            lower_bound_ns=500_000_000,
+            lower_bound_term="critical path",
+        )
+    )
+    for planner, seed, step_time_ns, missing in (
+        ("human_expert", 0, 2_000_000_000, {}),
+        ("human_expert", 1, 2_000_000_000, {}),
+        ("random", 0, 1_000_000_000, {}),
+        ("random", 1, 2_000_000_000, {}),
+        ("gpu_only", 0, 700_000_000, {"/device:GPU:0": 3 * 2**29}),
+        ("gpu_only", 1, 700_000_000, {"/device:GPU:0": 3 * 2**29}),
+    ):
+        results.add(
+            runner.Cell(
+                task="towers",
+                planner=planner,
+                seed=seed,
+                step_time_ns=step_time_ns,
+                missing_bytes=missing,
+            )
+        )
+    return results
+
+
+def test_tables_by_hand() -> None:
+    experiment = experiment_of("human_expert", "random", "gpu_only", seeds=2)
+    overview, detail = tables.tables(experiment, results_by_hand())
+    assert list(overview.rows) == [["Two towers", "2", "1.5", "OOM", "0.5"]]
+    expert, random, gpu = detail.rows
+    assert expert[1:4] == ["2 s (2 to 2)", "0.0%", "+300%"]
+    assert random[1:4] == ["1.5 s (1 to 2)", "25.0%", "+200%"]
+    assert gpu[1:4] == ["OOM (/device:GPU:0 lacks 1.50 GiB)", "", ""]
+    assert (expert[5], gpu[5], random[5]) == ("1 s", "OOM", "")
+    assert "lower bound 0.5 s (critical path)" in detail.title
+
+
+def test_the_document_is_json_without_infinities() -> None:
+    experiment = experiment_of("human_expert", "random", "gpu_only", seeds=2)
+    text = json.dumps(tables.document(experiment, results_by_hand()), allow_nan=False)
+    (task,) = json.loads(text)["tasks"]
+    by_planner = {row["planner"]: row for row in task["planners"]}
+    assert by_planner["random"]["median_s"] == 1.5
+    assert by_planner["random"]["reduction_vs_expert"] == 0.25
+    assert by_planner["gpu_only"]["median_s"] is None
+    assert task["published_s"]["gpu_only"] is None
+
+
+def test_the_papers_own_reductions() -> None:
+    published = {task.name: task.published_s for task in PAPER}
+    reductions = {
+        name: round(100 * (1 - s["hierarchical"] / s["human_expert"]), 1)
+        for name, s in published.items()
+    }
+    # Table 1 says 16.3, 0, 0, 60.6, 53.7, -4.9; the first two are of unrounded seconds.
+    assert reductions["nmt_2"] == 60.6
+    assert reductions["nmt_8"] == -4.9
+    assert reductions["resnet_152"] == reductions["rnnlm"] == 0
+    assert abs(reductions["inception_v3"] - 16.3) < 4
+    assert abs(reductions["nmt_4"] - 53.7) < 0.2
+
+
+def test_names_of_tasks_are_distinct() -> None:
+    names = [task.name for task in (*PAPER, *modern_tasks())]
+    assert len(set(names)) == len(names)
+
+
+# ---- the validator ----
+
+
+def test_constraints_are_checked() -> None:
+    problem = load_problem_file(TOWERS)
+    from hplacer_optimizer.planners import get_planner
+
+    placement = np.array(get_planner("etf")(problem))
+    check_constraints(problem, placement)
+    allowed = np.asarray(problem.cost_ns)[:, problem.device_kind] >= 0
+    forbidden = np.argwhere(~allowed)
+    groups = np.flatnonzero(np.bincount(problem.units) > 1)
+    assert len(forbidden) or len(groups)
+    for op, device in forbidden[:3]:
+        wrong = placement.copy()
+        wrong[op] = device
+        with pytest.raises(PlanError, match=str(problem.op_names[op])):
+            check_constraints(problem, wrong)
+    for group in groups[:3]:
+        op = int(np.flatnonzero(problem.units == group)[-1])
+        for device in np.flatnonzero(allowed[op]):
+            if device != placement[op]:
+                wrong = placement.copy()
+                wrong[op] = device
+                with pytest.raises(PlanError, match="colocation group"):
+                    check_constraints(problem, wrong)

@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+import itertools
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+import hplacer_optimizer as hp
+from tests.documents import problem_from_dict
+from tests.random_problems import problems
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def every_placement(problem: hp.Problem) -> NDArray[np.int32]:
+    """All placements, [m ** n, n]."""
+    rows = list(itertools.product(range(problem.num_devices), repeat=problem.num_ops))
+    return np.array(rows, np.int32).reshape(len(rows), problem.num_ops)
+
+
+def best_makespan_ns(problem: hp.Problem) -> int | None:
+    """Of all feasible placements; None if there is none."""
+    makespans, feasible, _ = hp.simulate_batch(problem, every_placement(problem))
+    return int(makespans[feasible].min()) if feasible.any() else None
+
+
+def assert_bounds(document: dict[str, Any]) -> None:
+    problem = problem_from_dict(document)
+    bound = hp.lower_bound(problem)
+    best = best_makespan_ns(problem)
+    if bound.ns is None:
+        assert bound.infeasible_because
+        assert best is None
+    else:
+        assert not bound.infeasible_because
+        assert bound.ns == max(bound.terms.values()) == bound.terms[bound.term or ""]
+        assert best is None or bound.ns <= best
+
+
+@settings(max_examples=600, deadline=None)
+@given(problems(max_ops=5))
+def test_no_feasible_placement_beats_the_bound(document: dict[str, Any]) -> None:
+    assert_bounds(document)
+
+
+@settings(max_examples=400, deadline=None)
+@given(problems(max_ops=5, placeable=True), st.data())
+def test_no_feasible_placement_beats_the_bound_of_uneven_ops(
+    document: dict[str, Any], data: st.DataObject
+) -> None:
+    sizes = st.sampled_from([0, 1, 7, 60, 1000])
+    for op in document["ops"]:
+        op["cost_ns"] = {kind: data.draw(sizes) for kind in op["cost_ns"]}
+        op["output_bytes"] = [data.draw(sizes) for _ in op["output_bytes"]]
+        op["persistent_bytes"] = data.draw(sizes)
+    for device in document["devices"]:
+        device["memory_bytes"] = data.draw(st.sampled_from([100, 1500, 3000, 10**6]))
+    assert_bounds(document)
+
+
+def test_a_problem_without_a_feasible_placement_has_no_bound() -> None:
+    document = chain(2)
+    document["ops"][1]["allowed_devices"] = []
+    bound = hp.lower_bound(problem_from_dict(document))
+    assert (bound.ns, bound.term, bound.terms) == (None, None, {})
+    assert bound.infeasible_because == [
+        "op 'op1' has no device: allow one with a kernel for all its ops"
+    ]
+
+
+def chain(length: int) -> dict[str, Any]:
+    """Ops of 10 ns one after the other; one device."""
+    return {
+        "format": "hplacer-problem/1",
+        "name": "chain",
+        "device_kinds": ["cpu"],
+        "devices": [{"name": "d", "kind": "cpu", "memory_bytes": 0}],
+        "links": [],
+        "ops": [{"name": f"op{i}", "type": "T", "cost_ns": {"cpu": 10}} for i in range(length)],
+        "edges": [],
+        "control_edges": [[i, i + 1] for i in range(length - 1)],
+    }
+
+
+def test_a_chain_by_hand() -> None:
+    bound = hp.lower_bound(problem_from_dict(chain(3)))
+    assert bound.ns == 30
+    assert bound.term == "critical path through op0"
+    assert bound.terms == {"critical path through op0": 30, "load of cpu": 30}
+
+
+def test_the_bound_of_the_golden_problem_is_near_what_a_planner_finds() -> None:
+    problem = hp.load_problem(GOLDEN / "two_towers.hplacer.json")
+    bound = hp.lower_bound(problem)
+    assert (bound.ns, bound.term) == (1_071_000, "critical path through sum")
+    placement = json.loads((GOLDEN / "etf.json").read_text())
+    makespan_ns = hp.simulate(problem, placement).makespan_ns
+    assert makespan_ns is not None
+    assert bound.ns <= makespan_ns < 1.05 * bound.ns
+
+
+@pytest.mark.parametrize(
+    ("ops", "seconds"), [(50_000, 1.0), pytest.param(1_000_000, 10.0, marks=pytest.mark.slow)]
+)
+def test_large_problems_are_bounded_in_time(ops: int, seconds: float) -> None:
+    problem = layered_problem(ops, devices=9)
+    begin = time.process_time()
+    first = hp.lower_bound(problem)
+    assert time.process_time() - begin < seconds
+    assert first.terms == hp.lower_bound(problem).terms
+
+
+def layered_problem(ops: int, devices: int) -> hp.Problem:
+    """A hundred layers, each op reads 4 of the last two layers; a CPU and equal GPUs."""
+    rng = np.random.default_rng(0)
+    width = ops // 100
+    dst = np.repeat(np.arange(width, ops), 4)
+    src = np.minimum(np.maximum(dst - 2 * width, 0) + rng.integers(0, width, len(dst)), dst - 1)
+    pairs = [(a, b) for a in range(devices) for b in range(devices) if a != b]
+    gpu_ns = rng.integers(6_000, 100_000, ops)
+    return hp.Problem(
+        name="layered",
+        device_kinds=["cpu", "gpu"],
+        device_names=[f"d{i}" for i in range(devices)],
+        device_kind=np.minimum(np.arange(devices), 1).astype(np.int32),
+        device_memory_bytes=np.full(devices, 10**9 // devices * (ops // 1000)),
+        device_slots=np.ones(devices, np.int32),
+        link_src=np.array([a for a, _ in pairs], np.int32),
+        link_dst=np.array([b for _, b in pairs], np.int32),
+        link_channel=[f"{a}-{b}" for a, b in pairs],
+        link_latency_ns=np.full(len(pairs), 10_000),
+        link_bytes_per_s=np.full(len(pairs), 10**10),
+        op_names=[f"op{i}" for i in range(ops)],
+        op_types=["T"] * ops,
+        cost_ns=np.stack([gpu_ns * 8, gpu_ns], axis=1),
+        output_ptr=np.arange(ops + 1),
+        output_bytes=rng.integers(0, 10**6, ops),
+        output_alias_src=np.full(ops, -1, np.int32),
+        output_alias_output=np.zeros(ops, np.int32),
+        temp_bytes=np.zeros(ops, np.int64),
+        persistent_bytes=rng.integers(0, 1_900_000, ops),
+        edges=np.stack([src, np.zeros_like(src), dst], axis=1).astype(np.int32),
+        control_edges=np.zeros((0, 2), np.int32),
+        allowed_ptr=np.zeros(ops + 1, np.int64),
+        allowed_device=np.zeros(0, np.int32),
+        allowed_given=np.zeros(ops, np.bool_),
+        colocation_group=np.full(ops, -1, np.int32),
+        colocation_group_names=[],
+    )
