@@ -17,6 +17,7 @@ from hplacer_optimizer.cli.arguments import FAILED, OK, add_command, add_json
 from hplacer_optimizer.cli.graphs import add_graph_arguments, load
 from hplacer_optimizer.cli.printing import format_bytes, print_json, print_table, step_time
 from hplacer_optimizer.errors import ProblemError
+from hplacer_optimizer.plan import format_ns
 
 if TYPE_CHECKING:
     from hplacer_optimizer._engine import Problem, StepTrace
@@ -35,6 +36,11 @@ def add_commands(commands: Any) -> None:
         help="cpu_only, gpu_only, round_robin, random:SEED or another planner, `all:DEVICE_INDEX`, "
         "or a JSON file with one device index per op",
     )
+    simulate.add_argument(
+        "--trace",
+        metavar="FILE",
+        help="write the step for ui.perfetto.dev or chrome://tracing; .gz compresses",
+    )
     add_json(simulate)
 
     example = "hplacer plan mlp.hplacer.json --planner etf -o placement.json"
@@ -52,7 +58,12 @@ def _simulate(options: argparse.Namespace) -> int:
 
     problem = load(options)
     placement = _placement(problem, options.placement)
-    return _report_step(problem, placement, simulate(problem, placement), {}, options.json)
+    trace = simulate(problem, placement)
+    if options.trace:
+        from hplacer_optimizer.chrome_trace import write_chrome_trace
+
+        write_chrome_trace(problem, placement, trace, options.trace)
+    return _report_step(problem, placement, trace, {}, options.json)
 
 
 def _plan(options: argparse.Namespace) -> int:
@@ -104,6 +115,9 @@ def _report_step(
     as_json: bool,
 ) -> int:
     """Prints what the simulator says of a placement; `facts` are extra entries for JSON."""
+    from hplacer_optimizer._engine import lower_bound
+
+    bound = lower_bound(problem)
     devices = _device_loads(problem, placement, trace)
     channels = _channel_loads(problem, trace)
     if as_json:
@@ -115,6 +129,8 @@ def _report_step(
                 "feasible": trace.feasible,
                 "infeasible_because": list(trace.infeasible_because),
                 "makespan_ns": trace.makespan_ns,
+                "lower_bound_ns": bound.ns,
+                "lower_bound_term": bound.term,
                 "device_names": list(problem.device_names),
                 "ops_per_device": [device.ops for device in devices],
                 "peak_bytes": [device.peak_bytes for device in devices],
@@ -124,7 +140,9 @@ def _report_step(
         )
     else:
         print(f"step time: {step_time(trace.makespan_ns, trace.feasible)}")
-        for reason in trace.infeasible_because:
+        if bound.ns is not None:
+            print(f"lower bound: {format_ns(bound.ns)} ({bound.term})")
+        for reason in dict.fromkeys([*trace.infeasible_because, *bound.infeasible_because]):
             print(f"infeasible: {reason}")
         _print_loads(devices, channels)
     return OK if trace.feasible else FAILED
