@@ -18,6 +18,7 @@ from hplacer_optimizer.cli.arguments import FAILED, OK, add_command, add_json
 from hplacer_optimizer.cli.graphs import add_graph_arguments, load
 from hplacer_optimizer.cli.printing import format_bytes, print_json, print_table, step_time
 from hplacer_optimizer.errors import ProblemError
+from hplacer_optimizer.plan import format_ns
 
 if TYPE_CHECKING:
     from hplacer_optimizer._engine import Problem, StepTrace
@@ -149,12 +150,10 @@ def _report_step(
         )
     else:
         print(f"step time: {step_time(trace.makespan_ns, trace.feasible)}")
-        for reason in trace.infeasible_because:
+        if bound.ns is not None:
+            print(f"lower bound: {format_ns(bound.ns)} ({bound.term})")
+        for reason in dict.fromkeys([*trace.infeasible_because, *bound.infeasible_because]):
             print(f"infeasible: {reason}")
-        if bound.ns is None:
-            print(f"no placement is feasible: {'; '.join(bound.infeasible_because)}")
-        else:
-            print(f"no placement is faster than {step_time(bound.ns, True)}: {bound.term}")
         _print_loads(devices, channels)
     return OK if trace.feasible else FAILED
 
