@@ -229,7 +229,8 @@ def captured(build, **options):
     outputs = np.split(arrays["output_bytes"], arrays["output_ptr"][1:-1])
     rows = zip(arrays["cost_ns"].tolist(), arrays["persistent_bytes"].tolist(),
                loaded.captured.op_signatures, (sizes.tolist() for sizes in outputs))
-    return {"ops": dict(zip(arrays["op_names"], rows)), "assumptions": loaded.assumptions}
+    assumptions = [text for text in loaded.assumptions if "GPU kernels" not in text]
+    return {"ops": dict(zip(arrays["op_names"], rows)), "assumptions": assumptions}
 
 def zeros(shape, dtype=tf.float32):
     return v1.placeholder(dtype, shape)
@@ -326,7 +327,7 @@ report(known=captured(build), chosen=captured(build_unknown),
     assert " bool[77,4] -> int64[77,2]" in named["ops"]["found"][2]
     shaped, half_shaped = outcome.report["shaped"], outcome.report["half_shaped"]
     assert " bool[5,4] -> int64[32,2]" in shaped["ops"]["found"][2]
-    assert len(shaped["assumptions"]) == 1
+    assert not any("fed tensors" in text for text in shaped["assumptions"])
     assert " bool[9,4] -> int64[9,2]" in half_shaped["ops"]["found"][2]
 
 
@@ -391,15 +392,15 @@ report(first=captured(build), seeded=captured(lambda: build(seed=2)),
 @pytest.mark.parametrize(
     "build",
     [
-        "inception_v3.build(batch=2, pixels=107)",
-        "agreement.unrolled_lstm(steps=4)",
+        "inception_v3.build(batch_size=2, pixels=107)",
+        "rnnlm.build(steps=4, hidden=64, vocabulary=100)",
     ],
 )
 def test_costs_agree_with_tensorflows_virtual_cluster(build: str, tmp_path: Path) -> None:
     outcome = run(
         HELPERS
         + f"""
-from hplacer_optimizer.workloads import inception_v3
+from hplacer_optimizer.workloads import inception_v3, rnnlm
 report(result=agreement.compare({build}))
 """,
         tmp_path,
