@@ -122,7 +122,7 @@ with tf.Graph().as_default() as graph, v1.Session() as session:
 @pytest.mark.parametrize(
     ("name", "overrides", "message"),
     [
-        ("ntm", {}, "workload: unknown name 'ntm'; valid are inception_v3, "),
+        ("ntm", {}, "workload: unknown name 'ntm'; valid are bert_base, "),
         ("nmt", {"depth": 2}, "nmt: unknown parameter 'depth'; valid are layers, batch_size, "),
         ("nmt", {"layers": 0}, "nmt: layers: must be at least 1, got 0"),
         ("nmt", {"layers": True}, "nmt: layers: expected int, got True"),
