@@ -25,9 +25,11 @@ import numpy as np
 
 import hplacer_optimizer
 from hplacer_optimizer._engine import Problem, lower_bound
+from hplacer_optimizer.bench.calibration import calibrate
 from hplacer_optimizer.bench.tasks import Task
 from hplacer_optimizer.errors import BenchError, HPlacerError
 from hplacer_optimizer.loaders import load_problem
+from hplacer_optimizer.machines import load_machine
 from hplacer_optimizer.planners import Budget, collect_notes, get_planner
 from hplacer_optimizer.problem import load_problem_file, save_problem
 from hplacer_optimizer.simulator import simulate
@@ -218,7 +220,8 @@ def prepare(task: Task, directory: Path) -> Problem:
         if done.returncode != 0:
             reason = "\n".join(done.stderr.strip().splitlines()[-3:])
             raise BenchError(f"{task.name}: the graph of {task.workload} was not built: {reason}")
-        problem = load_problem(graph, machine=task.machine, targets=["train_op"])
+        machine = calibrate(load_machine(task.machine), task.efficiency)
+        problem = load_problem(graph, machine=machine, targets=["train_op"])
     finally:
         graph.unlink(missing_ok=True)
     save_problem(problem, path)
@@ -226,8 +229,14 @@ def prepare(task: Task, directory: Path) -> Problem:
 
 
 def _digest(task: Task) -> str:
-    setup = [hplacer_optimizer.__version__, task.workload, sorted(task.parameters.items())]
-    return hashlib.sha256(repr([*setup, task.machine]).encode()).hexdigest()[:8]
+    setup = [
+        hplacer_optimizer.__version__,
+        task.workload,
+        sorted(task.parameters.items()),
+        task.machine,
+        sorted(task.efficiency.items()),
+    ]
+    return hashlib.sha256(repr(setup).encode()).hexdigest()[:8]
 
 
 def _search_path() -> dict[str, str]:
