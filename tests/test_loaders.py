@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import signal
 import subprocess
 import sys
 import time
@@ -272,6 +273,7 @@ def mutated(data: bytes, rng: random.Random) -> bytes:
 # One process for many files: what a mutation does to this process, it would do to the child.
 MUTANTS = """
 import random
+import signal
 from pathlib import Path
 from hplacer_optimizer.errors import HPlacerError
 from hplacer_optimizer.loaders import graph_files
@@ -483,3 +485,21 @@ def test_the_command_takes_graphs(files: Path, tmp_path: Path) -> None:
     done = hplacer("simulate", output, "--placement", "gpu_only", "--machine", "8xv100")
     assert (done.returncode, done.stdout) == (1, "")
     assert "leave out machine" in done.stderr
+
+
+def test_an_interrupt_ends_the_capturing_process_too(files: Path) -> None:
+    command = ["simulate", files / "graph.meta", "--placement", "round_robin"]
+    parent = subprocess.Popen(
+        [sys.executable, "-m", "hplacer_optimizer", *map(str, command)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        cwd=processes.ROOT,
+    )
+    children = Path(f"/proc/{parent.pid}/task/{parent.pid}/children")
+    deadline = time.monotonic() + 60
+    while not (found := children.read_text().split()):
+        assert time.monotonic() < deadline, "no child appeared"
+        time.sleep(0.02)
+    parent.send_signal(signal.SIGINT)
+    assert parent.wait(30) == 130
+    assert not Path(f"/proc/{found[0]}").exists()
