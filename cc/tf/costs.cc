@@ -133,7 +133,10 @@ class CostEstimation {
     item.graph.mutable_versions()->set_producer(TF_GRAPH_DEF_VERSION);
     GraphProperties properties(item);
     // Shapes that cannot be inferred are filled below: a failure costs accuracy only.
-    properties.InferStatically(/*assume_valid_feeds=*/true).IgnoreError();
+    properties
+        .InferStatically(/*assume_valid_feeds=*/true, /*aggressive_shape_inference=*/true,
+                         /*include_tensor_values=*/true)
+        .IgnoreError();
     costs->clear();
     for (size_t i = 0; i < nodes.size(); ++i) {
       const NodeDef& def = item.graph.node(static_cast<int>(i));
