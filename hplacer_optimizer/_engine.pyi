@@ -176,6 +176,20 @@ class StepTrace:
     def peak_bytes(self) -> _Int64:
         """int64[m]; zeros without a trace."""
 
+    def memory_timeline(self) -> NDArray[np.void]:
+        """Every change of what a device holds, in order; empty without a trace.
+
+        Fields: int64 time_ns, int32 device, int64 bytes (held on that device after the change).
+        Simulates the step once more.
+        """
+
+    def peak_holders(self, device: int) -> list[tuple[int, str, int]]:
+        """What a device holds when its peak is first reached, as (op, what, bytes).
+
+        Largest first; `what` is "persistent", "temp", "output K" or "copy of output K". Empty
+        without a trace. Simulates the step once more. Raises ProblemError for no such device.
+        """
+
 def simulate(problem: Problem, placement: _Int32) -> StepTrace: ...
 def simulate_batch(
     problem: Problem, placements: _Int32, threads: int

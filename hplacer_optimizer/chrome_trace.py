@@ -168,10 +168,7 @@ class _Step:
             yield _arrow("f", flow, pids[op], tids[op], read_ns[op])
 
     def memory(self) -> Iterator[str]:
-        memory_timeline = getattr(self._trace, "memory_timeline", None)
-        if memory_timeline is None:
-            return
-        timeline = memory_timeline()
+        timeline = self._trace.memory_timeline()
         for device in range(self._problem.num_devices):
             held = timeline[timeline["device"] == device]
             for time_ns, size in _visible(held["time_ns"], held["bytes"]):

@@ -21,6 +21,7 @@
 #include "engine/heft.h"
 #include "engine/lower_bound.h"
 #include "engine/mean_costs.h"
+#include "engine/memory_trace.h"
 #include "engine/problem.h"
 #include "engine/simulator.h"
 #include "engine/topo.h"
@@ -241,40 +242,96 @@ py::object TimesOrNone(const std::vector<int64_t>& times, bool has_trace, const 
   return ReadOnlyView(times, {static_cast<py::ssize_t>(times.size())}, owner);
 }
 
+// A trace with what it was made from, to look closer on demand.
+struct PlacedTrace : StepTrace {
+  py::object problem;
+  std::vector<int32_t> placement;
+};
+
+std::string NameOf(const MemoryUse& use) {
+  switch (use.kind) {
+    case MemoryKind::kPersistent:
+      return "persistent";
+    case MemoryKind::kTemp:
+      return "temp";
+    case MemoryKind::kOutput:
+      return "output " + std::to_string(use.output);
+    case MemoryKind::kCopy:
+      return "copy of output " + std::to_string(use.output);
+  }
+  return "";
+}
+
+py::array MemoryTimelineArray(const PlacedTrace& trace) {
+  const auto& problem = trace.problem.cast<const Problem&>();
+  std::vector<HeldBytes> timeline;
+  {
+    const py::gil_scoped_release release;
+    timeline = MemoryTimeline(problem, trace.placement);
+  }
+  return py::array(py::dtype::of<HeldBytes>(), static_cast<py::ssize_t>(timeline.size()),
+                   timeline.data());
+}
+
+py::list PeakHolderList(const PlacedTrace& trace, int32_t device) {
+  const auto& problem = trace.problem.cast<const Problem&>();
+  std::vector<MemoryHolder> holders;
+  {
+    const py::gil_scoped_release release;
+    holders = PeakHolders(problem, trace.placement, device);
+  }
+  py::list rows;
+  for (const MemoryHolder& holder : holders) {
+    rows.append(py::make_tuple(holder.use.op, NameOf(holder.use), holder.bytes));
+  }
+  return rows;
+}
+
+void AddMemoryDetail(py::class_<PlacedTrace>* cls) {
+  PYBIND11_NUMPY_DTYPE(HeldBytes, time_ns, device, bytes);
+  cls->def("memory_timeline", &MemoryTimelineArray);
+  cls->def("peak_holders", &PeakHolderList, py::arg("device"));
+}
+
 void RegisterStepTrace(py::module_* module) {
   PYBIND11_NUMPY_DTYPE(Transfer, src_op, output, src_device, dst_device, channel, issue_ns,
                        start_ns, finish_ns, bytes);
-  py::class_<StepTrace> cls(*module, "StepTrace", "One simulated step; see the .pyi stub.");
-  cls.def_readonly("has_trace", &StepTrace::has_trace);
-  cls.def_readonly("feasible", &StepTrace::feasible);
-  cls.def_readonly("infeasible_because", &StepTrace::infeasible_because);
-  cls.def_property_readonly("makespan_ns", [](const StepTrace& trace) -> py::object {
+  py::class_<PlacedTrace> cls(*module, "StepTrace", "One simulated step; see the .pyi stub.");
+  cls.def_readonly("has_trace", &PlacedTrace::has_trace);
+  cls.def_readonly("feasible", &PlacedTrace::feasible);
+  cls.def_readonly("infeasible_because", &PlacedTrace::infeasible_because);
+  cls.def_property_readonly("makespan_ns", [](const PlacedTrace& trace) -> py::object {
     if (!trace.has_trace) return py::none();
     return py::int_(trace.makespan_ns);
   });
   cls.def_property_readonly("start_ns", [](const py::object& self) {
-    const auto& trace = self.cast<const StepTrace&>();
+    const auto& trace = self.cast<const PlacedTrace&>();
     return TimesOrNone(trace.start_ns, trace.has_trace, self);
   });
   cls.def_property_readonly("finish_ns", [](const py::object& self) {
-    const auto& trace = self.cast<const StepTrace&>();
+    const auto& trace = self.cast<const PlacedTrace&>();
     return TimesOrNone(trace.finish_ns, trace.has_trace, self);
   });
   cls.def_property_readonly("transfers", [](const py::object& self) {
-    const auto& transfers = self.cast<const StepTrace&>().transfers;
+    const auto& transfers = self.cast<const PlacedTrace&>().transfers;
     return ReadOnlyView(transfers, {static_cast<py::ssize_t>(transfers.size())}, self);
   });
   cls.def_property_readonly("peak_bytes", [](const py::object& self) {
-    const auto& peak_bytes = self.cast<const StepTrace&>().peak_bytes;
+    const auto& peak_bytes = self.cast<const PlacedTrace&>().peak_bytes;
     return ReadOnlyView(peak_bytes, {static_cast<py::ssize_t>(peak_bytes.size())}, self);
   });
+  AddMemoryDetail(&cls);
 }
 
-StepTrace SimulateArray(const Problem& problem, const Array<int32_t>& placement) {
+PlacedTrace SimulateArray(const py::object& problem, const Array<int32_t>& placement) {
   if (placement.ndim() != 1) throw py::value_error("placement must have one dimension");
-  const std::vector<int32_t> devices(placement.data(), placement.data() + placement.size());
+  const auto& simulated = problem.cast<const Problem&>();
+  PlacedTrace trace;
+  trace.problem = problem;
+  trace.placement.assign(placement.data(), placement.data() + placement.size());
   const py::gil_scoped_release release;
-  return Simulate(problem, devices);
+  static_cast<StepTrace&>(trace) = Simulate(simulated, trace.placement);
+  return trace;
 }
 
 py::tuple SimulateBatchArray(const Problem& problem, const Array<int32_t>& placements,

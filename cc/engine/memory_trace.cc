@@ -4,6 +4,7 @@
 #include <map>
 #include <tuple>
 
+#include "engine/problem_check.h"
 #include "engine/step_simulation.h"
 
 namespace hplacer {
@@ -42,6 +43,10 @@ std::vector<HeldBytes> MemoryTimeline(const Problem& problem,
 
 std::vector<MemoryHolder> PeakHolders(const Problem& problem, const std::vector<int32_t>& placement,
                                       int32_t device) {
+  if (device < 0 || device >= problem.num_devices()) {
+    Fail("device", std::to_string(device) + " is out of range, there are " +
+                       std::to_string(problem.num_devices()));
+  }
   std::vector<MemoryHolder> holders;
   Replay(problem, placement, [&](const std::vector<MemoryChange>& changes) {
     auto peak = changes.end();

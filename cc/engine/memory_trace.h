@@ -1,8 +1,8 @@
 // What each device's memory holds during a step: every change, and the holders at the peak.
 //
 // Inputs are a problem and a placement; the simulator runs the step once more and records. Sizes
-// are bytes, times nanoseconds. Throws ProblemError for a malformed placement; without a trace (a
-// kernel or a link is missing) there are no changes and no holders.
+// are bytes, times nanoseconds. Throws ProblemError for a malformed placement or device; without a
+// trace (a kernel or a link is missing) there are no changes and no holders.
 
 #ifndef HPLACER_ENGINE_MEMORY_TRACE_H_
 #define HPLACER_ENGINE_MEMORY_TRACE_H_

@@ -39,7 +39,8 @@ void StepSimulation<EventKey, kRecord>::CopyTimes(std::vector<int64_t>* start_ns
   start_ns->resize(ops_.size());
   finish_ns->resize(ops_.size());
   for (size_t op = 0; op < ops_.size(); ++op) {
-    (*start_ns)[op] = ops_[op].start_ns;
+    const int64_t duration_ns = problem_->CostNs(static_cast<int32_t>(op), ops_[op].device);
+    (*start_ns)[op] = ops_[op].finish_ns - duration_ns;
     (*finish_ns)[op] = ops_[op].finish_ns;
   }
 }
@@ -49,7 +50,7 @@ std::vector<Transfer> StepSimulation<EventKey, kRecord>::Transfers() const {
   std::vector<Transfer> transfers;
   transfers.reserve(sends_.size());
   for (int32_t op = 0; op < problem_->num_ops(); ++op) {
-    for (size_t i = ops_[op].first_send; i < sends_.size() && sends_[i].op == op; ++i) {
+    for (size_t i = ops_[op].cursor; i < sends_.size() && sends_[i].op == op; ++i) {
       const Send& send = sends_[i];
       const int32_t output =
           send.tensor == kSignal ? kSignal : send.tensor - op_records_[op].first_tensor;
@@ -103,7 +104,7 @@ bool StepSimulation<EventKey, kRecord>::ResetOps(const int32_t* placement) {
   for (size_t op = 0; op < n; ++op, cost_ns += kinds) {
     const int32_t device = placement[op];
     const int64_t duration_ns = cost_ns[device_kind[device]];
-    ops_[op] = {-1, duration_ns, graph_->in_degree[op], device, op_records_[op].first_read, 0};
+    ops_[op] = {duration_ns, graph_->in_degree[op], device, problem_->read_ptr()[op]};
     all |= duration_ns;
   }
   return all >= 0;
@@ -178,7 +179,6 @@ void StepSimulation<EventKey, kRecord>::StartOps(int32_t device) {
   for (; free_slots_[device] > 0 && !queue.empty(); --free_slots_[device]) {
     const int32_t op = queue.Pop();
     OpState& state = ops_[op];
-    state.start_ns = now_ns_;
     state.finish_ns += now_ns_;
     events_.Push(state.finish_ns, op);
     PrefetchFinish(op);
@@ -233,7 +233,7 @@ void StepSimulation<EventKey, kRecord>::FinishOp(int32_t op) {
   ++free_slots_[device];
   startable_devices_.Add(device);
   Free(device, record.temp_bytes, {op, MemoryKind::kTemp, 0});
-  ops_[op].first_send = static_cast<int32_t>(sends_.size());
+  ops_[op].cursor = static_cast<int32_t>(sends_.size());
   const bool has_control = record.control != kNoControl;
   if (has_control) OpenGates(op, device);
   for (int32_t tensor = record.first_tensor; tensor < next.first_tensor; ++tensor) {
@@ -284,8 +284,8 @@ void StepSimulation<EventKey, kRecord>::PublishTensor(int32_t op, int32_t tensor
     targets_.Add(reader.device);
     // Elsewhere the input stays pending: the place in reads_ is free and the count above 0.
     const bool is_local = reader.device == device;
-    reads_[reader.next_read] = root;
-    reader.next_read += is_local;
+    reads_[reader.cursor] = root;
+    reader.cursor += is_local;
     reader.pending -= is_local;
     if (reader.pending == 0) MakeReady(consumers_[edge], device);
   }
@@ -311,7 +311,7 @@ int32_t StepSimulation<EventKey, kRecord>::RootOf(int32_t tensor, int32_t alias,
   if (alias == kPersistentAlias) return NoBuffer();
   const OpState& src = ops_[problem_->tensor_op()[alias]];
   if (src.device == device) return buffers_[alias].root;
-  int32_t send = src.first_send;
+  int32_t send = src.cursor;
   while (sends_[send].tensor != alias || sends_[send].dst_device != device) ++send;
   return CopyBuffer(send);
 }
@@ -386,7 +386,7 @@ void StepSimulation<EventKey, kRecord>::ControlArrived(int32_t op, int32_t devic
 template <typename EventKey, bool kRecord>
 void StepSimulation<EventKey, kRecord>::TensorArrived(int32_t op, int32_t buffer, int32_t device) {
   OpState& reader = ops_[op];
-  reads_[reader.next_read++] = buffer;
+  reads_[reader.cursor++] = buffer;
   if (--reader.pending == 0) MakeReady(op, device);
 }
 

@@ -56,12 +56,12 @@ class StepSimulation {
   static constexpr int32_t kNoGate = -1;
 
   struct OpState {
-    int64_t start_ns;
     int64_t finish_ns;  // the duration until it starts
     int32_t pending;    // inputs that have not arrived
     int32_t device;
-    int32_t next_read;  // where in reads_ the buffer of the next data input goes
-    int32_t first_send;
+    // Until it starts, where in reads_ the buffer of its next data input goes; once it has
+    // finished, its first send.
+    int32_t cursor;
   };
   // Of tensors, made when their op finishes; then one of no bytes for aliases of persistent memory;
   // then the copies that sends make, in their order.

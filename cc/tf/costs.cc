@@ -97,8 +97,10 @@ class CostEstimation {
                                        " (option batch_size)"));
     }
     if (num_unknown_ > 0) {
-      const size_t listed = std::min<size_t>(unknown_names_.size(), kMaxListedNames);
-      const std::vector<std::string> names(unknown_names_.begin(), unknown_names_.begin() + listed);
+      std::vector<std::string> names = unknown_names_;
+      std::sort(names.begin(), names.end());  // the order of nodes may change from run to run
+      const size_t listed = std::min<size_t>(names.size(), kMaxListedNames);
+      names.resize(listed);
       const int64_t others = num_unknown_ - static_cast<int64_t>(listed);
       sentences.push_back(absl::StrCat(
           num_unknown_, " tensors have no known shape (", absl::StrJoin(names, ", "),

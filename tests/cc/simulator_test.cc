@@ -3,7 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <array>
-#include <memory>
+#include <limits>
 #include <vector>
 
 #include "problem_builder.h"
@@ -276,6 +276,35 @@ TEST_CASE("memory: an op that reads two aliases of one buffer ends both reads") 
   b.Edge(1, 1, 2);
   b.Control(2, 3);
   CHECK(Run(b, {0, 0, 0, 0}).peak_bytes == Bytes{65});
+}
+
+TEST_CASE("times up to 2^63 - 1 are exact") {
+  constexpr int64_t kHuge = int64_t{1} << 61;
+  ProblemBuilder b = Devices(2, 10, 2);
+  b.Op(kHuge, {5});
+  b.Op(kHuge + 3);
+  b.Op(kHuge + 1);
+  b.Edge(0, 0, 1);
+  const StepTrace trace = Run(b, {0, 1, 0});
+  CHECK(trace.start_ns == Ns{0, kHuge + 15, 0});
+  CHECK(trace.makespan_ns == 2 * kHuge + 18);
+  ProblemBuilder longest = Devices(1);
+  longest.Op(std::numeric_limits<int64_t>::max(), {});
+  CHECK(Run(longest, {0}).makespan_ns == std::numeric_limits<int64_t>::max());
+}
+
+TEST_CASE("one thread's simulations of different problems do not disturb each other") {
+  ProblemBuilder small = Devices(1);
+  small.Op(3);
+  ProblemBuilder large = Devices(3, 10, 2);
+  for (int i = 0; i < 9; ++i) large.Op(100, {7});
+  for (int i = 3; i < 9; ++i) large.Edge(i - 3, 0, i);
+  const std::vector<int32_t> placement = {0, 1, 2, 1, 2, 0, 2, 0, 1};
+  const StepTrace first = Run(large, placement);
+  // Three waves of 100, and between them 10 + 7.
+  CHECK(first.makespan_ns == 3 * 100 + 2 * 17);
+  CHECK(Run(small, {0}).makespan_ns == 3);
+  CHECK(Run(large, placement).finish_ns == first.finish_ns);
 }
 
 TEST_CASE("a missing kernel or link leaves no trace") {
