@@ -230,6 +230,9 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "node_devices": _column(np.int32),
 }
 
+# Fields that came after the format's first day, with what a file without them means.
+_LATER_FIELDS: dict[str, Any] = {"planner_notes": []}
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Plan:
@@ -327,7 +330,7 @@ class Plan:
     def from_bytes(cls, data: bytes, source: object = "plan") -> Plan:
         """Reads what `to_bytes` wrote; raises PlanError that starts with `source`, a path."""
         try:
-            document = _parse(_decompress(_checked_body(data)))
+            document = _LATER_FIELDS | _parse(_decompress(_checked_body(data)))
             for name in sorted(_CHECKS.keys() - document.keys()):
                 raise PlanError(f"has no field {name!r}")
             for name in sorted(document.keys() - _CHECKS.keys()):
@@ -344,6 +347,9 @@ class Plan:
         document["node_names"] = self.node_names_blob
         document["node_hashes"] = _pack(self.node_hashes, "<u8")
         document["node_devices"] = _pack(self.node_devices, "<u2")
+        for name, default in _LATER_FIELDS.items():
+            if document[name] == default:
+                del document[name]
         return _dump(document)
 
 

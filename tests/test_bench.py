@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +12,10 @@ import pytest
 
 from hplacer_optimizer.bench import experiment as runner
 from hplacer_optimizer.bench import tables
+from hplacer_optimizer.bench.calibration import Efficiency, Observation, calibrate, fit, observe
 from hplacer_optimizer.bench.tasks import OUT_OF_MEMORY, PAPER, Task, modern_tasks
 from hplacer_optimizer.errors import BenchError, PlanError
+from hplacer_optimizer.machines import load_machine
 from hplacer_optimizer.problem import load_problem_file
 from hplacer_optimizer.simulator import simulate
 from hplacer_optimizer.validation import check_constraints
@@ -214,3 +217,51 @@ def test_constraints_are_checked() -> None:
                 wrong[op] = device
                 with pytest.raises(PlanError, match="colocation group"):
                     check_constraints(problem, wrong)
+
+
+# ---- calibration ----
+
+
+def test_a_fit_finds_the_efficiency_that_made_the_times() -> None:
+    truth = Efficiency(rates=0.4, overhead=9.0)
+    observations = [
+        Observation(
+            task=f"t{i}",
+            overhead_s=overhead_s,
+            work_s=work_s,
+            published_s=truth.overhead * overhead_s + work_s / truth.rates,
+        )
+        for i, (overhead_s, work_s) in enumerate([(0.01, 0.02), (0.02, 1.0), (0.05, 0.3)])
+    ]
+    found = fit(observations)
+    assert found.rates == pytest.approx(0.4, rel=1e-3)
+    assert found.overhead == pytest.approx(9.0, rel=1e-3)
+
+
+def test_a_calibrated_machine_says_so_and_keeps_other_kinds() -> None:
+    machine = load_machine("1cpu-2xk40")
+    calibrated = calibrate(machine, {"k40": Efficiency(rates=0.5, overhead=4.0)})
+    before = {kind.name: kind for kind in machine.kinds}
+    after = {kind.name: kind for kind in calibrated.kinds}
+    assert after["haswell-18"] == before["haswell-18"]
+    assert after["k40"].flops_per_s["float32"] == before["k40"].flops_per_s["float32"] / 2
+    assert after["k40"].memory_bytes_per_s * 2 == before["k40"].memory_bytes_per_s
+    assert after["k40"].launch_overhead_ns == 4 * before["k40"].launch_overhead_ns
+    assert "k40: 50% of the peak rates" in calibrated.assumptions[-1]
+
+
+def test_overheads_and_work_are_told_apart() -> None:
+    problem = load_problem_file(TOWERS)
+    kind = replace(
+        load_machine("1cpu-2xk40").kinds[0],
+        name=problem.device_kinds[0],
+        launch_overhead_ns=1000,
+        executor_overhead_ns=100,
+    )
+    placement = np.zeros(problem.num_ops, np.int32)
+    seen = observe(problem, placement, kind, "towers", 1.0)
+    cost_ns = np.asarray(problem.cost_ns)[:, 0]
+    assert seen.overhead_s + seen.work_s == pytest.approx(cost_ns.sum() / 1e9)
+    assert seen.overhead_s == pytest.approx(np.minimum(cost_ns, 1000).sum() / 1e9)
+    doubled = seen.predicted_s(Efficiency(rates=0.5, overhead=1.0))
+    assert doubled == pytest.approx(seen.overhead_s + 2 * seen.work_s)

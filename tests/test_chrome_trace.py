@@ -198,3 +198,22 @@ def test_refusals(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         write_chrome_trace(problem, [0, 0], hp.simulate(problem, [0, 0]), tmp_path / "no" / "x")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(not hasattr(hp.StepTrace, "memory_timeline"), reason="no memory timeline")
+@settings(max_examples=150, deadline=None)
+@given(placed_problems())
+def test_counters_show_every_peak_and_what_is_held_after_each_instant(
+    case: tuple[dict[str, Any], list[int]],
+) -> None:
+    problem, trace, events = trace_events(*case)
+    for device in range(problem.num_devices):
+        counters = [e for e in events if e["ph"] == "C" and e["pid"] == device + 1]
+        shown = [(e["ts_ns"], e["args"]["bytes"]) for e in counters]
+        assert max((size for _, size in shown), default=0) == trace.peak_bytes[device]
+        assert [time_ns for time_ns, _ in shown] == sorted(time_ns for time_ns, _ in shown)
+        timeline = trace.memory_timeline()
+        held = timeline[timeline["device"] == device]
+        assert dict(shown) == dict(
+            zip(held["time_ns"].tolist(), held["bytes"].tolist(), strict=True)
+        )

@@ -262,7 +262,22 @@ def test_simulate(problem: Path, placement: str, makespan_ns: int, counts: list[
     done = hplacer("simulate", problem, "--placement", placement)
     assert done.returncode == 0
     assert f"step time: {makespan_ns / 1000:.3g} us" in done.stdout
+    assert "lower bound: 3 us (critical path" in done.stdout
     assert "/cpu:1" in done.stdout
+
+
+@needs_engine
+def test_simulate_writes_a_trace(problem: Path, tmp_path: Path) -> None:
+    trace = tmp_path / "step.json"
+    done = hplacer("simulate", problem, "--placement", "round_robin", "--trace", trace, "--json")
+    report = json.loads(done.stdout)
+    assert report["lower_bound_ns"] == 3000
+    ops = {
+        event["name"]: (event["ts"], event["dur"])
+        for event in json.loads(trace.read_text())["traceEvents"]
+        if event["ph"] == "X" and event["name"] in ("a", "b")
+    }
+    assert ops == {"a": (0, 1), "b": (1.5, 2)}
 
 
 @needs_engine

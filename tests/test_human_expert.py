@@ -10,12 +10,12 @@ import pytest
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.errors import OptionError, PlannerUnavailableError
 from hplacer_optimizer.planners import get_planner
-from hplacer_optimizer.planners.expert_rules import EXPERTS
+from hplacer_optimizer.planners.expert_rules import EXPERTS, expert_for
 from hplacer_optimizer.problem import load_problem_file
 from hplacer_optimizer.workloads.graphs import GRAPHS
 from tests.documents import problem_from_dict
 from tests.processes import PRELUDE, run
-from tests.test_workload_graphs import SMALL
+from tests.test_workload_graphs import SMALL, with_large_ones_slow
 
 CPU, GPU0, GPU1, GPU2 = range(4)
 
@@ -183,7 +183,26 @@ def expert_placement(name: str, directory: Path) -> dict[str, int]:
     return dict(zip(graph.op_names, placement.tolist(), strict=True))
 
 
-@pytest.mark.parametrize("name", sorted(set(GRAPHS) - {"nmt", "two_tower"}))
+@pytest.mark.parametrize(
+    ("name", "workload"),
+    [
+        ("InceptionV3/Conv2d_1a_3x3/weights", "inception_v3"),
+        ("resnet_v1_152/block1/unit_1/bottleneck_v1/add", "resnet"),
+        ("rnnlm/layer_0/step_0/MatMul", "rnnlm"),
+        ("encoder/layer_0/step_0/MatMul", "nmt"),
+        ("transformer/encoder/layer_0/self/query/MatMul", "transformer"),
+        ("bert/encoder/layer_0/self/query/MatMul", "bert_base"),
+        ("train_step/efficientnet_b0_1/stem_conv_1/convolution", "efficientnet_b0"),
+        ("mobilenet_v2_1/Conv1_1/convolution", "mobilenet_v2"),
+        ("two_tower/user/dense_0/MatMul", "two_tower"),
+    ],
+)
+def test_scopes_tell_the_workload(name: str, workload: str) -> None:
+    assert expert_for(["images", name]) is EXPERTS[workload].rule
+    assert expert_for([f"my/{name}"]) is None
+
+
+@pytest.mark.parametrize("name", with_large_ones_slow(set(GRAPHS) - {"nmt", "two_tower"}))
 def test_what_fits_on_one_gpu_stays_there(name: str, tmp_path: Path) -> None:
     assert set(expert_placement(name, tmp_path).values()) == {GPU0}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import signal
 import subprocess
 import sys
 import time
@@ -81,22 +82,33 @@ def allowed(problem: hp.Problem, op: int) -> list[int]:
 # ---- files ----
 
 
-@pytest.mark.parametrize("name", ["graph.meta", "meta.pbtxt", "graph.pb", "graph.pbtxt"])
-def test_every_form_of_a_graph_is_the_same_problem(files: Path, name: str) -> None:
-    problem = hp.load_problem(files / name, machine="1cpu-2xk40", batch_size=BATCH)
-    assert problem.name == name
-    counts = type_counts(problem)
+@pytest.fixture(scope="module")
+def reference(files: Path) -> hp.Problem:
+    return hp.load_problem(files / "graph.meta", machine="1cpu-2xk40", batch_size=BATCH)
+
+
+def test_a_meta_graph_is_its_training_step(reference: hp.Problem) -> None:
+    assert reference.name == "graph.meta"
+    counts = type_counts(reference)
     # A product and its two gradients, which v1 groups; Adam of one variable; no saver.
     assert (counts["MatMul"], counts["ResourceApplyAdam"]) == (3, 1)
     assert not {"SaveV2", "RestoreV2"} & counts.keys()
-    (product,) = [i for i, n in enumerate(problem.op_names) if n == "matmul"]
-    assert problem.output_bytes[problem.output_ptr[product]] == BATCH * 4 * 4
-    assert allowed(problem, product) == [0, 1, 2]
-    first = hp.load_problem(files / "graph.meta", machine="1cpu-2xk40", batch_size=BATCH)
-    assert problem.op_names == first.op_names
-    assert np.array_equal(problem.cost_ns, first.cost_ns)
-    assert np.array_equal(problem.edges, first.edges)
-    assert np.array_equal(problem.units, first.units)
+    product = reference.op_names.index("matmul")
+    assert reference.output_bytes[reference.output_ptr[product]] == BATCH * 4 * 4
+    assert allowed(reference, product) == [0, 1, 2]
+    assert reference.persistent_bytes.sum() >= 3 * 8 * 4 * 4  # the variable and Adam's slots
+
+
+@pytest.mark.parametrize("name", ["meta.pbtxt", "graph.pb", "graph.pbtxt"])
+def test_every_form_of_a_graph_is_the_same_problem(
+    files: Path, reference: hp.Problem, name: str
+) -> None:
+    problem = hp.load_problem(files / name, machine="1cpu-2xk40", batch_size=BATCH)
+    assert problem.name == name
+    assert problem.op_names == reference.op_names
+    assert np.array_equal(problem.cost_ns, reference.cost_ns)
+    assert np.array_equal(problem.edges, reference.edges)
+    assert np.array_equal(problem.units, reference.units)
 
 
 def test_targets_choose_the_step(files: Path) -> None:
@@ -129,12 +141,12 @@ def test_the_saved_model_of_a_function_is_its_body(files: Path) -> None:
     assert any("1 variables are on" in sentence for sentence in loaded.assumptions)
 
 
-def test_an_exported_problem_simulates_alike(files: Path, tmp_path: Path) -> None:
-    problem = hp.load_problem(files / "graph.meta", machine="1cpu-2xk40")
-    hp.save_problem(problem, tmp_path / "graph.hplacer.json.gz")
+def test_an_exported_problem_simulates_alike(reference: hp.Problem, tmp_path: Path) -> None:
+    hp.save_problem(reference, tmp_path / "graph.hplacer.json.gz")
     again = hp.load_problem(tmp_path / "graph.hplacer.json.gz")
-    placement = np.arange(problem.num_ops) % 3
-    assert hp.simulate(again, placement).makespan_ns == hp.simulate(problem, placement).makespan_ns
+    placement = np.arange(again.num_ops) % 3
+    makespans_ns = [hp.simulate(p, placement).makespan_ns for p in (reference, again)]
+    assert makespans_ns[0] == makespans_ns[1] > 0
     with pytest.raises(hp.GraphError, match="leave out machine, batch_size"):
         hp.load_problem(tmp_path / "graph.hplacer.json.gz", machine="8xv100", batch_size=3)
 
@@ -159,18 +171,14 @@ def test_measured_costs_replace_estimates(files: Path) -> None:
     ("name", "options", "message"),
     [
         ("none.meta", {}, "none.meta: no such file"),
-        ("graph.meta", {"targets": ["tran"]}, "'tran' is not in the graph; similar: train"),
         ("graph.meta", {"targets": "train"}, "pass a list"),
-        ("graph.meta", {"signature": "score"}, "no signature 'score'; there are: none"),
-        ("graph.pb", {"signature": "score"}, "a GraphDef has none"),
-        ("saved_v1", {"signature": "scor"}, "no signature 'scor'; similar: score"),
-        ("pinned.pb", {}, "GPU:7"),
         ("graph.meta", {"batch_size": 0}, "batch_size: must be a positive integer"),
+        ("graph.meta", {"targets": ["tran"]}, "'tran' is not in the graph; similar: train"),
         ("graph.meta", {"shapes": {"q": [1]}}, "q"),
-        (".", {}, "without saved_model.pb"),
+        ("pinned.pb", {}, "GPU:7"),
         ("script.py", {}, "is no GraphDef"),
     ],
-    ids=lambda value: str(value)[:30],
+    ids=str,
 )
 def test_the_error_names_the_file_and_the_fault(
     files: Path, name: str, options: dict[str, Any], message: str
@@ -178,6 +186,33 @@ def test_the_error_names_the_file_and_the_fault(
     with pytest.raises(hp.GraphError) as error:
         hp.load_problem(files / name, **options)
     assert message in str(error.value)
+
+
+READ = """
+from pathlib import Path
+from hplacer_optimizer.errors import GraphError
+from hplacer_optimizer.loaders import graph_files
+messages = []
+for name, signature in CASES:
+    try:
+        graph_files.read_graph(Path(name), signature, [])
+    except GraphError as error:
+        messages.append(str(error))
+report(messages=messages)
+"""
+
+
+def test_signatures_that_do_not_exist(files: Path) -> None:
+    cases = [
+        ("graph.meta", "score", "no signature 'score'; there are: none"),
+        ("graph.pb", "score", "a GraphDef has none"),
+        ("saved_v1", "scor", "no signature 'scor'; similar: score"),
+        (".", None, "without saved_model.pb"),
+    ]
+    code = f"CASES = {[case[:2] for case in cases]}\n{READ}"
+    messages = processes.run(code, files).report["messages"]
+    for (_, _, expected), message in zip(cases, messages, strict=True):
+        assert expected in message
 
 
 def test_soft_placement_replaces_what_the_machine_lacks(files: Path) -> None:
@@ -238,6 +273,7 @@ def mutated(data: bytes, rng: random.Random) -> bytes:
 # One process for many files: what a mutation does to this process, it would do to the child.
 MUTANTS = """
 import random
+import signal
 from pathlib import Path
 from hplacer_optimizer.errors import HPlacerError
 from hplacer_optimizer.loaders import graph_files
@@ -370,9 +406,12 @@ with session(graph, planner="own:watch", min_ops=5) as running:
     running.run(v1.global_variables_initializer())
     running.run(train, {x: np.ones([4, 8])})
 fingerprint = plugin.history()[0]["fingerprint"]
-live = load_graph(graph, targets=[train])
-report(file=same("file", seen[0], fingerprint, load_graph("graph.meta", machine=live.machine)),
-       graph=same("graph", seen[0], fingerprint, live), machine=live.machine.device_names)
+from types import SimpleNamespace
+from hplacer_optimizer import machines
+cpus = [SimpleNamespace(name=n, type="CPU", description="", memory_bytes=0) for n in DEVICES]
+machine = machines.detect(cpus)
+report(file=same("file", seen[0], fingerprint, load_graph("graph.meta", machine=machine)),
+       graph=same("graph", seen[0], fingerprint, load_graph(graph, machine=machine)))
 """
     report = processes.run(AGREEMENT + code, tmp_path).report
     check_agreement(report["graph"])
@@ -446,3 +485,21 @@ def test_the_command_takes_graphs(files: Path, tmp_path: Path) -> None:
     done = hplacer("simulate", output, "--placement", "gpu_only", "--machine", "8xv100")
     assert (done.returncode, done.stdout) == (1, "")
     assert "leave out machine" in done.stderr
+
+
+def test_an_interrupt_ends_the_capturing_process_too(files: Path) -> None:
+    command = ["simulate", files / "graph.meta", "--placement", "round_robin"]
+    parent = subprocess.Popen(
+        [sys.executable, "-m", "hplacer_optimizer", *map(str, command)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        cwd=processes.ROOT,
+    )
+    children = Path(f"/proc/{parent.pid}/task/{parent.pid}/children")
+    deadline = time.monotonic() + 60
+    while not (found := children.read_text().split()):
+        assert time.monotonic() < deadline, "no child appeared"
+        time.sleep(0.02)
+    parent.send_signal(signal.SIGINT)
+    assert parent.wait(30) == 130
+    assert not Path(f"/proc/{found[0]}").exists()

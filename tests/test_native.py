@@ -133,6 +133,9 @@ LAYERS = (
     {"machines", "machines.detect", "machines.describe", "machines.list_devices"},
     {"planners", "planners.budget", "planners.etf"},
     {"options", "store", "native"},
+    {"loaders.captured", "loaders.sources", "loaders.gpu_kernels"},
+    {"loaders.capturing", "loaders.graph_files"},
+    {"loaders", "loaders.child"},
     {"switch", "plugin"},
     {"cli", "run", "demo", "__main__"},
 )

@@ -113,6 +113,14 @@ def test_round_trip_keeps_everything() -> None:
     assert list(again.fingerprint_parts) == ["graph", "targets", "machine", "constraints"]
 
 
+def test_files_from_before_a_field_existed_are_read() -> None:
+    document = json.loads(
+        zlib.decompress(make_plan(planner_notes=[]).to_bytes().split(b"\n", 1)[1])
+    )
+    assert "planner_notes" not in document
+    assert Plan.from_bytes(pack(document)).planner_notes == []
+
+
 def test_every_field_is_checked() -> None:
     assert [field.name for field in dataclasses.fields(Plan)] == list(plan_module._CHECKS)
 

@@ -401,14 +401,24 @@ def test_a_problem_that_would_multiply_in_memory_is_refused(tmp_path: Path) -> N
 def test_a_long_read_can_be_interrupted() -> None:
     """Control-C in a process that reads an endless file."""
     endless = 'printf \'{"format":"hplacer-problem/1","edges":[\'; exec yes \'[0,0,1],\''
-    script = "from hplacer_optimizer import load_problem\nload_problem('/dev/stdin')"
+    script = """
+from hplacer_optimizer.problem import load_problem_file
+print("reading", flush=True)
+load_problem_file("/dev/stdin")
+"""
     with (
         subprocess.Popen(["sh", "-c", endless], stdout=subprocess.PIPE) as writer,
         subprocess.Popen(
-            [sys.executable, "-c", script], stdin=writer.stdout, stderr=subprocess.PIPE, text=True
+            [sys.executable, "-c", script],
+            stdin=writer.stdout,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         ) as reader,
     ):
-        time.sleep(1.5)
+        assert reader.stdout is not None
+        assert reader.stdout.readline() == "reading\n"
+        time.sleep(0.5)
         assert reader.poll() is None
         reader.send_signal(signal.SIGINT)
         _, errors = reader.communicate(timeout=30)

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib.metadata
+import os
+import re
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -44,9 +49,12 @@ _TRANSFORMER = {
     "vocabulary": 40,
 }
 _IMAGES = {"batch_size": 4, "pixels": 64, "classes": 10}
+_SMALL_IMAGES = {**_IMAGES, "pixels": 32}
 SMALL: dict[str, dict[str, Any]] = {
     "bert_base": _TRANSFORMER,
+    "efficientnet_b0": _SMALL_IMAGES,
     "inception_v3": {"batch_size": 2, "pixels": 107, "classes": 10, "batch_norm_epsilon": 1.0},
+    "mobilenet_v2": _SMALL_IMAGES,
     "nmt": {"layers": 2, **_RECURRENT},
     "resnet": {"depth": 50, **_IMAGES},
     "rnnlm": _RECURRENT,
@@ -62,7 +70,16 @@ def run_graph(code: str, directory: Path, timeout_s: float = 280.0) -> dict[str,
     ).report
 
 
-@pytest.mark.parametrize("name", sorted(graphs.GRAPHS))
+# Their small versions have thousands of ops as well.
+LARGE = {"efficientnet_b0", "inception_v3", "mobilenet_v2", "resnet"}
+
+
+def with_large_ones_slow(names: Iterable[str]) -> list[Any]:
+    marks = {name: [pytest.mark.slow] if name in LARGE else [] for name in names}
+    return [pytest.param(name, marks=marks[name]) for name in sorted(marks)]
+
+
+@pytest.mark.parametrize("name", with_large_ones_slow(graphs.GRAPHS))
 def test_a_small_version_learns_and_updates_every_weight(name: str, tmp_path: Path) -> None:
     code = f"report(**train(build_graph({name!r}, **{SMALL[name]!r}), 30))"
     result = run_graph(code, tmp_path)
@@ -105,7 +122,7 @@ with tf.Graph().as_default() as graph, v1.Session() as session:
 @pytest.mark.parametrize(
     ("name", "overrides", "message"),
     [
-        ("ntm", {}, "workload: unknown name 'ntm'; valid are inception_v3, "),
+        ("ntm", {}, "workload: unknown name 'ntm'; valid are bert_base, "),
         ("nmt", {"depth": 2}, "nmt: unknown parameter 'depth'; valid are layers, batch_size, "),
         ("nmt", {"layers": 0}, "nmt: layers: must be at least 1, got 0"),
         ("nmt", {"layers": True}, "nmt: layers: expected int, got True"),
@@ -146,8 +163,48 @@ def test_the_command_reports_wrong_parameters(
         ("inception_v3", 27_145_970),
         # torchvision's resnet152 has as many.
         ("resnet", 60_192_808),
+        # Keras's counts: "5.3M" and "3.5M" in its table of applications, without moving averages.
+        ("efficientnet_b0", 5_288_548),
+        ("mobilenet_v2", 3_504_872),
     ],
 )
 def test_the_networks_have_the_published_size(name: str, weights: int, tmp_path: Path) -> None:
     report = run_graph(f"report(weights=weights(build_graph({name!r})))", tmp_path)
     assert report["weights"] == weights
+
+
+# ---- docs/workloads.md ----
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCUMENT = (ROOT / "docs" / "workloads.md").read_text()
+
+
+def test_the_document_has_a_row_for_every_graph() -> None:
+    assert set(re.findall(r"^\| `(\w+)`: ", DOCUMENT, re.MULTILINE)) == set(graphs.GRAPHS)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["two_tower"],
+        pytest.param(["nmt", "rnnlm", "bert_base", "mobilenet_v2"], marks=pytest.mark.slow),
+    ],
+)
+def test_the_document_states_the_sizes_of_the_graphs(names: list[str]) -> None:
+    if f"TensorFlow {tensorflow_version()}:" not in DOCUMENT:
+        pytest.skip("the document is of another TensorFlow")
+    command = [sys.executable, str(ROOT / "tools" / "workloads_table.py"), *names]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "HPLACER_DISABLE": "1"}
+    done = subprocess.run(
+        command, check=True, capture_output=True, text=True, env=environment, timeout=280
+    )
+    rows = [line for line in done.stdout.splitlines() if line.startswith("| `")]
+    assert {re.findall(r"`(\w+)`", row)[0] for row in rows} == set(names)
+    assert [row for row in rows if row not in DOCUMENT.splitlines()] == []
+
+
+def tensorflow_version() -> str:
+    for package in ("tensorflow", "tensorflow-cpu"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            return importlib.metadata.version(package)
+    return ""

@@ -97,8 +97,10 @@ class CostEstimation {
                                        " (option batch_size)"));
     }
     if (num_unknown_ > 0) {
-      const size_t listed = std::min<size_t>(unknown_names_.size(), kMaxListedNames);
-      const std::vector<std::string> names(unknown_names_.begin(), unknown_names_.begin() + listed);
+      std::vector<std::string> names = unknown_names_;
+      std::sort(names.begin(), names.end());  // the order of nodes may change from run to run
+      const size_t listed = std::min<size_t>(names.size(), kMaxListedNames);
+      names.resize(listed);
       const int64_t others = num_unknown_ - static_cast<int64_t>(listed);
       sentences.push_back(absl::StrCat(
           num_unknown_, " tensors have no known shape (", absl::StrJoin(names, ", "),
@@ -131,7 +133,10 @@ class CostEstimation {
     item.graph.mutable_versions()->set_producer(TF_GRAPH_DEF_VERSION);
     GraphProperties properties(item);
     // Shapes that cannot be inferred are filled below: a failure costs accuracy only.
-    properties.InferStatically(/*assume_valid_feeds=*/true).IgnoreError();
+    properties
+        .InferStatically(/*assume_valid_feeds=*/true, /*aggressive_shape_inference=*/true,
+                         /*include_tensor_values=*/true)
+        .IgnoreError();
     costs->clear();
     for (size_t i = 0; i < nodes.size(); ++i) {
       const NodeDef& def = item.graph.node(static_cast<int>(i));

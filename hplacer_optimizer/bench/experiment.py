@@ -25,10 +25,12 @@ import numpy as np
 
 import hplacer_optimizer
 from hplacer_optimizer._engine import Problem, lower_bound
+from hplacer_optimizer.bench.calibration import calibrate
 from hplacer_optimizer.bench.tasks import Task
 from hplacer_optimizer.errors import BenchError, HPlacerError
 from hplacer_optimizer.loaders import load_problem
-from hplacer_optimizer.planners import Budget, get_planner
+from hplacer_optimizer.machines import load_machine
+from hplacer_optimizer.planners import Budget, collect_notes, get_planner
 from hplacer_optimizer.problem import load_problem_file, save_problem
 from hplacer_optimizer.simulator import simulate
 from hplacer_optimizer.validation import check_constraints
@@ -59,6 +61,7 @@ class Cell:
     planning_s: float = 0.0
     missing_bytes: Mapping[str, int] = field(default_factory=dict)
     """By device: what its memory lacks. The placement is infeasible if there are any."""
+    notes: Sequence[str] = ()  # what the planner said of its answer, e.g. a limit that it hit
     error: str = ""
     """Why there is no placement, e.g. that a library is missing and how to get it."""
 
@@ -138,7 +141,8 @@ def run_cell(problem: Problem, task: str, planner: str, seed: int, budget_s: flo
     start_s = time.perf_counter()
     try:
         budget = Budget(seconds=budget_s) if budget_s is not None else None
-        placement = get_planner(planner)(problem, budget=budget, seed=seed)
+        with collect_notes() as notes:
+            placement = get_planner(planner)(problem, budget=budget, seed=seed)
         planning_s = time.perf_counter() - start_s
         check_constraints(problem, placement)
     except HPlacerError as error:
@@ -155,6 +159,7 @@ def run_cell(problem: Problem, task: str, planner: str, seed: int, budget_s: flo
             problem.device_names[device]: int(missing[device])
             for device in np.flatnonzero(missing > 0)
         },
+        notes=list(notes),
         error="" if trace.has_trace else "; ".join(trace.infeasible_because),
     )
 
@@ -215,7 +220,8 @@ def prepare(task: Task, directory: Path) -> Problem:
         if done.returncode != 0:
             reason = "\n".join(done.stderr.strip().splitlines()[-3:])
             raise BenchError(f"{task.name}: the graph of {task.workload} was not built: {reason}")
-        problem = load_problem(graph, machine=task.machine, targets=["train_op"])
+        machine = calibrate(load_machine(task.machine), task.efficiency)
+        problem = load_problem(graph, machine=machine, targets=["train_op"])
     finally:
         graph.unlink(missing_ok=True)
     save_problem(problem, path)
@@ -223,8 +229,14 @@ def prepare(task: Task, directory: Path) -> Problem:
 
 
 def _digest(task: Task) -> str:
-    setup = [hplacer_optimizer.__version__, task.workload, sorted(task.parameters.items())]
-    return hashlib.sha256(repr([*setup, task.machine]).encode()).hexdigest()[:8]
+    setup = [
+        hplacer_optimizer.__version__,
+        task.workload,
+        sorted(task.parameters.items()),
+        task.machine,
+        sorted(task.efficiency.items()),
+    ]
+    return hashlib.sha256(repr(setup).encode()).hexdigest()[:8]
 
 
 def _search_path() -> dict[str, str]:

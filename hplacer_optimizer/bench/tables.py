@@ -24,6 +24,7 @@ _TASK_COLUMNS = (
     "planning",
     "paper",
     "paper vs expert",
+    "notes",
 )
 
 
@@ -151,6 +152,7 @@ def _task_table(experiment: Experiment, results: Results, task: Task) -> Table:
             f"{max(cell.planning_s for cell in row.cells):.3g} s",
             _published(task, row.planner),
             _percent(_published_reduction(task, row.planner)),
+            "; ".join(dict.fromkeys(note for cell in row.cells for note in cell.notes)),
         ]
         for row in rows_of(experiment, results, task)
     ]

@@ -1,14 +1,14 @@
 """The command `hplacer`: a thin layer that parses, calls the package and prints.
 
     arguments.py  what all grammars share        plans.py   cache, show
-    printing.py   tables and JSON                steps.py   simulate, plan
-    machines.py   machine                        bench.py   bench
-                                                 doctor.py  doctor
+    printing.py   tables and JSON                graphs.py  export, the arguments of a graph
+    machines.py   machine                        steps.py   simulate, plan
+    doctor.py     doctor                         bench.py   bench
 
 Exit codes: 0 done, 1 failed (the reason is one line on stderr), 2 wrong usage, 130 interrupted,
 141 the reader of stdout went away. People get tables; with `--json` stdout holds JSON and nothing
-else. Nothing here imports TensorFlow: only `doctor` and `machine detect` do, in processes of their
-own, and a plan store at a TensorFlow address.
+else. Nothing here imports TensorFlow: `doctor`, `machine detect` and whoever loads a graph do, in
+processes of their own, and a plan store at a TensorFlow address.
 """
 
 from __future__ import annotations

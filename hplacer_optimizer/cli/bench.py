@@ -72,7 +72,13 @@ def _paper(options: argparse.Namespace) -> int:
     tasks = PAPER
     if options.machine:  # the published figures are those of the papers' machine
         tasks = tuple(
-            replace(task, name=f"{task.name}-{Path(machine).stem}", machine=machine, published_s={})
+            replace(
+                task,
+                name=f"{task.name}-{Path(machine).stem}",
+                machine=machine,
+                efficiency={},
+                published_s={},
+            )
             for machine in options.machine
             for task in PAPER
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import sys
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from hplacer_optimizer.cli.arguments import FAILED, OK, add_command, add_json
 from hplacer_optimizer.cli.graphs import add_graph_arguments, load
 from hplacer_optimizer.cli.printing import format_bytes, print_json, print_table, step_time
 from hplacer_optimizer.errors import ProblemError
+from hplacer_optimizer.plan import format_ns
 
 if TYPE_CHECKING:
     from hplacer_optimizer._engine import Problem, StepTrace
@@ -35,6 +37,7 @@ def add_commands(commands: Any) -> None:
         help="cpu_only, gpu_only, round_robin, random:SEED or another planner, `all:DEVICE_INDEX`, "
         "or a JSON file with one device index per op",
     )
+    _add_trace(simulate)
     add_json(simulate)
 
     example = "hplacer plan mlp.hplacer.json --planner etf -o placement.json"
@@ -44,30 +47,44 @@ def add_commands(commands: Any) -> None:
     plan.add_argument("--planner", default="etf", metavar="NAME", help="default: etf")
     plan.add_argument("--seed", type=int, default=0, metavar="N", help="default: 0")
     plan.add_argument("-o", "--output", metavar="FILE", help="write the placement here, as JSON")
+    _add_trace(plan)
     add_json(plan)
 
 
-def _simulate(options: argparse.Namespace) -> int:
-    from hplacer_optimizer.simulator import simulate
+def _add_trace(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--trace",
+        metavar="FILE",
+        help="write the simulated step as .json or .json.gz, for ui.perfetto.dev or chrome://tracing",
+    )
 
+
+def _simulate(options: argparse.Namespace) -> int:
     problem = load(options)
     placement = _placement(problem, options.placement)
-    return _report_step(problem, placement, simulate(problem, placement), {}, options.json)
+    return _report_step(problem, placement, {}, options)
 
 
 def _plan(options: argparse.Namespace) -> int:
-    from hplacer_optimizer.planners import get_planner
-    from hplacer_optimizer.simulator import simulate
+    from hplacer_optimizer.planners import collect_notes, get_planner
 
     problem = load(options)
     planner = get_planner(options.planner)
     start_s = time.perf_counter()
-    placement = planner(problem, seed=options.seed)
+    with collect_notes() as notes:
+        placement = planner(problem, seed=options.seed)
     planning_s = time.perf_counter() - start_s
     if options.output:
         Path(options.output).write_text(json.dumps(placement.tolist()) + "\n", encoding="ascii")
-    facts = {"planner": options.planner, "seed": options.seed, "planning_s": round(planning_s, 6)}
-    return _report_step(problem, placement, simulate(problem, placement), facts, options.json)
+    for note in notes:
+        print(f"hplacer: {note}", file=sys.stderr)
+    facts = {
+        "planner": options.planner,
+        "seed": options.seed,
+        "planning_s": round(planning_s, 6),
+        "planner_notes": list(notes),
+    }
+    return _report_step(problem, placement, facts, options)
 
 
 def _placement(problem: Problem, text: str) -> npt.NDArray[np.int32]:
@@ -99,14 +116,21 @@ def _placement(problem: Problem, text: str) -> npt.NDArray[np.int32]:
 def _report_step(
     problem: Problem,
     placement: npt.NDArray[np.int32],
-    trace: StepTrace,
     facts: dict[str, Any],
-    as_json: bool,
+    options: argparse.Namespace,
 ) -> int:
     """Prints what the simulator says of a placement; `facts` are extra entries for JSON."""
+    from hplacer_optimizer._engine import lower_bound
+    from hplacer_optimizer.chrome_trace import write_chrome_trace
+    from hplacer_optimizer.simulator import simulate
+
+    trace = simulate(problem, placement)
+    if options.trace:
+        write_chrome_trace(problem, placement, trace, options.trace)
+    bound = lower_bound(problem)
     devices = _device_loads(problem, placement, trace)
     channels = _channel_loads(problem, trace)
-    if as_json:
+    if options.json:
         print_json(
             {
                 **facts,
@@ -115,6 +139,8 @@ def _report_step(
                 "feasible": trace.feasible,
                 "infeasible_because": list(trace.infeasible_because),
                 "makespan_ns": trace.makespan_ns,
+                "lower_bound_ns": bound.ns,
+                "lower_bound_term": bound.term,
                 "device_names": list(problem.device_names),
                 "ops_per_device": [device.ops for device in devices],
                 "peak_bytes": [device.peak_bytes for device in devices],
@@ -124,7 +150,9 @@ def _report_step(
         )
     else:
         print(f"step time: {step_time(trace.makespan_ns, trace.feasible)}")
-        for reason in trace.infeasible_because:
+        if bound.ns is not None:
+            print(f"lower bound: {format_ns(bound.ns)} ({bound.term})")
+        for reason in dict.fromkeys([*trace.infeasible_because, *bound.infeasible_because]):
             print(f"infeasible: {reason}")
         _print_loads(devices, channels)
     return OK if trace.feasible else FAILED

@@ -103,6 +103,7 @@ def _run(where: Path, limit_s: float, source: GraphSource, hides_gpus: bool) -> 
             ) from None
         finally:
             process.kill()  # without effect on a process that has ended
+            process.wait()
     return process.returncode, log.read_text(errors="replace")
 
 

@@ -72,6 +72,8 @@ EXPERTS: dict[str, Expert] = {
     "resnet": Expert(r"resnet_v1_\d+/", one_gpu),
     "transformer": Expert(r"transformer/", one_gpu),
     "bert_base": Expert(r"bert/", one_gpu),
+    "efficientnet_b0": Expert(r"(?:train_step/)?efficientnet_b0(?:_\d+)?/", one_gpu),
+    "mobilenet_v2": Expert(r"(?:train_step/)?mobilenet_v2(?:_\d+)?/", one_gpu),
     "two_tower": Expert(r"two_tower/", tables_on_the_cpu),
 }
 

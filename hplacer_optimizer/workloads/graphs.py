@@ -22,6 +22,7 @@ from hplacer_optimizer.errors import HPlacerError, OptionError
 from hplacer_optimizer.workloads import (
     bert,
     inception_v3,
+    keras_applications,
     nmt,
     resnet,
     rnnlm,
@@ -32,7 +33,9 @@ from hplacer_optimizer.workloads.training_graph import TrainingGraph
 
 GRAPHS: dict[str, Callable[..., TrainingGraph]] = {
     "bert_base": bert.build,
+    "efficientnet_b0": keras_applications.efficientnet_b0,
     "inception_v3": inception_v3.build,
+    "mobilenet_v2": keras_applications.mobilenet_v2,
     "nmt": nmt.build,
     "resnet": resnet.build,
     "rnnlm": rnnlm.build,

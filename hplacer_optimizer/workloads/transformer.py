@@ -53,7 +53,7 @@ def build(
             [vocabulary, width],
             initializer=v1.random_normal_initializer(stddev=width**-0.5),
         )
-        sizes = {"heads": heads, "dropout": _DROPOUT}
+        sizes: dict[str, Any] = {"heads": heads, "dropout": _DROPOUT}
         memory = _embed("source", source, table)
         for layer in range(layers):
             scope = f"transformer/encoder/layer_{layer}"

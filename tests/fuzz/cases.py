@@ -6,15 +6,17 @@ the typed errors named here comes out, and if what was loaded survives saving.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import numpy as np
 import yaml
+from numpy.typing import NDArray
 
 from hplacer_optimizer import _engine
 from hplacer_optimizer.errors import InfeasibleError, MachineError, ProblemError
@@ -36,6 +38,7 @@ __all__ = ["TARGETS", "case_file", "run_case"]
 _MAX_PLANNED_OPS = 200
 _YAML_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _YAML_DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+_NEVER = 2**63
 _PLANNERS = ("etf", "heft", "topo")
 _ARRAYS = [name for name, value in vars(_engine.Problem).items() if isinstance(value, property)]
 
@@ -89,11 +92,7 @@ def _problem_file(random: Random) -> bytes:
 
 def _use_problem(path: Path, random: Random) -> None:
     problem = load_problem_file(path)
-    if problem.num_devices > 0:
-        placement = [random.randrange(problem.num_devices) for _ in range(problem.num_ops)]
-        simulate(problem, placement)
-    if problem.num_ops <= _MAX_PLANNED_OPS:
-        _plan(problem, random)
+    _place(problem, random)
     saved = path.with_name("saved.hplacer.json" + random.choice(["", ".gz"]))
     save_problem(problem, saved)
     again = load_problem_file(saved)
@@ -101,12 +100,23 @@ def _use_problem(path: Path, random: Random) -> None:
         np.testing.assert_equal(getattr(again, name), getattr(problem, name), err_msg=name)
 
 
-def _plan(problem: Problem, random: Random) -> None:
-    try:
-        placement = get_planner(random.choice(_PLANNERS))(problem)
-    except InfeasibleError:
-        return
-    simulate(problem, placement)
+def _place(problem: Problem, random: Random) -> None:
+    """Simulates a random placement and a planner's; neither may beat the lower bound."""
+    placements: list[Sequence[int] | NDArray[np.int32]] = []
+    if problem.num_devices > 0:
+        devices = range(problem.num_devices)
+        placements.append(random.choices(devices, k=problem.num_ops))
+    bound_ns = 0
+    if problem.num_ops <= _MAX_PLANNED_OPS:
+        bound = _engine.lower_bound(problem)
+        bound_ns = _NEVER if bound.ns is None else bound.ns
+        with contextlib.suppress(InfeasibleError):
+            placements.append(get_planner(random.choice(_PLANNERS))(problem))
+    for placement in placements:
+        trace = simulate(problem, placement)
+        if trace.feasible:
+            assert trace.makespan_ns is not None
+            assert trace.makespan_ns >= bound_ns
 
 
 # ---- machine files ----
@@ -137,9 +147,7 @@ def _use_machine(path: Path, random: Random) -> None:
     saved = path.with_name("saved.yaml")
     save_machine(machine, saved)
     assert load_machine(saved) == machine
-    problem = problem_on(machine)
-    simulate(problem, [random.randrange(problem.num_devices) for _ in range(problem.num_ops)])
-    _plan(problem, random)
+    _place(problem_on(machine), random)
 
 
 # By name, which is the file's suffix too: what makes a file, and what uses it.

@@ -1,0 +1,115 @@
+"""How much of its peak a device of 2018 reached: two numbers per device kind, fitted.
+
+Peak rates and today's overheads do not give the papers' step times. Each kind gets a share of its
+peak rates (arithmetic and memory alike) and a factor on its overheads, and no more:
+
+    step = overhead * (overheads of all ops) + (work of all ops at peak) / rates
+
+They are fitted to the papers' single-device columns, in logarithms, so that a task of a second
+counts like one of ten. Step times over several devices never enter: they are what is predicted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hplacer_optimizer._engine import Problem
+from hplacer_optimizer.machines import DeviceKind, Machine
+
+
+@dataclass(frozen=True, kw_only=True)
+class Efficiency:
+    """What a device kind reaches."""
+
+    rates: float
+    """Share of the peak FLOP/s and memory bytes/s."""
+    overhead: float
+    """Factor on the launch and executor overheads."""
+
+
+# `python benchmarks/fit_papers_machine.py` finds these, docs/paper.md has the residuals.
+PAPERS: Mapping[str, Efficiency] = {
+    "haswell-18": Efficiency(rates=0.53, overhead=76.0),
+    "k40": Efficiency(rates=0.56, overhead=8.0),
+}
+
+
+def calibrate(machine: Machine, efficiencies: Mapping[str, Efficiency]) -> Machine:
+    """The machine with the kinds that are named at their efficiency; it is an assumption."""
+    kinds = tuple(
+        _scaled(kind, efficiencies[kind.name]) if kind.name in efficiencies else kind
+        for kind in machine.kinds
+    )
+    said = tuple(
+        f"{kind.name}: {efficiencies[kind.name].rates:.0%} of the peak rates and "
+        f"{efficiencies[kind.name].overhead:.3g} times the overheads, fitted to published step "
+        "times of single devices"
+        for kind in machine.kinds
+        if kind.name in efficiencies
+    )
+    return replace(machine, kinds=kinds, assumptions=(*machine.assumptions, *said))
+
+
+def _scaled(kind: DeviceKind, efficiency: Efficiency) -> DeviceKind:
+    return replace(
+        kind,
+        flops_per_s={dtype: rate * efficiency.rates for dtype, rate in kind.flops_per_s.items()},
+        memory_bytes_per_s=round(kind.memory_bytes_per_s * efficiency.rates),
+        launch_overhead_ns=round(kind.launch_overhead_ns * efficiency.overhead),
+        executor_overhead_ns=round(kind.executor_overhead_ns * efficiency.overhead),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observation:
+    """A published step on one device."""
+
+    task: str
+    overhead_s: float  # of all ops, not calibrated
+    work_s: float  # of all ops at peak rates
+    published_s: float
+
+    def predicted_s(self, efficiency: Efficiency) -> float:
+        """The step time at this efficiency."""
+        return efficiency.overhead * self.overhead_s + self.work_s / efficiency.rates
+
+
+def observe(
+    problem: Problem, placement: NDArray[np.int32], kind: DeviceKind, task: str, published_s: float
+) -> Observation:
+    """Splits the costs of the ops that a placement has on devices of a kind.
+
+    `problem` must be of the machine as described, without calibration: an op that launches no
+    kernel costs the executor's overhead there, any other at least the launch overhead.
+    """
+    index = problem.device_kinds.index(kind.name)
+    here = np.asarray(problem.device_kind)[placement] == index
+    cost_ns = np.asarray(problem.cost_ns)[here, index]
+    launches = cost_ns >= kind.launch_overhead_ns
+    overhead_ns = np.where(launches, kind.launch_overhead_ns, cost_ns)
+    return Observation(
+        task=task,
+        overhead_s=float(overhead_ns.sum()) / 1e9,
+        work_s=float((cost_ns - overhead_ns).sum()) / 1e9,
+        published_s=published_s,
+    )
+
+
+def fit(observations: Sequence[Observation]) -> Efficiency:
+    """The efficiency with the least squared error of the logarithm. Needs two observations."""
+    from scipy.optimize import minimize
+
+    def loss(logarithms: NDArray[np.float64]) -> float:
+        overhead, rates = np.exp(logarithms)
+        efficiency = Efficiency(rates=rates, overhead=overhead)
+        return sum(
+            math.log(seen.predicted_s(efficiency) / seen.published_s) ** 2 for seen in observations
+        )
+
+    overhead, rates = np.exp(minimize(loss, np.zeros(2), method="Nelder-Mead").x)
+    return Efficiency(rates=float(rates), overhead=float(overhead))
