@@ -8,17 +8,33 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/time.h"
 #include "tensorflow/core/common_runtime/device.h"
 #include "tensorflow/core/common_runtime/device_set.h"
 #include "tensorflow/core/common_runtime/graph_execution_state.h"
 #include "tensorflow/core/common_runtime/optimization_registry.h"
-#include "tensorflow/core/common_runtime/optimize_function_graph_utils.h"
 #include "tensorflow/core/framework/tensor_shape.h"
 #include "tensorflow/core/public/session_options.h"
 #include "tf/capture.h"
 #include "tf/fingerprint.h"
 #include "tf/pass_input.h"
 #include "tf/step.h"
+
+#if __has_include("tensorflow/core/common_runtime/optimize_function_graph_utils.h")
+#include "tensorflow/core/common_runtime/optimize_function_graph_utils.h"
+#else
+// TensorFlow 2.16 has the function, but its wheels leave out the header.
+#include "tensorflow/core/common_runtime/composite_device.h"
+#include "tensorflow/core/common_runtime/optimized_function_graph_info.h"
+namespace tensorflow {
+absl::StatusOr<OptimizedFunctionGraphInfo> OptimizeFunctionGraphOrReadFromFileCache(
+    const std::string& function_name, AttrSlice attrs,
+    const FunctionLibraryRuntime::InstantiateOptions& options, const DeviceSet& dev_set,
+    const FunctionLibraryDefinition* input_lib_def,
+    const std::vector<CompositeDevice*>& composite_devices, Device* cpu_device,
+    Device* default_device, Env* env, absl::Duration caching_threshold_duration);
+}  // namespace tensorflow
+#endif
 
 namespace hplacer {
 namespace {
@@ -193,7 +209,7 @@ absl::Status SetUpFunction(const GraphDef& graph_def, const OfflineGraph& graph,
   return tensorflow::OptimizeFunctionGraphOrReadFromFileCache(
              graph.function, tensorflow::AttrSlice(), options, devices.set(), &library,
              /*composite_devices=*/{}, devices.cpu(), /*default_device=*/nullptr,
-             tensorflow::Env::Default())
+             tensorflow::Env::Default(), absl::InfiniteDuration())
       .status();
 }
 
