@@ -29,11 +29,11 @@ demo: build ## Build, then run `hplacer demo`
 ##@ Check
 .PHONY: test
 test: build lint cc-test-if-possible ## Lint, type check, C++ tests, fast Python tests
-	@.venv/bin/python -m pytest
+	@.venv/bin/python -m pytest -n $(JOBS)
 
 .PHONY: test-all
 test-all: build lint cc-test cc-test-sanitize ## The same with sanitizers and slow tests
-	@.venv/bin/python -m pytest -m ''
+	@.venv/bin/python -m pytest -n $(JOBS) -m ''
 
 .PHONY: lint
 lint: .venv/.locked ## Check format, style and types
