@@ -63,7 +63,6 @@ def wide_problem(
     return document, [rng.randrange(num_devices) for _ in ops]
 
 
-@pytest.mark.parametrize("num_devices", [2, 5, 64, 65, 130])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("seed", "num_devices"), [(0, 2), (1, 5), (2, 5), (3, 64), (4, 65)])
 def test_equals_the_reference(seed: int, num_devices: int) -> None:
     assert_equals_reference(*wide_problem(seed, num_devices))
