@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +24,7 @@ from hplacer_optimizer.problem import load_problem_file
 from hplacer_optimizer.simulator import simulate
 from hplacer_optimizer.validation import check_constraints
 
+ROOT = Path(__file__).resolve().parents[1]
 TOWERS = Path(__file__).parent / "golden" / "two_towers.hplacer.json"
 TASK = Task(
     name="towers",
@@ -265,3 +270,50 @@ def test_overheads_and_work_are_told_apart() -> None:
     assert seen.overhead_s == pytest.approx(np.minimum(cost_ns, 1000).sum() / 1e9)
     doubled = seen.predicted_s(Efficiency(rates=0.5, overhead=1.0))
     assert doubled == pytest.approx(seen.overhead_s + 2 * seen.work_s)
+
+
+# ---- the command, on a real workload ----
+
+
+def bench(directory: Path, *arguments: str) -> list[str]:
+    command = [sys.executable, "-m", "hplacer_optimizer", "bench", "paper", "--workload", "rnnlm"]
+    return [*command, "--planner", "gpu_only", *arguments, "-o", str(directory)]
+
+
+@pytest.mark.slow
+def test_the_command_writes_tables_and_charts_and_goes_on(tmp_path: Path) -> None:
+    directory = tmp_path / "out"
+    done = subprocess.run(bench(directory, "--json"), capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    (task,) = json.loads(done.stdout)["tasks"]
+    assert task == json.loads((directory / "results.json").read_text())["tasks"][0]
+    assert task["planners"][0]["median_s"] == pytest.approx(1.57, rel=0.3)  # the papers' K40
+    assert "| gpu_only |" in (directory / "tables.md").read_text()
+    assert (directory / "rnnlm.png").read_bytes().startswith(b"\x89PNG")
+
+    again = subprocess.run(bench(directory), capture_output=True, text=True, cwd=ROOT)
+    assert again.returncode == 1
+    assert "--resume" in again.stderr
+    more = bench(directory, "--planner", "random", "--seeds", "3", "--resume", "--json")
+    done = subprocess.run(more, capture_output=True, text=True, cwd=ROOT)
+    (task,) = json.loads(done.stdout)["tasks"]
+    assert [len(row["cells"]) for row in task["planners"]] == [3, 3]
+
+
+@pytest.mark.slow
+def test_control_c_keeps_what_was_found(tmp_path: Path) -> None:
+    directory = tmp_path / "out"
+    command = bench(directory, "--planner", "sct", "--planner", "heft")
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT
+    )
+    journal = directory / runner.JOURNAL
+    with process:
+        while not journal.exists() or "gpu_only" not in journal.read_text():
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        output, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors
+    assert "gpu_only" in output
+    assert "gpu_only" in (directory / "tables.md").read_text()
