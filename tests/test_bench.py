@@ -157,7 +157,7 @@ def results_by_hand() -> runner.Results:
 def test_tables_by_hand() -> None:
     experiment = experiment_of("human_expert", "random", "gpu_only", seeds=2)
     overview, detail = tables.tables(experiment, results_by_hand())
-    assert list(overview.rows) == [["Two towers", "2", "1.5", "OOM", "0.5"]]
+    assert list(overview.rows) == [["Two towers", "any", "2", "1.5", "OOM", "0.5"]]
     expert, random, gpu = detail.rows
     assert expert[1:4] == ["2 s (2 to 2)", "0.0%", "+300%"]
     assert random[1:4] == ["1.5 s (1 to 2)", "25.0%", "+200%"]

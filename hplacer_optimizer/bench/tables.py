@@ -64,7 +64,7 @@ def tables(experiment: Experiment, results: Results) -> list[Table]:
     begun = [task for task in experiment.tasks if task.name in results.facts]
     overview = Table(
         "Seconds per step",
-        ("task", *experiment.planners, "lower bound"),
+        ("task", "machine", *experiment.planners, "lower bound"),
         [_overview_row(experiment, results, task) for task in begun],
     )
     return [overview, *(_task_table(experiment, results, task) for task in begun)]
@@ -132,7 +132,7 @@ def _overview_row(experiment: Experiment, results: Results, task: Task) -> list[
     facts = results.facts[task.name]
     rows = {row.planner: row for row in rows_of(experiment, results, task)}
     cells = [_step(rows[p]) if p in rows else "" for p in experiment.planners]
-    return [task.title, *cells, _bound(facts.lower_bound_ns)]
+    return [task.title, task.machine, *cells, _bound(facts.lower_bound_ns)]
 
 
 def _task_table(experiment: Experiment, results: Results, task: Task) -> Table:

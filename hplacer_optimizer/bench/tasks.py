@@ -124,7 +124,7 @@ def modern_tasks(machines: tuple[str, ...] = ("8xv100", "8xa100", "8xh200")) -> 
     return tuple(
         Task(
             name=f"{workload}-{machine}",
-            title=f"{title} on {machine}",
+            title=title,
             workload=workload,
             parameters={},
             machine=machine,
