@@ -48,7 +48,7 @@ class Arcs {
     int32_t dst_input;
   };
 
-  explicit Arcs(const Graph& graph) : first_(graph.num_node_ids()), last_(graph.num_node_ids()) {
+  explicit Arcs(const Graph& graph) : first_(graph.num_node_ids() + 1) {
     std::mutex mutex;
     std::map<size_t, Part> parts;  // by first id
     ParallelFor(graph.num_node_ids(), [&](size_t begin, size_t end) {
@@ -57,39 +57,37 @@ class Arcs {
         first_[id] = part.arcs.size();
         const Node* node = graph.FindNodeId(static_cast<int>(id));
         if (node != nullptr && node->IsOp()) Append(*node, &part);
-        last_[id] = part.arcs.size();
       }
       std::lock_guard<std::mutex> lock(mutex);
       parts.emplace(begin, std::move(part));
     });
     for (auto it = parts.begin(); it != parts.end(); ++it) {
       const auto next = std::next(it);
-      const size_t end = next == parts.end() ? first_.size() : next->first;
-      for (size_t id = it->first; id < end; ++id) {
-        first_[id] += arcs_.size();
-        last_[id] += arcs_.size();
-      }
+      const size_t end = next == parts.end() ? first_.size() - 1 : next->first;
+      for (size_t id = it->first; id < end; ++id) first_[id] += arcs_.size();
       arcs_.insert(arcs_.end(), it->second.arcs.begin(), it->second.arcs.end());
-      back_.insert(it->second.back.begin(), it->second.back.end());
+      for (const auto& [node, source] : it->second.back) back_[node].push_back(source);
     }
+    first_.back() = arcs_.size();
   }
 
   // Of the edges into a node, without back-edges: positions for `operator[]`.
   size_t first(int32_t id) const { return first_[id]; }
-  size_t last(int32_t id) const { return last_[id]; }
+  size_t last(int32_t id) const { return first_[id + 1]; }
   const Arc& operator[](size_t i) const { return arcs_[i]; }
 
-  // The source of the back-edge into node `id`, or -1.
-  int32_t BackSource(int32_t id) const {
-    if (back_.empty()) return -1;
+  // The sources of the back-edges into node `id`: none of most nodes.
+  const std::vector<int32_t>& BackSources(int32_t id) const {
+    static const auto* const none = new std::vector<int32_t>;
+    if (back_.empty()) return *none;
     const auto it = back_.find(id);
-    return it == back_.end() ? -1 : it->second;
+    return it == back_.end() ? *none : it->second;
   }
 
  private:
   struct Part {
     std::vector<Arc> arcs;
-    std::vector<std::pair<int32_t, int32_t>> back;  // a Merge and its NextIteration
+    std::vector<std::pair<int32_t, int32_t>> back;  // a node and a NextIteration before it
   };
 
   static void Append(const Node& node, Part* part) {
@@ -103,9 +101,9 @@ class Arcs {
     }
   }
 
-  std::vector<size_t> first_, last_;  // by node id
+  std::vector<size_t> first_;  // [node ids + 1] into arcs_
   std::vector<Arc> arcs_;
-  absl::flat_hash_map<int32_t, int32_t> back_;
+  absl::flat_hash_map<int32_t, std::vector<int32_t>> back_;  // by node id
 };
 
 // The nodes among `roots` and their ancestors, in topological order with loop back-edges cut; or
@@ -122,8 +120,9 @@ absl::Status OrderedClosure(const Graph& graph, const Arcs& arcs, std::vector<in
   const auto open = [&](int32_t node) {
     state[node] = kOpen;
     stack.push_back({node, arcs.first(node)});
-    const int32_t back = arcs.BackSource(node);
-    if (back >= 0) roots.push_back(back);  // part of the closure, but after the loop's body
+    // Part of the closure, but after the loop's body.
+    const std::vector<int32_t>& back = arcs.BackSources(node);
+    roots.insert(roots.end(), back.begin(), back.end());
   };
   order->clear();
   for (size_t r = 0; r < roots.size(); ++r) {
@@ -179,7 +178,7 @@ class SinkChooser {
     std::vector<bool> reached(graph_.num_node_ids(), false);
     std::vector<int32_t> stack;
     const auto reach = [&](int32_t node) {
-      if (node < 0 || reached[node]) return;
+      if (reached[node]) return;
       reached[node] = true;
       stack.push_back(node);
     };
@@ -190,7 +189,7 @@ class SinkChooser {
       stack.pop_back();
       weight += weight_[node];
       for (size_t a = arcs_.first(node); a < arcs_.last(node); ++a) reach(arcs_[a].source);
-      reach(arcs_.BackSource(node));
+      for (const int32_t source : arcs_.BackSources(node)) reach(source);
     }
     return weight;
   }
@@ -216,9 +215,9 @@ class SinkChooser {
         if (updates[source]) updates[id] = true;
         consumed[source] = true;
       }
-      if (const int32_t back = arcs_.BackSource(id); back >= 0) {
+      for (const int32_t source : arcs_.BackSources(id)) {
         bound[id] = 1e300;  // the loop's body comes later in the order
-        consumed[back] = true;
+        consumed[source] = true;
       }
     }
     std::vector<Candidate> sinks;
