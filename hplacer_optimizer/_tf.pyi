@@ -143,32 +143,23 @@ class StepCheck:
     def differences(self) -> list[tuple[str, str, str]]:
         """(node, planned device, actual device), at most 100."""
 
-class PlannerRequest:
-    """What a waiting pass asks for. The first `finish_*` answers it, later ones are ignored."""
+class _CapturedStep:
+    """What both kinds of capture have in common, in the stub only."""
 
     @property
-    def stage(self) -> Literal["lookup", "plan", "report"]: ...
-    @property
-    def label(self) -> str: ...
-    @property
-    def entry(self) -> bytes:
-        """The options: a serialised `RewriterConfig.CustomGraphOptimizer`."""
+    def label(self) -> str:
+        """As "function train_step" or "session graph"."""
 
     @property
-    def num_ops(self) -> int: ...
+    def num_ops(self) -> int:
+        """Nodes of the step."""
+
     @property
     def fingerprint(self) -> str:
         """32 hex digits."""
 
     @property
     def fingerprint_parts(self) -> list[tuple[str, str]]: ...
-    @property
-    def devices(self) -> list[SessionDevice]: ...
-    @property
-    def report(self) -> PassReport:
-        """Of stage "report" only, which waits for no answer."""
-
-    # The captured step: of stage "plan" only.
     @property
     def arrays(self) -> _StepArrays: ...
     @property
@@ -196,6 +187,23 @@ class PlannerRequest:
     @property
     def assumptions(self) -> list[str]:
         """What had to be assumed, one sentence each."""
+
+class PlannerRequest(_CapturedStep):
+    """What a waiting pass asks for. The first `finish_*` answers it, later ones are ignored."""
+
+    @property
+    def stage(self) -> Literal["lookup", "plan", "report"]:
+        """Arrays, units and nodes are there at stage "plan" only."""
+
+    @property
+    def entry(self) -> bytes:
+        """The options: a serialised `RewriterConfig.CustomGraphOptimizer`."""
+
+    @property
+    def devices(self) -> list[SessionDevice]: ...
+    @property
+    def report(self) -> PassReport:
+        """Of stage "report" only, which waits for no answer."""
 
     def finish_assigned(
         self,
@@ -240,49 +248,8 @@ def op_estimates() -> dict[str, str]:
 def tensorflow_cost_functions() -> list[str]:
     """The op types for which this TensorFlow's OpLevelCostEstimator has a cost function, sorted."""
 
-class OfflineCapture:
+class OfflineCapture(_CapturedStep):
     """The step of a graph that is not running."""
-
-    @property
-    def label(self) -> str:
-        """As "function train_step" or "session graph"."""
-
-    @property
-    def num_ops(self) -> int:
-        """Nodes of the step."""
-
-    @property
-    def fingerprint(self) -> str:
-        """32 hex digits."""
-
-    @property
-    def fingerprint_parts(self) -> list[tuple[str, str]]: ...
-    @property
-    def arrays(self) -> _StepArrays: ...
-    @property
-    def op_signatures(self) -> list[str]:
-        """[n], the keys of a cost table; "" for an op that cannot be measured alone."""
-
-    @property
-    def units(self) -> _Int32:
-        """int32[n]"""
-
-    @property
-    def num_units(self) -> int: ...
-    @property
-    def node_names(self) -> list[str]:
-        """[N]"""
-
-    @property
-    def node_hashes(self) -> _UInt64:
-        """uint64[N]"""
-
-    @property
-    def node_op(self) -> _Int32:
-        """int32[N], the op that stands for the node."""
-
-    @property
-    def assumptions(self) -> list[str]: ...
 
 def capture_graph(
     graph_def: bytes,

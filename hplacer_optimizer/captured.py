@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -9,7 +10,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from hplacer_optimizer import costs
 from hplacer_optimizer._engine import Problem
+from hplacer_optimizer.costs import CostSummary, CostTable
 from hplacer_optimizer.machines import Machine
 
 
@@ -26,6 +29,10 @@ class Captured(Protocol):
     @property
     def arrays(self) -> Mapping[str, Any]:
         """The step's share of the keywords of `Problem`."""
+
+    @property
+    def op_signatures(self) -> list[str]:
+        """[n], the keys of a cost table."""
 
     @property
     def units(self) -> NDArray[np.int32]:
@@ -58,15 +65,21 @@ class CapturedGraph:
 def build_problem(
     captured: Captured,
     machine: Machine,
+    *,
     name: str = "",
-    arrays: Mapping[str, Any] | None = None,
-) -> Problem:
+    cost_table: CostTable | str | os.PathLike[str] | None = None,
+) -> tuple[Problem, CostSummary | None]:
     """The Problem of a captured step on the machine that it was captured for.
 
-    `arrays` replaces the captured ones, where costs were measured.
+    Costs that the table holds, given as such or as its file, replace the estimates; the summary
+    tells how many there were. Raises CostTableError if the file is malformed.
     """
-    arrays = captured.arrays if arrays is None else arrays
-    return Problem(
+    arrays, summary = captured.arrays, None
+    if cost_table is not None:
+        table = cost_table if isinstance(cost_table, CostTable) else CostTable.load(cost_table)
+        kinds = [kind.name for kind in machine.kinds]
+        arrays, summary = costs.apply(table, arrays, captured.op_signatures, kinds)
+    problem = Problem(
         name=name or captured.label,
         **machine.problem_arrays(),
         **arrays,
@@ -74,3 +87,4 @@ def build_problem(
         colocation_group=captured.units,
         colocation_group_names=[f"unit {unit}" for unit in range(captured.num_units)],
     )
+    return problem, summary

@@ -56,7 +56,7 @@ def write_chrome_trace(
         raise InfeasibleError(f"placement: there is no trace: {trace.infeasible_because[0]}")
     step = _Step(problem, placement, trace, trace.start_ns, trace.finish_ns)
     events = chain(step.tracks(), step.ops(), step.transfers(), step.arrows(), step.memory())
-    with new_file(path) as file:
+    with new_file(path, may_compress=True) as file:
         file.write(b'{"displayTimeUnit":"ns","traceEvents":[\n')
         separator = ""
         while lines := list(islice(events, _EVENTS_PER_WRITE)):

@@ -9,10 +9,8 @@ docs/costs.md describes the file.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +19,7 @@ from typing import Any, NoReturn, TypeVar
 import numpy as np
 
 from hplacer_optimizer.errors import CostTableError
+from hplacer_optimizer.new_file import new_file
 
 FORMAT = "hplacer-costs/1"
 MAX_FILE_BYTES = 1 << 30
@@ -101,14 +100,8 @@ class CostTable:
             for op, kind, cost in self
         ]
         text = f'{{"format": "{FORMAT}", "costs": [\n' + ",\n".join(rows) + "\n]}\n"
-        path = Path(path)
-        part = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-        try:
-            part.write_bytes(text.encode())
-            part.replace(path)
-        finally:
-            with contextlib.suppress(FileNotFoundError):
-                part.unlink()
+        with new_file(path) as file:
+            file.write(text.encode())
 
     def get(self, op: str, kind: str) -> Measurement | None:
         """The measurement of an op, given by its signature, on a device kind."""

@@ -20,15 +20,14 @@ import platform
 import socket
 import threading
 import time
-from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import Any
 
 import numpy as np
 
-from hplacer_optimizer import costs, machines, switch
+from hplacer_optimizer import machines, switch
+from hplacer_optimizer.captured import build_problem
 from hplacer_optimizer.errors import PlanError, StoreError
-from hplacer_optimizer.loaders.captured import build_problem
 from hplacer_optimizer.log import LOGGER, warn_once
 from hplacer_optimizer.options import Options
 from hplacer_optimizer.plan import Plan
@@ -251,8 +250,7 @@ def _plan(request: Any) -> None:
 def _make_plan(request: Any, options: Options) -> Plan:
     started = time.monotonic()
     machine = _machine(request.devices, ask_driver=True)
-    arrays, cost_source, about_costs = _costs(request, machine, options)
-    problem = build_problem(request, machine, arrays=arrays)
+    problem, measured = build_problem(request, machine, cost_table=options.cost_table)
     planner = get_planner(options.planner)
     seconds = min(options.budget_s, _BUDGET_SHARE * options.timeout_s)
     with collect_notes() as planner_notes:
@@ -283,8 +281,12 @@ def _make_plan(request: Any, options: Options) -> Plan:
         num_ops=problem.num_ops,
         num_units=problem.num_units,
         planning_s=time.monotonic() - started,
-        cost_source=cost_source,
-        assumptions=[*request.assumptions, *machine.assumptions, *about_costs],
+        cost_source=measured.cost_source if measured else "analytic",
+        assumptions=[
+            *request.assumptions,
+            *machine.assumptions,
+            *([measured.sentence] if measured else []),
+        ],
         versions=_versions(),
         created=datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
         host=socket.gethostname(),
@@ -292,18 +294,6 @@ def _make_plan(request: Any, options: Options) -> Plan:
         node_hashes=request.node_hashes,
         node_devices=placement[request.node_op],
     )
-
-
-def _costs(
-    request: Any, machine: machines.Machine, options: Options
-) -> tuple[Mapping[str, Any], str, list[str]]:
-    """The step's arrays, the source of their costs, and what there is to say about it."""
-    if options.cost_table is None:
-        return request.arrays, "analytic", []
-    table = costs.CostTable.load(options.cost_table)
-    kinds = [kind.name for kind in machine.kinds]
-    arrays, summary = costs.apply(table, request.arrays, request.op_signatures, kinds)
-    return arrays, summary.cost_source, [summary.sentence]
 
 
 def _assign(request: Any, plan: Plan) -> None:

@@ -50,7 +50,7 @@ def save_problem(problem: Problem, path: str | os.PathLike[str]) -> None:
 
     The bytes depend on the problem only. A reader sees the old file or the new one, never a part.
     """
-    with new_file(path) as file:
+    with new_file(path, may_compress=True) as file:
         _engine.write_problem(problem, file)
 
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 import hplacer_optimizer as hp
 from tests.documents import problem_from_dict
+from tests.large_problem import layered_problem
 from tests.random_problems import problems
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -110,47 +111,27 @@ def test_the_bound_of_the_golden_problem_is_near_what_a_planner_finds() -> None:
     ("ops", "seconds"), [(50_000, 1.0), pytest.param(1_000_000, 10.0, marks=pytest.mark.slow)]
 )
 def test_large_problems_are_bounded_in_time(ops: int, seconds: float) -> None:
-    problem = layered_problem(ops, devices=9)
+    problem = deep_problem(ops, devices=9)
     begin = time.process_time()
     first = hp.lower_bound(problem)
     assert time.process_time() - begin < seconds
     assert first.terms == hp.lower_bound(problem).terms
 
 
-def layered_problem(ops: int, devices: int) -> hp.Problem:
+def deep_problem(ops: int, devices: int) -> hp.Problem:
     """A hundred layers, each op reads 4 of the last two layers; a CPU and equal GPUs."""
     rng = np.random.default_rng(0)
     width = ops // 100
     dst = np.repeat(np.arange(width, ops), 4)
     src = np.minimum(np.maximum(dst - 2 * width, 0) + rng.integers(0, width, len(dst)), dst - 1)
-    pairs = [(a, b) for a in range(devices) for b in range(devices) if a != b]
     gpu_ns = rng.integers(6_000, 100_000, ops)
-    return hp.Problem(
-        name="layered",
-        device_kinds=["cpu", "gpu"],
+    return layered_problem(
         device_names=[f"d{i}" for i in range(devices)],
-        device_kind=np.minimum(np.arange(devices), 1).astype(np.int32),
-        device_memory_bytes=np.full(devices, 10**9 // devices * (ops // 1000)),
-        device_slots=np.ones(devices, np.int32),
-        link_src=np.array([a for a, _ in pairs], np.int32),
-        link_dst=np.array([b for _, b in pairs], np.int32),
-        link_channel=[f"{a}-{b}" for a, b in pairs],
-        link_latency_ns=np.full(len(pairs), 10_000),
-        link_bytes_per_s=np.full(len(pairs), 10**10),
-        op_names=[f"op{i}" for i in range(ops)],
-        op_types=["T"] * ops,
+        device_memory_bytes=10**9 // devices * (ops // 1000),
+        channel="{src}-{dst}",
+        latency_ns=10_000,
         cost_ns=np.stack([gpu_ns * 8, gpu_ns], axis=1),
-        output_ptr=np.arange(ops + 1),
         output_bytes=rng.integers(0, 10**6, ops),
-        output_alias_src=np.full(ops, -1, np.int32),
-        output_alias_output=np.zeros(ops, np.int32),
-        temp_bytes=np.zeros(ops, np.int64),
         persistent_bytes=rng.integers(0, 1_900_000, ops),
-        edges=np.stack([src, np.zeros_like(src), dst], axis=1).astype(np.int32),
-        control_edges=np.zeros((0, 2), np.int32),
-        allowed_ptr=np.zeros(ops + 1, np.int64),
-        allowed_device=np.zeros(0, np.int32),
-        allowed_given=np.zeros(ops, np.bool_),
-        colocation_group=np.full(ops, -1, np.int32),
-        colocation_group_names=[],
+        edges=np.stack([src, np.zeros_like(src), dst], axis=1),
     )

@@ -86,25 +86,31 @@ def document(experiment: Experiment, results: Results) -> dict[str, Any]:
         "seeds": list(experiment.seeds),
         "budget_s": experiment.budget_s,
         "tasks": [
-            {
-                **asdict(task),
-                "published_s": {
-                    planner: None if math.isinf(seconds) else seconds
-                    for planner, seconds in task.published_s.items()
-                },
-                "facts": asdict(results.facts[task.name]),
-                "planners": [
-                    {
-                        "planner": row.planner,
-                        "median_s": row.median_s,
-                        "reduction_vs_expert": reduction(row, experiment, results, task),
-                        "cells": [{**asdict(c), "feasible": c.feasible} for c in row.cells],
-                    }
-                    for row in rows_of(experiment, results, task)
-                ],
-            }
+            _task_document(experiment, results, task)
             for task in experiment.tasks
             if task.name in results.facts
+        ],
+    }
+
+
+def _task_document(experiment: Experiment, results: Results, task: Task) -> dict[str, Any]:
+    rows = rows_of(experiment, results, task)
+    expert_s = _expert_s(rows)
+    return {
+        **asdict(task),
+        "published_s": {
+            planner: None if math.isinf(seconds) else seconds
+            for planner, seconds in task.published_s.items()
+        },
+        "facts": asdict(results.facts[task.name]),
+        "planners": [
+            {
+                "planner": row.planner,
+                "median_s": row.median_s,
+                "reduction_vs_expert": _reduction(row.median_s, expert_s),
+                "cells": [{**asdict(cell), "feasible": cell.feasible} for cell in row.cells],
+            }
+            for row in rows
         ],
     }
 
@@ -120,12 +126,15 @@ def rows_of(experiment: Experiment, results: Results, task: Task) -> list[Row]:
     return rows
 
 
-def reduction(row: Row, experiment: Experiment, results: Results, task: Task) -> float | None:
-    """By which share the step is shorter than the human expert's; None if one has no step time."""
-    expert = next((r for r in rows_of(experiment, results, task) if r.planner == EXPERT), None)
-    if expert is None or expert.median_s is None or row.median_s is None:
+def _expert_s(rows: Sequence[Row]) -> float | None:
+    return next((row.median_s for row in rows if row.planner == EXPERT), None)
+
+
+def _reduction(seconds: float | None, expert_s: float | None) -> float | None:
+    """By which share a step is shorter than the human expert's; None if one does not run."""
+    if seconds is None or expert_s is None or math.isinf(seconds):
         return None
-    return 1 - row.median_s / expert.median_s
+    return 1 - seconds / expert_s
 
 
 def _overview_row(experiment: Experiment, results: Results, task: Task) -> list[str]:
@@ -136,27 +145,29 @@ def _overview_row(experiment: Experiment, results: Results, task: Task) -> list[
 
 
 def _task_table(experiment: Experiment, results: Results, task: Task) -> Table:
-    facts = results.facts[task.name]
+    facts, published_s = results.facts[task.name], task.published_s
     parameters = ", ".join(f"{name} {value}" for name, value in task.parameters.items())
     title = (
         f"{task.title} on {task.machine}: {facts.num_ops:,} ops, {facts.num_units:,} units"
         f"{', ' if parameters else ''}{parameters}; lower bound {_bound(facts.lower_bound_ns)} s "
         f"({facts.lower_bound_term})"
     )
-    rows = [
+    rows = rows_of(experiment, results, task)
+    expert_s = _expert_s(rows)
+    cells = [
         [
             row.planner,
             _step_in_full(row),
-            _percent(reduction(row, experiment, results, task)),
+            _percent(_reduction(row.median_s, expert_s)),
             _above(row, facts.lower_bound_ns),
             f"{max(cell.planning_s for cell in row.cells):.3g} s",
-            _published(task, row.planner),
-            _percent(_published_reduction(task, row.planner)),
+            _published(published_s.get(row.planner)),
+            _percent(_reduction(published_s.get(row.planner), published_s.get(EXPERT))),
             "; ".join(dict.fromkeys(note for cell in row.cells for note in cell.notes)),
         ]
-        for row in rows_of(experiment, results, task)
+        for row in rows
     ]
-    return Table(title, _TASK_COLUMNS, rows)
+    return Table(title, _TASK_COLUMNS, cells)
 
 
 def _step(row: Row) -> str:
@@ -193,15 +204,7 @@ def _percent(share: float | None) -> str:
     return "" if share is None else f"{share:.1%}"
 
 
-def _published(task: Task, planner: str) -> str:
-    seconds = task.published_s.get(planner)
+def _published(seconds: float | None) -> str:
     if seconds is None:
         return ""
     return "OOM" if math.isinf(seconds) else f"{seconds:g} s"
-
-
-def _published_reduction(task: Task, planner: str) -> float | None:
-    seconds, expert = task.published_s.get(planner), task.published_s.get(EXPERT)
-    if seconds is None or expert is None or math.isinf(seconds):
-        return None
-    return 1 - seconds / expert

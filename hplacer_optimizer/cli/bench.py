@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -58,15 +60,13 @@ def _add_options(parser: argparse.ArgumentParser, name: str) -> None:
         type=Path,
         default=Path(f"hplacer-bench-{name}"),
         metavar="DIR",
-        help="journal, tables (.txt, .md, .json) and charts (default: %(default)s)",
+        help="journal, tables.md, results.json and charts (default: %(default)s)",
     )
     parser.add_argument("--resume", action="store_true", help="go on with the run in the directory")
     add_json(parser)
 
 
 def _paper(options: argparse.Namespace) -> int:
-    from dataclasses import replace
-
     from hplacer_optimizer.bench.tasks import PAPER
 
     tasks = PAPER
@@ -163,8 +163,6 @@ def _progress(num_cells: int) -> Iterator[Any]:
 
 def _report(experiment: Any, results: Any, options: argparse.Namespace) -> None:
     """Prints and writes what was found, also of a run that was interrupted."""
-    import json
-
     from rich.console import Console
 
     from hplacer_optimizer.bench import charts, tables

@@ -16,18 +16,18 @@ from dataclasses import asdict, dataclass
 from types import SimpleNamespace
 from typing import Any
 
-from hplacer_optimizer import costs, machines
+from hplacer_optimizer import machines
 from hplacer_optimizer._engine import Problem
+from hplacer_optimizer.captured import CapturedGraph, build_problem
 from hplacer_optimizer.costs import CostTable
 from hplacer_optimizer.errors import GraphError
 from hplacer_optimizer.loaders import capturing
-from hplacer_optimizer.loaders.captured import CapturedGraph, build_problem
 from hplacer_optimizer.loaders.sources import GraphSource, describe, is_problem_file
 from hplacer_optimizer.log import LOGGER
 from hplacer_optimizer.machines import Machine
 from hplacer_optimizer.problem import load_problem_file
 
-__all__ = ["CapturedGraph", "LoadedGraph", "build_problem", "load_graph", "load_problem"]
+__all__ = ["LoadedGraph", "load_graph", "load_problem"]
 
 _LOCAL_TASK = "/job:localhost/replica:0/task:0"
 
@@ -115,12 +115,15 @@ def load_graph(
         shapes=_check_shapes(shapes or {}),
     )
     used = known or machines.detect([SimpleNamespace(**device) for device in devices])
-    arrays, about_costs = _measured(captured, used, cost_table)
+    problem, measured = build_problem(
+        captured, used, name=os.path.basename(graph.path), cost_table=cost_table
+    )
+    about_costs = [measured.sentence] if measured else []
     assumptions = (*captured.assumptions, *used.assumptions, *about_costs)
     for assumption in assumptions:
         LOGGER.info("assumed for %s: %s", graph.name, assumption)
     return LoadedGraph(
-        problem=build_problem(captured, used, os.path.basename(graph.path), arrays),
+        problem=problem,
         captured=captured,
         machine=used,
         assumptions=assumptions,
@@ -138,18 +141,6 @@ def _check_shapes(shapes: Mapping[str, Sequence[int]]) -> dict[str, list[int]]:
             if type(size) is not int or not -1 <= size < 2**63:
                 raise GraphError(f"shapes[{name!r}]: {size!r} is no size of a dimension (-1: open)")
     return {name: list(shape) for name, shape in shapes.items()}
-
-
-def _measured(
-    captured: CapturedGraph, machine: Machine, cost_table: Any
-) -> tuple[Mapping[str, Any], list[str]]:
-    """The arrays with measured costs, and what there is to say about them."""
-    if cost_table is None:
-        return captured.arrays, []
-    table = cost_table if isinstance(cost_table, CostTable) else CostTable.load(cost_table)
-    kinds = [kind.name for kind in machine.kinds]
-    arrays, summary = costs.apply(table, captured.arrays, captured.op_signatures, kinds)
-    return arrays, [summary.sentence]
 
 
 def _resolve_machine(machine: Any, graph: GraphSource) -> Machine | None:

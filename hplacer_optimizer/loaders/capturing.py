@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 
 from hplacer_optimizer import errors
+from hplacer_optimizer.captured import CapturedGraph
 from hplacer_optimizer.errors import GraphError, HPlacerError
-from hplacer_optimizer.loaders.captured import CapturedGraph
 from hplacer_optimizer.loaders.sources import GraphSource
 
 _MODULE = "hplacer_optimizer.loaders.child"
