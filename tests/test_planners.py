@@ -22,6 +22,7 @@ from hplacer_optimizer.options import Options
 from hplacer_optimizer.planners import (
     PLANNERS,
     Budget,
+    Progress,
     collect_notes,
     etf,
     get_planner,
@@ -163,18 +164,18 @@ def test_too_little_memory_still_gives_a_placement(name: str) -> None:
 @pytest.mark.parametrize("name", TESTED)
 def test_a_budget_is_kept_and_progress_is_told_in_order(name: str) -> None:
     problem = large_problem(2_000)
-    calls: list[tuple[int, int | None]] = []
+    calls: list[Progress] = []
     start = time.perf_counter()
     placement = TESTED[name](
         problem,
         budget=Budget(seconds=1),
-        on_progress=lambda step, makespan_ns: calls.append((step, makespan_ns)),
+        on_progress=calls.append,
     )
     assert time.perf_counter() - start < 3
-    steps = [step for step, _ in calls]
+    steps = [call.steps for call in calls]
     assert steps == sorted(set(steps))
     assert all(step >= 1 for step in steps)
-    best = [makespan_ns for _, makespan_ns in calls if makespan_ns is not None]
+    best = [call.best_ns for call in calls if call.best_ns is not None]
     assert best == sorted(best, reverse=True)
     if best:
         assert best[-1] == simulate(problem, placement).makespan_ns
@@ -185,7 +186,7 @@ def test_an_interrupt_from_the_progress_callback_leaves(name: str) -> None:
     problem = large_problem(500)
     called = False
 
-    def interrupt(step: int, makespan_ns: int | None) -> None:
+    def interrupt(_: Progress) -> None:
         nonlocal called
         called = True
         raise KeyboardInterrupt
@@ -392,7 +393,14 @@ def test_an_unknown_planner_lists_the_valid_ones() -> None:
 
 @pytest.mark.parametrize(
     "limits",
-    [{"seconds": 0}, {"seconds": float("nan")}, {"seconds": "1"}, {"steps": 0}, {"steps": 1.5}],
+    [
+        {"seconds": 0},
+        {"seconds": float("nan")},
+        {"seconds": "1"},
+        {"steps": 0},
+        {"steps": 1.5},
+        {"patience": 0},
+    ],
 )
 def test_refused_budgets(limits: dict[str, Any]) -> None:
     with pytest.raises(OptionError, match="budget"):

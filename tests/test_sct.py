@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hplacer_optimizer import _engine
-from hplacer_optimizer.planners import Budget, collect_notes, sct
+from hplacer_optimizer.planners import Budget, Progress, collect_notes, sct
 from hplacer_optimizer.planners.cluster_dag import ClusterDag, coarsened, op_dag
 from hplacer_optimizer.simulator import simulate
 from tests.documents import problem_from_dict
@@ -141,12 +141,11 @@ def test_a_time_limit_is_told() -> None:
 
 def test_steps_count_linear_programs() -> None:
     problem = large_problem(1_500)
-    calls: list[tuple[int, int | None]] = []
+    calls: list[Progress] = []
     with collect_notes() as notes:
-        one = sct.plan(
-            problem, budget=Budget(steps=1), on_progress=lambda *call: calls.append(call)
-        )
+        one = sct.plan(problem, budget=Budget(steps=1), on_progress=calls.append)
     assert notes == []
-    assert calls == [(1, simulate(problem, one).makespan_ns)]
+    best_ns = simulate(problem, one).makespan_ns
+    assert calls == [Progress(steps=1, best_ns=best_ns, placements=1)]
     assert one.tobytes() == sct.plan(problem, budget=Budget(steps=1)).tobytes()
     assert one.tobytes() != _engine.place_etf(problem).tobytes()

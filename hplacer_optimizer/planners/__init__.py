@@ -12,10 +12,18 @@ from numpy.typing import NDArray
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.errors import OptionError
 from hplacer_optimizer.planners import etf, heft, human_expert, metis, scotch, sct, simple, topo
-from hplacer_optimizer.planners.budget import Budget, Planner, ProgressCallback
+from hplacer_optimizer.planners.budget import Budget, Planner, Progress, ProgressCallback
 from hplacer_optimizer.planners.notes import collect_notes
 
-__all__ = ["PLANNERS", "Budget", "Planner", "ProgressCallback", "collect_notes", "get_planner"]
+__all__ = [
+    "PLANNERS",
+    "Budget",
+    "Planner",
+    "Progress",
+    "ProgressCallback",
+    "collect_notes",
+    "get_planner",
+]
 
 _SEED = re.compile(r"0|[1-9][0-9]{0,17}")
 

@@ -1,7 +1,8 @@
-"""How long a planner may search, and the signature that all planners share."""
+"""How long a planner may search, what it tells meanwhile, and the signature that all share."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -12,8 +13,24 @@ from numpy.typing import NDArray
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.errors import OptionError
 
-# Called with the steps done so far and the best feasible makespan_ns, or None if none was found.
-ProgressCallback = Callable[[int, "int | None"], None]
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """How far a search has come."""
+
+    steps: int
+    """Steps of the planner (evaluations, updates) done so far."""
+    best_ns: int | None
+    """Makespan of the best feasible placement so far; None if none was found."""
+    placements: int = 0
+    """Placements scored so far."""
+    mean_ns: float | None = None
+    """Mean makespan of the feasible placements of the last step; None if there is none."""
+    infeasible: float = 0.0
+    """Share of the last step's placements that are infeasible, 0..1."""
+
+
+ProgressCallback = Callable[[Progress], None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +41,10 @@ class Budget:
     """Wall-clock seconds, more than 0; None: no limit."""
     steps: int | None = None
     """Steps of the planner (evaluations, updates), at least 1; None: no limit."""
+    patience: int | None = None
+    """Ends after so many steps without a better placement, at least 1; None: no limit."""
+    stop: threading.Event | None = None
+    """Ends the search as soon as somebody sets it, such as a signal handler."""
 
     def __post_init__(self) -> None:
         if self.seconds is not None and (
@@ -32,8 +53,15 @@ class Budget:
             or not self.seconds > 0
         ):
             raise OptionError(f"budget seconds: must be more than 0, got {self.seconds!r}")
-        if self.steps is not None and (type(self.steps) is not int or self.steps < 1):
-            raise OptionError(f"budget steps: must be an integer of at least 1, got {self.steps!r}")
+        for name in ("steps", "patience"):
+            count = getattr(self, name)
+            if count is not None and (type(count) is not int or count < 1):
+                raise OptionError(f"budget {name}: must be an integer of at least 1, got {count!r}")
+
+    @property
+    def stopped(self) -> bool:
+        """Whether `stop` is set."""
+        return self.stop is not None and self.stop.is_set()
 
 
 class Planner(Protocol):

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from hplacer_optimizer import _engine
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.errors import PlannerUnavailableError
-from hplacer_optimizer.planners.budget import Budget, ProgressCallback
+from hplacer_optimizer.planners.budget import Budget, Progress, ProgressCallback
 from hplacer_optimizer.planners.cluster_dag import ClusterDag, OpEdges, coarsened, op_dag
 from hplacer_optimizer.planners.notes import add_note
 from hplacer_optimizer.simulator import simulate
@@ -59,6 +59,8 @@ def plan(
     solved = None
     for size in _SIZES[: budget.steps]:
         dag = coarsened(ops, size)
+        if budget.stopped:
+            break
         if solved is not None and len(dag.cost_ns) == solved:
             continue
         left_s = None if deadline is None else deadline - time.monotonic()
@@ -91,7 +93,13 @@ class _Search:
         self._ranked.sort(key=lambda ranked: ranked[:3])
         if self._on_progress:
             misses, best_ns, _, _ = self._ranked[0]
-            self._on_progress(self._steps, None if misses else int(best_ns))
+            self._on_progress(
+                Progress(
+                    steps=self._steps,
+                    best_ns=None if misses else int(best_ns),
+                    placements=self._steps,
+                )
+            )
 
     def best(self) -> NDArray[np.int32]:
         return self._ranked[0][3]
