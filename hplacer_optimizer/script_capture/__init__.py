@@ -116,14 +116,14 @@ def _why_not(where: Path, returncode: int | None, timeout_s: float) -> str:
     names = json.loads(compiled.read_text()) if compiled.exists() else []
     if names:
         listed = ", ".join(names[:_MAX_LISTED])
-        return f"{ended}: XLA compiles {listed}, which hides the ops; pass jit_compile=False"
+        return f"{ended}: XLA compiles {listed}, which hides the ops: pass jit_compile=False"
     if (where / child.SEEN).exists():
         lines = (where / child.SEEN).read_text().splitlines()[-_MAX_LISTED:]
         graphs = [json.loads(line) for line in lines]
         listed = "; ".join(
             f"{graph['label']} ({graph['ops']} ops{_comma(graph['reason'])})" for graph in graphs
         )
-        return f"{ended}: no graph that it ran updates variables and can be placed; seen: {listed}"
+        return f"{ended}: seen were {listed}"
     return (
         f"{ended}: the pass saw no graph of it. It needs two devices, a graph (tf.function, Keras "
         "or a session) of at least min_ops ops, and the optimizer not switched off"

@@ -19,14 +19,15 @@ from hplacer_optimizer.script_capture import child
 
 
 def _write_compiled(where: Path) -> None:
-    """Names the functions and models that XLA compiles, which hides their ops from the pass."""
+    """Names the functions that XLA compiles, which hides their ops from the pass."""
     names = set()
     tensorflow = sys.modules.get("tensorflow")
     function_class = type(tensorflow.function(lambda: None)) if tensorflow else ()
     for thing in gc.get_objects():
         # Not isinstance, which would load lazy modules.
-        if issubclass(type(thing), function_class) and thing._jit_compile:
-            names.add(f"function {thing._name}")
+        is_compiled = issubclass(type(thing), function_class) and thing._jit_compile
+        if is_compiled and thing.experimental_get_tracing_count():
+            names.add(thing._name)
     temporary = where / f"{child.COMPILED}.tmp"
     temporary.write_text(json.dumps(sorted(names)))
     temporary.rename(where / child.COMPILED)

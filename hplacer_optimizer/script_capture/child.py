@@ -62,7 +62,7 @@ def answer(where: Path, request: Any, options: Options, detect: Callable[[Any], 
         if types & _ASSIGNS and types & _READS and request.num_ops > _candidate_ops:
             _candidate_ops = request.num_ops
             _save(where, CANDIDATE, request, options, machine)
-    request.finish_declined("")
+    request.finish_declined("it is not a training step")
 
 
 def remember(where: Path, report: Any) -> None:
