@@ -17,10 +17,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import hplacer_optimizer.store as store_module
 from hplacer_optimizer.errors import PlanError, StoreError
 from hplacer_optimizer.plan import Plan
-from hplacer_optimizer.store import PlanStore, default_directory, read_plan
+from hplacer_optimizer.store import PlanStore, default_directory, local, read_plan
 from tests.test_plan import FINGERPRINT, make_plan
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -137,9 +136,9 @@ def test_remove_by_prefix(directory: Path) -> None:
         store.remove("3f9")
     with pytest.raises(StoreError, match="no plan with 'abc'"):
         store.remove("abc")
-    assert store.remove("3f9c") == store.path(FINGERPRINT)
+    assert store.remove("3f9c") == [store.path(FINGERPRINT)]
     assert store.fingerprints() == [OTHER]
-    assert store.remove(OTHER) == store.path(OTHER)
+    assert store.remove(OTHER) == [store.path(OTHER)]
     assert visible(directory) == []
 
 
@@ -159,7 +158,7 @@ def test_the_default_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
         monkeypatch.setenv("XDG_CACHE_HOME", ignored)
         assert default_directory() == tmp_path / ".cache" / "hplacer"
     assert PlanStore("~/plans").directory == str(tmp_path / "plans")
-    with pytest.raises(StoreError, match="empty string"):
+    with pytest.raises(StoreError, match="has an empty directory"):
         PlanStore("")
 
 
@@ -271,7 +270,7 @@ def test_old_leftovers_go_and_young_ones_stay(directory: Path) -> None:
     two_hours_ago = time.time() - 7200
     os.utime(old, (two_hours_ago, two_hours_ago))
     os.utime(foreign, (two_hours_ago, two_hours_ago))
-    store.put(make_plan())
+    PlanStore(directory).put(make_plan())
     assert not old.exists()
     assert young.exists()
     assert foreign.exists()
@@ -280,7 +279,7 @@ def test_old_leftovers_go_and_young_ones_stay(directory: Path) -> None:
 def test_a_lock_that_never_comes_free(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = PlanStore(directory)
     store.put(make_plan())
-    monkeypatch.setattr(store_module, "_LOCK_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(local, "_LOCK_TIMEOUT_S", 0.1)
     with open(directory / ".lock") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with pytest.raises(StoreError, match=r"another process has held this lock"):
@@ -330,11 +329,11 @@ def test_of_concurrent_writers_the_best_plan_survives(directory: Path) -> None:
 def test_nobody_writes_between_a_comparison_and_its_write(directory: Path) -> None:
     slow, fast = make_plan(step_time_ns=20), make_plan(step_time_ns=10)
     writer = spawn(
-        "def write_late(self, name, data, write=store_module._LocalFiles.write):\n"
+        "def write_late(self, name, data, write=local.LocalFiles.write):\n"
         "    print('compared', flush=True)\n"
         "    time.sleep(0.5)\n"
         "    write(self, name, data)\n"
-        "store_module._LocalFiles.write = write_late\n"
+        "local.LocalFiles.write = write_late\n"
         "PlanStore(sys.argv[1]).put(make_plan(step_time_ns=20))\n",
         directory,
     )
@@ -422,7 +421,7 @@ with contextlib.suppress(PlanError):
 error = store.list()[0].error
 assert "is not a plan file" in error, error
 assert store.put(slow) and store.get(FINGERPRINT) == slow
-assert store.remove("3f9c") == store.path(FINGERPRINT) == f"{address}/deep/{FINGERPRINT}.hplan"
+assert store.remove("3f9c") == [f"{address}/deep/{FINGERPRINT}.hplan"]
 assert store.get(FINGERPRINT) is None and store.list() == []
 try:
     PlanStore("nowhere://x").put(slow)

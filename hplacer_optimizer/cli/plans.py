@@ -99,7 +99,8 @@ def _cache_path(options: argparse.Namespace) -> int:
 
 
 def _cache_remove(options: argparse.Namespace) -> int:
-    print(f"removed {open_store(options).remove(options.fingerprint)}")
+    for path in open_store(options).remove(options.fingerprint):
+        print(f"removed {path}")
     return OK
 
 
