@@ -10,6 +10,7 @@ were not used for longest, never the one that was just written, and only under t
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
 from collections.abc import Iterator
@@ -190,7 +191,8 @@ class Layer:
         others = [plan for plan in self._plans() if plan.name != written]
         limit = max(self._max_bytes - written_bytes, 0)
         for fingerprint in _least_used(others, max_bytes=limit, unused_s=None):
-            if self._files.remove(file_name(fingerprint)):
+            with contextlib.suppress(StoreError):  # somebody else's file
+                self._files.remove(file_name(fingerprint))
                 LOGGER.debug("evicted plan %s from %s", fingerprint, self.address)
 
 
