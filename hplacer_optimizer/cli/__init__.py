@@ -1,9 +1,10 @@
 """The command `hplacer`: a thin layer that parses, calls the package and prints.
 
-    arguments.py  what all grammars share        plans.py   cache, show
+    arguments.py  what all grammars share        plans.py   show
     printing.py   tables and JSON                graphs.py  export, the arguments of a graph
     machines.py   machine                        steps.py   simulate, plan
     doctor.py     doctor                         bench.py   bench
+    cache.py      cache
 
 Exit codes: 0 done, 1 failed (the reason is one line on stderr), 2 wrong usage, 130 interrupted,
 141 the reader of stdout went away. People get tables; with `--json` stdout holds JSON and nothing
@@ -18,7 +19,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
-from hplacer_optimizer.cli import bench, doctor, graphs, machines, plans, steps
+from hplacer_optimizer.cli import bench, cache, doctor, graphs, machines, plans, steps
 from hplacer_optimizer.cli.arguments import BROKEN_PIPE, FAILED, INTERRUPTED, USAGE, version
 from hplacer_optimizer.errors import HPlacerError
 
@@ -61,6 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"hplacer {version()}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    cache.add_commands(commands)
     plans.add_commands(commands)
     graphs.add_commands(commands)
     steps.add_commands(commands)

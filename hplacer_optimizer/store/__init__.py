@@ -10,6 +10,6 @@ files.py        what both offer
 from __future__ import annotations
 
 from hplacer_optimizer.store.layer import MAX_BYTES, StoreEntry
-from hplacer_optimizer.store.plan_store import PlanStore, default_directory, read_plan
+from hplacer_optimizer.store.plan_store import PlanStore, default_directory, read_file, read_plan
 
-__all__ = ["MAX_BYTES", "PlanStore", "StoreEntry", "default_directory", "read_plan"]
+__all__ = ["MAX_BYTES", "PlanStore", "StoreEntry", "default_directory", "read_file", "read_plan"]

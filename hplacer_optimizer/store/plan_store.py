@@ -12,12 +12,13 @@ import builtins
 import os
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from hplacer_optimizer.errors import HPlacerError, PlanError, StoreError
 from hplacer_optimizer.log import warn_once
 from hplacer_optimizer.plan import FINGERPRINT_HEX_DIGITS, Plan
-from hplacer_optimizer.store.files import Files
+from hplacer_optimizer.plan_file import BinaryFile
 from hplacer_optimizer.store.gfile import GfileFiles
 from hplacer_optimizer.store.layer import MAX_BYTES, Layer, StoreEntry
 from hplacer_optimizer.store.local import LocalFiles
@@ -76,20 +77,20 @@ class PlanStore:
 
     def get(self, fingerprint: str) -> Plan | None:
         """The stored plan, None if there is none; raises PlanError or StoreError if unreadable."""
-        failures: list[HPlacerError] = []
+        failures: list[tuple[Layer, HPlacerError]] = []
         for index, layer in enumerate(self._layers):
             try:
                 plan = layer.get(fingerprint, mark_used=True)
                 if plan is not None and index > 0:
                     plan = self._bring_nearer(fingerprint, index) or plan
             except (PlanError, StoreError) as error:
-                failures.append(error)
+                failures.append((layer, error))
                 continue
             if plan is not None:
                 _warn_of(failures)
                 return plan
         if failures:
-            raise failures[0]
+            raise failures[0][1]
         return None
 
     def put(self, plan: Plan, *, replace: bool = False) -> bool:
@@ -182,8 +183,8 @@ class PlanStore:
         return matches[0]
 
     def _put(self, plan: Plan, data: bytes, replace: bool) -> bool:
-        written, failures = False, []
-        best, content = plan, data
+        written, best, content = False, plan, data
+        failures: list[tuple[Layer, HPlacerError]] = []
         for layer in reversed(self._layers):
             try:
                 if layer.put(best, content, replace=replace):
@@ -191,9 +192,9 @@ class PlanStore:
                 elif layer is not self._layers[0]:
                     best, content = _kept(layer, plan.fingerprint) or (best, content)
             except HPlacerError as error:
-                failures.append(error)
+                failures.append((layer, error))
         if len(failures) == len(self._layers):
-            raise failures[-1]
+            raise failures[-1][1]
         _warn_of(failures)
         return written
 
@@ -206,22 +207,35 @@ class PlanStore:
             try:
                 layer.put(*kept, replace=False)
             except StoreError as error:
-                _warn_of([error])
+                _warn_of([(layer, error)])
         return kept[0]
 
 
 def read_plan(path: str | os.PathLike[str]) -> Plan:
     """Reads the plan file that the caller chose by name, whoever can write there."""
-    directory, name = os.path.split(os.fspath(path))
-    files: Files
-    if "://" in directory:
-        files = GfileFiles(directory)
-    else:
-        files = LocalFiles(Path(directory), trust_shared=True)
-    with files.open(name) as file:
+
+    def reopen() -> AbstractContextManager[BinaryFile | None]:
+        return _open_file(path)
+
+    with reopen() as file:
         if file is None:
             raise StoreError(f"{path}: there is no such file")
-        return Plan.from_file(file, path, lambda: files.open(name))
+        return Plan.from_file(file, path, reopen)
+
+
+def read_file(path: str | os.PathLike[str]) -> bytes:
+    """The content of a file that the caller chose by name, unchecked."""
+    with _open_file(path) as file:
+        if file is None:
+            raise StoreError(f"{path}: there is no such file")
+        return bytes(file.read())
+
+
+def _open_file(path: str | os.PathLike[str]) -> AbstractContextManager[BinaryFile | None]:
+    directory, name = os.path.split(os.fspath(path))
+    if "://" in directory:
+        return GfileFiles(directory).open(name)
+    return LocalFiles(Path(directory), trust_shared=True).open(name)
 
 
 def _kept(layer: Layer, fingerprint: str) -> tuple[Plan, bytes] | None:
@@ -230,6 +244,8 @@ def _kept(layer: Layer, fingerprint: str) -> tuple[Plan, bytes] | None:
     return None if data is None else (Plan.from_bytes(data, layer.path(fingerprint)), data)
 
 
-def _warn_of(failures: Sequence[HPlacerError]) -> None:
-    for failure in failures:
-        warn_once(f"store {failure}", f"one layer of the plan store is left out: {failure}")
+def _warn_of(failures: Sequence[tuple[Layer, HPlacerError]]) -> None:
+    for layer, failure in failures:
+        # A directory fails for one reason, whatever is asked of it; a plan for its own.
+        key = str(failure) if isinstance(failure, PlanError) else f"layer {layer.address}"
+        warn_once(key, f"one layer of the plan store is left out: {failure}")
