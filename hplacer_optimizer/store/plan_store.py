@@ -76,22 +76,23 @@ class PlanStore:
         return self._layers[0].path(fingerprint)
 
     def get(self, fingerprint: str) -> Plan | None:
-        """The stored plan, None if there is none; raises PlanError or StoreError if unreadable."""
-        failures: list[tuple[Layer, HPlacerError]] = []
+        """The stored plan, None if there is none.
+
+        Raises PlanError or StoreError if no layer could be read.
+        """
+        plan, failures = None, []
         for index, layer in enumerate(self._layers):
             try:
                 plan = layer.get(fingerprint, mark_used=True)
-                if plan is not None and index > 0:
-                    plan = self._bring_nearer(fingerprint, index) or plan
-            except (PlanError, StoreError) as error:
+            except HPlacerError as error:
                 failures.append((layer, error))
-                continue
             if plan is not None:
-                _warn_of(failures)
-                return plan
-        if failures:
+                self._bring_nearer(fingerprint, index)
+                break
+        if len(failures) == len(self._layers):
             raise failures[0][1]
-        return None
+        _warn_of(failures)
+        return plan
 
     def put(self, plan: Plan, *, replace: bool = False) -> bool:
         """Stores the plan unless one as good is there already; True if it was written.
@@ -198,17 +199,15 @@ class PlanStore:
         _warn_of(failures)
         return written
 
-    def _bring_nearer(self, fingerprint: str, index: int) -> Plan | None:
-        """Copies a plan into the layers in front of the one that has it."""
-        kept = _kept(self._layers[index], fingerprint)
-        if kept is None:
-            return None
+    def _bring_nearer(self, fingerprint: str, index: int) -> None:
+        """Copies a plan into the layers in front of the one that has it, as far as possible."""
         for layer in reversed(self._layers[:index]):
             try:
-                layer.put(*kept, replace=False)
-            except StoreError as error:
+                kept = _kept(self._layers[index], fingerprint)
+                if kept is not None:
+                    layer.put(*kept, replace=False)
+            except HPlacerError as error:
                 _warn_of([(layer, error)])
-        return kept[0]
 
 
 def read_plan(path: str | os.PathLike[str]) -> Plan:
