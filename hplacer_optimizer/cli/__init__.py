@@ -1,10 +1,10 @@
 """The command `hplacer`: a thin layer that parses, calls the package and prints.
 
-    arguments.py  what all grammars share        plans.py   cache, show
+    arguments.py  what all grammars share        plans.py   show
     printing.py   tables and JSON                graphs.py  export, the arguments of a graph
     machines.py   machine                        steps.py   simulate, plan
     doctor.py     doctor                         bench.py   bench
-    pretrain.py   pretrain
+    pretrain.py   pretrain                       cache.py   cache
 
     search_progress.py, interruption.py: a long search's line on stderr, its end by a signal
 
@@ -21,7 +21,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
-from hplacer_optimizer.cli import bench, doctor, graphs, machines, plans, pretrain, steps
+from hplacer_optimizer.cli import bench, cache, doctor, graphs, machines, plans, pretrain, steps
 from hplacer_optimizer.cli.arguments import BROKEN_PIPE, FAILED, INTERRUPTED, USAGE, version
 from hplacer_optimizer.errors import HPlacerError
 
@@ -64,6 +64,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"hplacer {version()}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    cache.add_commands(commands)
     plans.add_commands(commands)
     graphs.add_commands(commands)
     steps.add_commands(commands)
