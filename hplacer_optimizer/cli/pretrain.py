@@ -123,6 +123,7 @@ def _pretrain(options: argparse.Namespace) -> int:
             if not outcomes:
                 raise
             interruption.signal = 2
+    outcomes.sort(key=lambda outcome: jobs.index(outcome.job))
     if options.json:
         documents = [_document(outcome) for outcome in outcomes]
         print_json(documents if options.list else documents[0])
@@ -151,6 +152,21 @@ def _run(
         number = f"{next(numbers)}/{len(jobs)} " if len(jobs) > 1 else ""
         shown.begin(number + job.title, job.search.budget)
 
+    if options.ray is not None:
+        from hplacer_optimizer.pretraining.on_ray import run_on_ray
+
+        yield from run_on_ray(
+            jobs,
+            store,
+            options.ray,
+            stop=interruption.stop,
+            watched=interruption.watched,
+            on_start=begin,
+            on_progress=lambda done, running: shown.update_all(
+                done, len(jobs), {jobs[number].title: at for number, at in running.items()}
+            ),
+        )
+        return
     yield from serial.run_serially(
         jobs,
         store,
