@@ -133,11 +133,11 @@ def last(problem, *, budget=None, seed=0, on_progress=None):
     return problem.allowed_device[problem.allowed_ptr[1:] - 1].astype(np.int32)
 
 def climb(problem, *, budget, seed=0, on_progress=None):
-    """Random search that heeds its budget; a step is a placement."""
+    """Random search, after all on the last device, that heeds its budget; a step is a placement."""
     end = time.monotonic() + (budget.seconds or 1e9)
     best, best_ns, steps = None, None, 0
     while True:
-        placement = spread(problem, seed=seed * 100_000 + steps)
+        placement = spread(problem, seed=seed * 100_000 + steps) if steps else last(problem)
         makespan_ns = simulate(problem, placement).makespan_ns
         steps += 1
         if best is None or makespan_ns < best_ns:

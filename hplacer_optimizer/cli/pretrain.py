@@ -211,10 +211,12 @@ def _jobs(options: argparse.Namespace) -> list[Job]:
             if getattr(options, name):
                 raise OptionError(f"--list: {name} stands in the file; leave it out here")
         jobs = read_jobs(Path(options.list))
+    names = [slug(job) if options.list else "" for job in jobs]  # a directory for each of a list
+    if options.checkpoint and len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise OptionError(f"--checkpoint: two jobs of the list would share the directory {twice}")
     kept: list[Job] = []
-    for job in jobs:
-        # Jobs of a list have a directory each.
-        name = slug(job) if options.list else ""
+    for job, name in zip(jobs, names, strict=True):
         checkpoint, logdir = (
             str(Path(given, name)) if given else None
             for given in (options.checkpoint, options.logdir)
