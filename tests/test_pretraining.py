@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -336,8 +337,10 @@ def test_a_background_search_leaves_a_better_plan(exported: Path, tmp_path: Path
 
 def test_learning_has_its_whole_budget(exported: Path, tmp_path: Path) -> None:
     options = {"on_miss": "learn", "planner": "own:climb", "budget_s": 4, "timeout_s": 3}
-    (step,) = train(exported, tmp_path, "session.py", **options)["history"]
+    report = train(exported, tmp_path, "session.py", **options)
+    (step,) = report["history"]
     assert (step["outcome"], step["planner"]) == ("planned", "own:climb")
     assert 4 <= step["planning_s"] < 7
+    assert re.search(r"planner of session graph: \d+ steps, \d+ placements", report["stderr"])
     (again,) = train(exported, tmp_path, "session.py", **options)["history"]
     assert again["outcome"] == "loaded"
