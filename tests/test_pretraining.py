@@ -98,9 +98,13 @@ if sys.argv[1:] == ["export"]:
     tf.saved_model.save(trainer, "saved", {"train": trainer.train_step})
     sys.exit()
 two_cpus()
-model = tf.saved_model.load("saved")
-losses = [float(model.train_step(tf.ones([4, 16]))["loss"]) for _ in range(3)]
-losses += [float(model.signatures["train"](tf.ones([4, 16]))["loss"])]
+if sys.argv[1:] == ["load"]:
+    model = tf.saved_model.load("saved")
+    losses = [float(model.signatures["train"](tf.ones([4, 16]))["loss"])]
+else:
+    model = Trainer()
+    losses = [1e9]
+losses += [float(model.train_step(tf.ones([4, 16]))["loss"]) for _ in range(3)]
 report(falls=losses == sorted(losses, reverse=True) and losses[-1] < losses[0])
 """
 )
@@ -203,11 +207,17 @@ def test_a_session_finds_the_plan_of_its_meta_graph(exported: Path, tmp_path: Pa
     assert 0 < plan.lower_bound_ns <= plan.step_time_ns
 
 
-def test_a_loaded_model_finds_the_plan_of_its_signature(exported: Path, tmp_path: Path) -> None:
-    arguments = ("saved", "--signature", "train", "--cache", tmp_path / "cache", "--json")
-    done = pretrain(exported, tmp_path, *arguments, "--steps", 5)
+@pytest.mark.parametrize(
+    ("signature", "arguments"),
+    [pytest.param("train", ["load"], marks=pytest.mark.slow), ("train_step", [])],
+)
+def test_a_function_finds_the_plan_of_its_saved_model(
+    exported: Path, tmp_path: Path, signature: str, arguments: list[str]
+) -> None:
+    graph = ("saved", "--signature", signature, "--cache", tmp_path / "cache", "--json")
+    done = pretrain(exported, tmp_path, *graph, "--steps", 5)
     assert done.returncode == 0, done.stderr
-    report = train(exported, tmp_path, "saved_model.py")
+    report = train(exported, tmp_path, "saved_model.py", *arguments)
     check_hit(report, json.loads(done.stdout)["fingerprint"])
     assert report["falls"]
 
