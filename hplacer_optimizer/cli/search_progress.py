@@ -44,10 +44,14 @@ class SearchProgress:
             self._status.stop()
 
     def begin(self, title: str, budget: Budget) -> None:
-        """A search starts, or what comes before it."""
+        """A job begins, with the loading of its graph."""
         self._title, self._budget = title, budget
-        self._started = self._said = time.monotonic()
+        self._said = time.monotonic()
         self._show(title)
+
+    def begin_search(self) -> None:
+        """The time of its budget begins."""
+        self._started = time.monotonic()
 
     def update(self, progress: Progress) -> None:
         """It has come so far."""
