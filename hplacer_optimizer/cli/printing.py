@@ -9,21 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from hplacer_optimizer.plan import format_ns
+from hplacer_optimizer.sizes import format_bytes
 
 
 def step_time(step_time_ns: int | None, feasible: bool) -> str:
     if step_time_ns is None:
         return "unknown" if feasible else "infeasible"
     return format_ns(step_time_ns) + ("" if feasible else " (infeasible)")
-
-
-def format_bytes(size_bytes: int) -> str:
-    value, unit = float(size_bytes), "B"
-    for larger in ("KiB", "MiB", "GiB", "TiB"):
-        if value < 1024:
-            break
-        value, unit = value / 1024, larger
-    return f"{value:.4g} {unit}"
 
 
 def count_per_device(placement: npt.NDArray[np.int32], num_devices: int) -> list[int]:

@@ -16,9 +16,10 @@ import numpy.typing as npt
 
 from hplacer_optimizer.cli.arguments import FAILED, OK, add_command, add_json
 from hplacer_optimizer.cli.graphs import add_graph_arguments, load
-from hplacer_optimizer.cli.printing import format_bytes, print_json, print_table, step_time
+from hplacer_optimizer.cli.printing import print_json, print_table, step_time
 from hplacer_optimizer.errors import ProblemError
 from hplacer_optimizer.plan import format_ns
+from hplacer_optimizer.sizes import format_bytes
 
 if TYPE_CHECKING:
     from hplacer_optimizer._engine import Problem
