@@ -19,6 +19,7 @@ __all__ = [
     "scope_counts",
     "scope_loads",
     "scope_of",
+    "short_names",
 ]
 
 _Int32 = NDArray[np.int32]
@@ -55,6 +56,16 @@ class ScopeLoad:
     ops_per_device: list[int]  # [m]
     busy_ns: int  # sum of the durations
     persistent_bytes: int
+
+
+def short_names(names: Sequence[str]) -> list[str]:
+    """Device names without what they have in common: "/job:a/device:GPU:0" -> "GPU:0"."""
+    split = [name.split("/") for name in names]
+    while len(split[0]) > 1 and all(parts[0] == split[0][0] for parts in split):
+        if any(len(parts) == 1 for parts in split):
+            break
+        split = [parts[1:] for parts in split]
+    return ["/".join(parts).replace("device:", "") for parts in split]
 
 
 def busy_ns(trace: StepTrace) -> _Int64 | None:

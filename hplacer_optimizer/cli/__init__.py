@@ -4,6 +4,10 @@
     printing.py   tables and JSON                graphs.py  export, the arguments of a graph
     machines.py   machine                        steps.py   simulate, plan
     doctor.py     doctor                         bench.py   bench
+    report.py     report                         diff.py    diff
+    apply.py      apply                          why.py     why
+
+    stored_plans.py, load_tables.py: plans as arguments, tables of what they ask of devices
 
 Exit codes: 0 done, 1 failed (the reason is one line on stderr), 2 wrong usage, 130 interrupted,
 141 the reader of stdout went away. People get tables; with `--json` stdout holds JSON and nothing
@@ -18,7 +22,18 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
-from hplacer_optimizer.cli import bench, doctor, graphs, machines, plans, steps
+from hplacer_optimizer.cli import (
+    apply,
+    bench,
+    diff,
+    doctor,
+    graphs,
+    machines,
+    plans,
+    report,
+    steps,
+    why,
+)
 from hplacer_optimizer.cli.arguments import BROKEN_PIPE, FAILED, INTERRUPTED, USAGE, version
 from hplacer_optimizer.errors import HPlacerError
 
@@ -62,6 +77,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"hplacer {version()}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     plans.add_commands(commands)
+    for command in (report, diff, apply, why):
+        command.add_commands(commands)
     graphs.add_commands(commands)
     steps.add_commands(commands)
     machines.add_commands(commands)

@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 
 from hplacer_optimizer.plan import format_ns
-from hplacer_optimizer.sizes import format_bytes
 
 
 def step_time(step_time_ns: int | None, feasible: bool) -> str:
@@ -20,19 +19,6 @@ def step_time(step_time_ns: int | None, feasible: bool) -> str:
 
 def count_per_device(placement: npt.NDArray[np.int32], num_devices: int) -> list[int]:
     return [int(count) for count in np.bincount(placement, minlength=num_devices)]
-
-
-def print_devices(
-    names: Sequence[str], counts: Sequence[int], peak_bytes: Sequence[int], what: str
-) -> None:
-    total = max(sum(counts), 1)
-    print_table(
-        ("device", what, "share", "peak memory"),
-        [
-            (name, str(count), f"{count / total:.1%}", format_bytes(peak))
-            for name, count, peak in zip(names, counts, peak_bytes, strict=True)
-        ],
-    )
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

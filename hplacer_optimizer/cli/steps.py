@@ -16,14 +16,13 @@ import numpy.typing as npt
 
 from hplacer_optimizer.cli.arguments import FAILED, OK, add_command, add_json
 from hplacer_optimizer.cli.graphs import add_graph_arguments, load
-from hplacer_optimizer.cli.printing import print_json, print_table, step_time
+from hplacer_optimizer.cli.load_tables import print_step_loads
+from hplacer_optimizer.cli.printing import print_json, step_time
 from hplacer_optimizer.errors import ProblemError
 from hplacer_optimizer.plan import format_ns
-from hplacer_optimizer.sizes import format_bytes
 
 if TYPE_CHECKING:
     from hplacer_optimizer._engine import Problem
-    from hplacer_optimizer.loads import ChannelLoad, DeviceLoad
 
 
 def add_commands(commands: Any) -> None:
@@ -157,25 +156,5 @@ def _report_step(
             print(f"lower bound: {format_ns(bound.ns)} ({bound.term})")
         for reason in dict.fromkeys([*trace.infeasible_because, *bound.infeasible_because]):
             print(f"infeasible: {reason}")
-        _print_loads(devices, channels)
+        print_step_loads(devices, channels)
     return OK if trace.feasible else FAILED
-
-
-def _print_loads(devices: list[DeviceLoad], channels: list[ChannelLoad]) -> None:
-    print_table(
-        ("device", "ops", "busy", "peak memory", "of"),
-        [
-            (
-                device.name,
-                str(device.ops),
-                f"{device.busy:.1%}",
-                format_bytes(device.peak_bytes),
-                format_bytes(device.memory_bytes),
-            )
-            for device in devices
-        ],
-    )
-    print_table(
-        ("channel", "transfers", "bytes", "busy"),
-        [(c.name, str(c.transfers), format_bytes(c.bytes), f"{c.busy:.1%}") for c in channels],
-    )

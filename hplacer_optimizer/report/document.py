@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hplacer_optimizer._engine import Problem, StepTrace
+from hplacer_optimizer.loads import short_names
 from hplacer_optimizer.report.columns import Columns
 from hplacer_optimizer.tracks import assign_slots, memory_steps
 
-__all__ = ["pack_step", "short_names"]
+__all__ = ["pack_step"]
 
 _Int32 = NDArray[np.int32]
 _Int64 = NDArray[np.int64]
@@ -60,16 +61,6 @@ def pack_step(problem: Problem, placement: _Int32, trace: StepTrace) -> str:
         "memory": _memory(problem, trace, columns),
     }
     return columns.pack(document)
-
-
-def short_names(names: Sequence[str]) -> list[str]:
-    """Device names without what they have in common: "/job:a/device:GPU:0" -> "GPU:0"."""
-    split = [name.split("/") for name in names]
-    while len(split[0]) > 1 and all(parts[0] == split[0][0] for parts in split):
-        if any(len(parts) == 1 for parts in split):
-            break
-        split = [parts[1:] for parts in split]
-    return ["/".join(parts).replace("device:", "") for parts in split]
 
 
 def _scopes(names: Sequence[str]) -> tuple[list[tuple[str, int]], _Int64, list[str]]:
