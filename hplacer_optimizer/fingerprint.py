@@ -50,7 +50,7 @@ class Difference:
     remedy: str
 
     def __str__(self) -> str:
-        return f"{self.part} ({self.meaning}): {self.wanted} here, {self.found} in the plan"
+        return f"{self.part} ({self.meaning})"
 
 
 def differences(wanted: Mapping[str, str], found: Mapping[str, str]) -> list[Difference]:

@@ -91,9 +91,7 @@ def _print_facts(a: Plan, b: Plan, facts_a: StepFacts, facts_b: StepFacts) -> No
         counts = facts_a.transfers, facts_b.transfers
         rows.append(("transfers", str(counts[0]), str(counts[1]), _change(*counts)))
         sizes = facts_a.transfer_bytes or 0, facts_b.transfer_bytes or 0
-        rows.append(
-            ("bytes sent", format_bytes(sizes[0]), format_bytes(sizes[1]), _change(*sizes))
-        )
+        rows.append(("bytes sent", format_bytes(sizes[0]), format_bytes(sizes[1]), _change(*sizes)))
     peaks_a = dict(zip(a.device_names, facts_a.peak_bytes, strict=True))
     peaks_b = dict(zip(b.device_names, facts_b.peak_bytes, strict=True))
     for name in dict.fromkeys([*peaks_a, *peaks_b]):
