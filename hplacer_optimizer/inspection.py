@@ -71,8 +71,8 @@ def _from_graph(
     if captured.fingerprint != plan.fingerprint:
         found = differences(dict(captured.fingerprint_parts), plan.fingerprint_parts)
         raise PlanError(
-            f"plan {plan.short_fingerprint} is not for {graph} as it is loaded here; these parts of "
-            f"the fingerprint differ: {'; '.join(map(str, found))}"
+            f"plan {plan.short_fingerprint} is not for {graph} as it is loaded here; parts of the "
+            f"fingerprint differ: {'; '.join(map(str, found))}"
         )
     node_device = map_nodes(plan, captured.node_names, captured.node_hashes)
     return loaded.problem, place_by_nodes(loaded.problem, captured.node_op, node_device)

@@ -128,7 +128,7 @@ def hplacer(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int
 
 def test_a_bare_plan_is_simulated_with_its_graph(trained: Trained) -> None:
     plan = trained.bare_plan
-    with pytest.raises(PlanError, match="holds no problem .*with --graph, .*with --machine"):
+    with pytest.raises(PlanError, match=r"holds no problem .*with --graph, .*with --machine"):
         inspect_plan(plan)
     found = inspect_plan(plan, trained.graph, machine=trained.machine, targets=["train"])
     assert found.problem.num_ops == plan.num_ops
@@ -139,7 +139,7 @@ def test_a_bare_plan_is_simulated_with_its_graph(trained: Trained) -> None:
 
 
 def test_another_graph_is_told_by_the_part_that_differs(trained: Trained) -> None:
-    with pytest.raises(PlanError, match="targets .which ops the step ends in"):
+    with pytest.raises(PlanError, match=r"targets .which ops the step ends in"):
         inspect_plan(trained.bare_plan, trained.graph, machine=trained.machine, targets=["loss"])
 
 
