@@ -49,3 +49,7 @@ class NativeBuildError(HPlacerError, ImportError):
 
 class BenchError(HPlacerError):
     """A benchmark cannot run as asked; the message says what to change."""
+
+
+class JobListError(HPlacerError, ValueError):
+    """A list of pretraining jobs is malformed; the message has the path of the faulty field."""

@@ -6,18 +6,17 @@ a reason here.
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from hplacer_optimizer import child_process
 from hplacer_optimizer.errors import GraphError
 
 __all__ = ["Child", "run"]
 
-_PACKAGE_ROOT = Path(__file__).resolve().parents[1]
 _MAX_REASON = 500
 _ENVIRONMENT = {
     "HPLACER_DISABLE": "1",  # this package's own pass stays out
@@ -56,17 +55,13 @@ def run(module: str, where: Path, *, limit_s: float, name: str, hides_gpus: bool
 
     Raises GraphError, which begins with `name`, if it takes longer than `limit_s`.
     """
-    environment = {**os.environ, **_ENVIRONMENT}
-    if hides_gpus:
-        environment["CUDA_VISIBLE_DEVICES"] = ""
-    paths = [str(_PACKAGE_ROOT), environment.get("PYTHONPATH", "")]
-    environment["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
+    hidden = {"CUDA_VISIBLE_DEVICES": ""} if hides_gpus else {}
     log = where / "log"
     with (
         open(log, "wb") as stream,
         subprocess.Popen(
             [sys.executable, "-m", module, str(where)],
-            env=environment,
+            env=child_process.environment(**_ENVIRONMENT, **hidden),
             stdin=subprocess.DEVNULL,
             stdout=stream,
             stderr=stream,

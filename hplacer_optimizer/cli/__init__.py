@@ -6,8 +6,10 @@
     doctor.py     doctor                         bench.py   bench
     report.py     report                         diff.py    diff
     apply.py      apply                          why.py     why
+    pretrain.py   pretrain
 
     stored_plans.py, load_tables.py: plans as arguments, tables of what they ask of devices
+    search_progress.py, interruption.py: a long search's line on stderr, its end by a signal
 
 Exit codes: 0 done, 1 failed (the reason is one line on stderr), 2 wrong usage, 130 interrupted,
 141 the reader of stdout went away. People get tables; with `--json` stdout holds JSON and nothing
@@ -30,6 +32,7 @@ from hplacer_optimizer.cli import (
     graphs,
     machines,
     plans,
+    pretrain,
     report,
     steps,
     why,
@@ -81,6 +84,7 @@ def _parser() -> argparse.ArgumentParser:
         command.add_commands(commands)
     graphs.add_commands(commands)
     steps.add_commands(commands)
+    pretrain.add_commands(commands)
     machines.add_commands(commands)
     bench.add_commands(commands)
     commands.add_parser("demo", help="plan and train a small model; see `hplacer demo --help`")

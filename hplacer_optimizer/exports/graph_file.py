@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hplacer_optimizer import tf_process
+from hplacer_optimizer import child_process, tf_process
 from hplacer_optimizer.errors import GraphError, PlanError
 from hplacer_optimizer.inspection import map_nodes
 from hplacer_optimizer.loaders import load_graph
@@ -97,6 +97,7 @@ def apply_plan(
 
 def main(directory: str) -> None:
     """Answers the request in the directory."""
+    child_process.end_with_parent()
     from hplacer_optimizer.loaders import graph_files
 
     where = Path(directory)

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from hplacer_optimizer import tf_process
+from hplacer_optimizer import child_process, tf_process
 from hplacer_optimizer.errors import HPlacerError
 from hplacer_optimizer.inspection import Inspection
 from hplacer_optimizer.new_file import new_file
@@ -69,6 +69,7 @@ def _describe(inspection: Inspection) -> dict[str, Any]:
 
 def main(directory: str) -> None:
     """Answers the request in the directory."""
+    child_process.end_with_parent()
     import tensorflow as tf
 
     where = Path(directory)

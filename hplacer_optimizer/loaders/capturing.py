@@ -13,17 +13,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from hplacer_optimizer import errors, tf_process
-from hplacer_optimizer.captured import CapturedGraph
+from hplacer_optimizer.captured import CapturedGraph, load_captured
 from hplacer_optimizer.errors import GraphError, HPlacerError
 from hplacer_optimizer.loaders.sources import GraphSource
 
 _MODULE = "hplacer_optimizer.loaders.child"
 _BASE_LIMIT_S = 300.0
 _LIMIT_S_PER_BYTE = 10e-6  # ten seconds per megabyte: text takes about two
-_ARRAYS = ("units", "node_hashes", "node_op")  # of the captured graph itself
 
 
 def capture(
@@ -74,10 +71,4 @@ def _read_result(where: Path, source: GraphSource) -> tuple[CapturedGraph, list[
         name, message = result["error"]
         kind: type[HPlacerError] = getattr(errors, name, HPlacerError)
         raise kind(f"{source.name}: {message}" if kind is GraphError else message)
-    devices = result.pop("devices")
-    with np.load(where / "arrays.npz", allow_pickle=False) as archive:
-        arrays = {name: archive[name] for name in archive.files}
-    own = {name: arrays.pop(name) for name in _ARRAYS}
-    lists = {name: result.pop(name) for name in ("op_names", "op_types")}
-    result["fingerprint_parts"] = [(name, value) for name, value in result["fingerprint_parts"]]
-    return CapturedGraph(arrays={**lists, **arrays}, **own, **result), devices
+    return load_captured(where), result["devices"]
