@@ -1,6 +1,11 @@
 // Puts the charts on the page, and draws them again when size or theme change or it is printed.
 
 async function main() {
+  await draw();
+  document.documentElement.dataset.ready = "true";
+}
+
+async function draw() {
   const sections = document.querySelectorAll("[data-interactive]");
   const text = document.getElementById("data").textContent;
   if (!text.trim()) { // no kernel or no link: there is no step to show
@@ -22,7 +27,6 @@ async function main() {
       view.drawNow();
     });
   }
-  document.documentElement.dataset.ready = "true";
 }
 
 main().catch((error) => {
