@@ -15,8 +15,12 @@ from hplacer_optimizer.errors import GraphError, PlanError
 from hplacer_optimizer.exports.graph_file import apply_plan
 from hplacer_optimizer.inspection import inspect_plan
 from hplacer_optimizer.plan import Plan
+from hplacer_optimizer.planners import get_planner
+from hplacer_optimizer.problem import load_problem_file
+from hplacer_optimizer.simulator import simulate
 from hplacer_optimizer.store import PlanStore
 from tests import processes
+from tests.planned import plan_of
 
 MACHINE = """
 format: hplacer-machine/1
@@ -224,3 +228,54 @@ def test_why_needs_one_of_log_and_graph(capsys: pytest.CaptureFixture[str]) -> N
     assert main(["why"]) == 2
     assert main(["why", "x.log", "--graph", "y.meta"]) == 2
     assert "name a log or a --graph" in capsys.readouterr().err
+
+
+# Reads an event file as TensorBoard does, and prints the graph and the tagged run in it.
+READ_EVENTS = """
+import json, sys
+import tensorflow as tf
+graph, run = tf.compat.v1.GraphDef(), tf.compat.v1.RunMetadata()
+versions = []
+for record in tf.compat.v1.train.summary_iterator(PATH):
+    if record.file_version:
+        versions.append(record.file_version)
+    elif record.graph_def:
+        graph.ParseFromString(record.graph_def)
+    else:
+        tag = record.tagged_run_metadata.tag
+        run.ParseFromString(record.tagged_run_metadata.run_metadata)
+lasts = {node.node_name: (device.device, node.op_end_rel_micros, node.memory[0].total_bytes)
+         for device in run.step_stats.dev_stats for node in device.node_stats}
+print("REPORT " + json.dumps({"versions": versions, "tag": tag, "lasts": lasts,
+    "nodes": {node.name: [node.op, node.device, list(node.input)] for node in graph.node}}))
+"""
+
+
+def test_tensorboard_gets_devices_and_times(tmp_path: Path) -> None:
+    pytest.importorskip("tensorflow")
+    problem = load_problem_file(Path(__file__).with_name("golden") / "two_towers.hplacer.json")
+    placement = get_planner("round_robin")(problem)
+    plan = plan_of(problem, placement)
+    (tmp_path / "x.hplan").write_bytes(plan.to_bytes())
+    assert main(["report", str(tmp_path / "x.hplan"), "--tensorboard", str(tmp_path / "logs")]) == 0
+    (path,) = (tmp_path / "logs").iterdir()
+    assert "tfevents" in path.name  # what TensorBoard looks for
+    found = processes.run(READ_EVENTS, tmp_path, prelude=f"PATH = {str(path)!r}").report
+    assert found["versions"] == ["brain.Event:2"]
+    assert found["tag"] == "simulated step"
+    inputs: list[list[str]] = [[] for _ in problem.op_names]
+    for src, output, dst in problem.edges.tolist():
+        inputs[dst].append(f"{problem.op_names[src]}:{output}".removesuffix(":0"))
+    for src, dst in problem.control_edges.tolist():
+        inputs[dst].append(f"^{problem.op_names[src]}")
+    assert found["nodes"] == {
+        name: [problem.op_types[op], problem.device_names[placement[op]], inputs[op]]
+        for op, name in enumerate(problem.op_names)
+    }
+    trace = simulate(problem, placement)
+    for op, name in enumerate(problem.op_names):
+        device, lasts_us, size = found["lasts"][name]
+        assert device == problem.device_names[placement[op]]
+        assert lasts_us == -(-int(trace.finish_ns[op] - trace.start_ns[op]) // 1000)
+        begin, end = problem.output_ptr[op : op + 2]
+        assert size == problem.output_bytes[begin:end].sum()

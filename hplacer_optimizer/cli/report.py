@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import Any
 
 from hplacer_optimizer.cli.arguments import OK, USAGE, add_command, add_json
@@ -42,8 +43,11 @@ def add_commands(commands: Any) -> None:
 
 def _report(options: argparse.Namespace) -> int:
     if not (options.output or options.trace or options.tensorboard):
-        options.parser.print_usage()
-        print("hplacer report: error: nothing to write: name -o, --trace or --tensorboard")
+        options.parser.print_usage(sys.stderr)
+        print(
+            "hplacer report: error: nothing to write: name -o, --trace or --tensorboard",
+            file=sys.stderr,
+        )
         return USAGE
     inspection = inspect(options, find_plan(options, options.plan))
     if options.output:
