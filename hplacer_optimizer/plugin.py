@@ -24,6 +24,7 @@ import numpy as np
 
 from hplacer_optimizer import machines, switch
 from hplacer_optimizer.errors import PlanError, StoreError
+from hplacer_optimizer.fingerprint import miss_line
 from hplacer_optimizer.log import LOGGER, warn_once
 from hplacer_optimizer.options import Options
 from hplacer_optimizer.plan import Plan
@@ -205,6 +206,8 @@ def _look_up(request: Any) -> None:
             warn_once(f"read {store.directory}", f"a stored plan cannot be used: {error}")
         except StoreError as error:
             _warn_of_store(store, error)
+    if plan is None:
+        LOGGER.info("%s", miss_line(request.label, dict(request.fingerprint_parts)))
     if plan is not None:
         _plans[store.directory, request.fingerprint] = plan
         if options.on_miss == "background":

@@ -43,7 +43,11 @@ def read_graph(path: Path, signature: str | None, targets: Sequence[str]) -> Gra
 
     Raises GraphError, which names what is wrong and what there is instead.
     """
-    message = _read_saved_model(path) if path.is_dir() else _read_file(path)
+    return graph_of_message(read_message(path), signature, targets)
+
+
+def graph_of_message(message: Any, signature: str | None, targets: Sequence[str]) -> GraphOfFile:
+    """The same of what `read_message` returned; its graph is that of the message, no copy."""
     kind = message.DESCRIPTOR.name
     if kind == "SavedModel":
         function = None if targets or signature is None else _function(message, signature)
@@ -113,6 +117,20 @@ def _kinds() -> dict[str, type]:
         "MetaGraphDef": meta_graph_pb2.MetaGraphDef,
         "SavedModel": saved_model_pb2.SavedModel,
     }
+
+
+def read_message(path: Path) -> Any:
+    """The GraphDef, MetaGraphDef or SavedModel in a file or directory; GraphError if it is none."""
+    return _read_saved_model(path) if path.is_dir() else _read_file(path)
+
+
+def serialise(message: Any, path: Path) -> bytes:
+    """The content of a file of this name that `read_message` reads: text if it says so."""
+    from google.protobuf import text_format
+
+    if path.suffix in _TEXT_SUFFIXES:
+        return bytes(text_format.MessageToString(message), "utf-8")
+    return bytes(message.SerializeToString())
 
 
 def _read_file(path: Path) -> Any:
