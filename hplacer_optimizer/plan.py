@@ -1,237 +1,116 @@
 """A plan: where every node of one graph goes, and where that answer came from.
 
-    Plan --to_bytes--> header line with a SHA-256 + zlib(canonical JSON) --from_bytes--> Plan
+    Plan --to_bytes--> plan file --from_bytes, from_file--> Plan
 
 The file format is described in docs/plan-format.md. Everything that is read is checked: a damaged,
 foreign or newer file is a `PlanError` that names the file, the reason and the remedy, never a wrong
-placement. The per-node columns are packed, so that a plan of 50,000 nodes loads in about ten
-milliseconds; node names are split only when somebody asks for them.
+placement. The per-node columns are packed, so that a plan of 50,000 nodes loads in a few
+milliseconds; node names are split, and the planned problem is read, only when somebody asks.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
 import functools
-import hashlib
-import json
+import io
 import math
 import re
-import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, overload
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from hplacer_optimizer.errors import PlanError
+from hplacer_optimizer import plan_v1
+from hplacer_optimizer._engine import Problem
+from hplacer_optimizer.errors import PlanError, StoreError
+from hplacer_optimizer.plan_fields import (
+    NodeNames,
+    boolean,
+    column,
+    count,
+    integer,
+    json_object,
+    list_of,
+    matching,
+    node_names,
+    number,
+    optional,
+    record,
+    share,
+    text,
+    text_map,
+)
+from hplacer_optimizer.plan_file import (
+    BinaryFile,
+    NewerFormatError,
+    PlanFile,
+    Section,
+    assemble,
+    canonical_json,
+    compress,
+    parse_object,
+)
+from hplacer_optimizer.plan_problem import SECTIONS, PackedProblem, PlannedProblem
 
-FORMAT_NAME = "hplacer-plan"
-FORMAT_VERSION = 1
+__all__ = ["NodeNames", "Plan", "format_ns"]
+
 FINGERPRINT_HEX_DIGITS = 32
-MAX_BODY_BYTES = 1 << 30  # of the decompressed JSON; a plan of 50,000 nodes has about 4 MB
 MAX_DEVICES = 1 << 16  # device indices are 16 bits wide in the file
 
-# Level 1 decodes as fast as level 6 (hashes do not compress) and encodes more than twice as fast.
-_ZLIB_LEVEL = 1
-_HEADER = re.compile(rb"hplacer-plan/1 ([0-9a-f]{64}) (0|[1-9][0-9]{0,17})\n")
 _CREATED = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|\+00:00)", re.ASCII)
 _REPLACE = "delete the file, the next run plans again"
 _UPGRADE = "made by a newer version: upgrade hplacer-optimizer"
 
+# The keys are those of `planners.Progress`.
+_CURVE_POINT = record(
+    {
+        "steps": count,
+        "best_ns": optional(count),
+        "placements": count,
+        "mean_ns": optional(number),
+        "infeasible": share,
+    }
+)
 
-class NodeNames(Sequence[str]):
-    """Node names kept as one string joined by newlines (`blob`) and split on first use."""
-
-    def __init__(self, blob: str) -> None:
-        self.blob = _text(blob)
-        # A regular expression, because `in` is slow where the first character matches often.
-        if blob.startswith("\n") or blob.endswith("\n") or re.search("\n\n", blob):
-            raise ValueError("holds an empty node name")
-
-    @classmethod
-    def join(cls, names: Iterable[str]) -> NodeNames:
-        """Packs names; raises ValueError for a name that is empty or contains a newline."""
-        names = list(names)
-        for name in names:
-            if not isinstance(name, str) or not name or "\n" in name:
-                raise ValueError(f"{name!r} is not a node name (a non-empty string of one line)")
-        return cls("\n".join(names))
-
-    @functools.cached_property
-    def _names(self) -> list[str]:
-        return self.blob.split("\n") if self.blob else []
-
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[str]: ...
-    def __getitem__(self, index: int | slice) -> str | list[str]:
-        return self._names[index]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return self.blob.count("\n") + 1 if self.blob else 0
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, NodeNames) and self.blob == other.blob
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __repr__(self) -> str:
-        return f"<{len(self)} node names>"
-
-
-# One check per kind of field: takes what a caller or a file gave, returns the normal form, raises
-# ValueError whose text continues "plan.<field> ...".
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise ValueError(f"must be a string, not {type(value).__name__}")
-    if not value.isascii():
-        try:
-            value.encode()
-        except UnicodeEncodeError as error:
-            raise ValueError(f"is not valid Unicode: {error.reason}") from None
-    return value
-
-
-def _matching(pattern: str | re.Pattern[str], what: str) -> Callable[[Any], str]:
-    def check(value: Any) -> str:
-        if not re.fullmatch(pattern, _text(value)):
-            raise ValueError(f"must be {what}, not {value!r}")
-        return str(value)
-
-    return check
-
-
-def _int(value: Any) -> int:
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
-        raise ValueError(f"must be an integer, not {type(value).__name__}")
-    if not -(1 << 63) <= value < 1 << 63:
-        raise ValueError("does not fit into 64 bits")
-    return int(value)
-
-
-def _count(value: Any) -> int:
-    if _int(value) < 0:
-        raise ValueError(f"must not be negative, got {value}")
-    return int(value)
-
-
-def _count_or_none(value: Any) -> int | None:
-    return None if value is None else _count(value)
-
-
-def _bool(value: Any) -> bool:
-    if not isinstance(value, (bool, np.bool_)):
-        raise ValueError(f"must be true or false, not {type(value).__name__}")
-    return bool(value)
-
-
-def _seconds(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
-        raise ValueError(f"must be a number of seconds, not {type(value).__name__}")
-    try:
-        seconds = float(value)
-    except OverflowError:
-        seconds = math.inf
-    if not math.isfinite(seconds) or seconds < 0:
-        raise ValueError(f"must be finite and not negative, got {seconds}")
-    return seconds
-
-
-def _list_of(check: Callable[[Any], Any]) -> Callable[[Any], list[Any]]:
-    def check_list(value: Any) -> list[Any]:
-        if isinstance(value, str) or not isinstance(value, (Sequence, np.ndarray)):
-            raise ValueError(f"must be a list, not {type(value).__name__}")
-        items = []
-        for index, item in enumerate(value):
-            try:
-                items.append(check(item))
-            except ValueError as error:
-                raise ValueError(f"[{index}] {error}") from None
-        return items
-
-    return check_list
-
-
-def _text_map(value: Any) -> dict[str, str]:
-    if not isinstance(value, Mapping):
-        raise ValueError(f"must be an object, not {type(value).__name__}")
-    return {_text(key): _text(item) for key, item in value.items()}
-
-
-def _json_object(value: Any) -> dict[str, Any]:
-    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
-        raise ValueError("must be an object with string keys")
-    try:
-        copy: dict[str, Any] = json.loads(_dump(dict(value)))
-    except (TypeError, ValueError, RecursionError) as error:
-        raise ValueError(f"holds something JSON cannot: {error}") from None
-    return copy
-
-
-def _node_names(value: Any) -> NodeNames:
-    if isinstance(value, NodeNames):
-        return value
-    if isinstance(value, str) or not isinstance(value, Iterable):
-        raise ValueError(f"must be a list of names, not {type(value).__name__}")
-    return NodeNames.join(value)
-
-
-def _column(dtype: npt.DTypeLike) -> Callable[[Any], npt.NDArray[Any]]:
-    def check(value: Any) -> npt.NDArray[Any]:
-        array = np.asarray(value)
-        if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
-            raise ValueError("must be a flat array of integers")
-        if array.size:
-            limits = np.iinfo(np.dtype(dtype))
-            low, high = int(array.min()), int(array.max())
-            if low < limits.min or high > limits.max:
-                raise ValueError(f"holds {low if low < limits.min else high}, out of range")
-        array = array.astype(dtype)  # a copy: nobody else can change a plan
-        array.flags.writeable = False
-        return array
-
-    return check
-
-
-_CHECKS: dict[str, Callable[[Any], Any]] = {
-    "fingerprint": _matching(
+# One check for each field of the summary.
+_SUMMARY: dict[str, Callable[[Any], Any]] = {
+    "fingerprint": matching(
         rf"[0-9a-f]{{{FINGERPRINT_HEX_DIGITS}}}", f"{FINGERPRINT_HEX_DIGITS} lower-case hex digits"
     ),
-    "fingerprint_parts": _text_map,
-    "label": _text,
-    "planner": _text,
-    "planner_notes": _list_of(_text),
-    "planner_options": _json_object,
-    "seed": _int,
-    "budget": _json_object,
-    "step_time_ns": _count_or_none,
-    "feasible": _bool,
-    "peak_bytes": _list_of(_count),
-    "device_names": _list_of(_text),
-    "device_kinds": _list_of(_text),
-    "num_ops": _count,
-    "num_units": _count,
-    "planning_s": _seconds,
-    "cost_source": _text,
-    "assumptions": _list_of(_text),
-    "versions": _text_map,
-    "created": _matching(_CREATED, "a UTC time such as 2024-05-01T12:00:00Z"),
-    "host": _text,
-    "node_names": _node_names,
-    "node_hashes": _column(np.uint64),
-    "node_devices": _column(np.int32),
+    "fingerprint_parts": text_map,
+    "label": text,
+    "planner": text,
+    "planner_notes": list_of(text),
+    "planner_options": json_object,
+    "seed": integer,
+    "budget": json_object,
+    "step_time_ns": optional(count),
+    "lower_bound_ns": optional(count),
+    "lower_bound_term": optional(text),
+    "feasible": boolean,
+    "peak_bytes": list_of(count),
+    "device_names": list_of(text),
+    "device_kinds": list_of(text),
+    "machine": optional(text),
+    "num_ops": count,
+    "num_units": count,
+    "planning_s": number,
+    "learning_curve": list_of(_CURVE_POINT),
+    "cost_source": text,
+    "assumptions": list_of(text),
+    "versions": text_map,
+    "created": matching(_CREATED, "a UTC time such as 2024-05-01T12:00:00Z"),
+    "host": text,
 }
 
-# Fields that came after the format's first day, with what a file without them means.
-_LATER_FIELDS: dict[str, Any] = {"planner_notes": []}
+# One check for each column over the nodes; each is a section of its own.
+_COLUMNS: dict[str, Callable[[Any], Any]] = {
+    "node_names": node_names,
+    "node_hashes": column(np.uint64),
+    "node_devices": column(np.int32),
+}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -242,18 +121,22 @@ class Plan:
     fingerprint_parts: dict[str, str]  # named parts in order: graph, targets, machine, ...
     label: str  # function or graph name, for people
     planner: str
-    planner_notes: list[str]  # what the planner said of its answer, e.g. a limit that it hit
+    planner_notes: list[str] = field(default_factory=list)  # what it said, e.g. a limit that it hit
     planner_options: dict[str, Any]
     seed: int
     budget: dict[str, Any]
     step_time_ns: int | None  # simulated; None where nothing simulated it
+    lower_bound_ns: int | None = None  # no feasible placement beats it; None if unknown
+    lower_bound_term: str | None = None  # the name of what binds
     feasible: bool  # fits into every device's memory, as simulated
     peak_bytes: list[int]  # [D]
     device_names: list[str]  # [D] full TensorFlow names
     device_kinds: list[str]  # [D] e.g. CPU, GPU
+    machine: str | None = None  # the text of a machine file; None if unknown
     num_ops: int
     num_units: int
     planning_s: float
+    learning_curve: list[dict[str, Any]] = field(default_factory=list)  # `Progress` as dicts
     cost_source: str  # e.g. "analytic"
     assumptions: list[str]
     versions: dict[str, str]  # hplacer, tensorflow, python
@@ -262,9 +145,10 @@ class Plan:
     node_names: Sequence[str]  # [N]; any iterable of names, kept as NodeNames
     node_hashes: npt.NDArray[np.uint64]  # [N]
     node_devices: npt.NDArray[np.int32]  # [N] indices into device_names
+    packed_problem: PackedProblem | None = None  # see problem(), placement() and node_op()
 
     def __post_init__(self) -> None:
-        for name, check in _CHECKS.items():
+        for name, check in (_SUMMARY | _COLUMNS).items():
             try:
                 object.__setattr__(self, name, check(getattr(self, name)))
             except ValueError as error:
@@ -287,19 +171,25 @@ class Plan:
             )
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Plan) and self._body() == other._body()
+        if not isinstance(other, Plan) or self.packed_problem != other.packed_problem:
+            return False
+        return self._sections() == other._sections()
 
     __hash__ = None  # type: ignore[assignment]
 
     @property
     def node_names_blob(self) -> str:
         """All node names joined by newlines, in column order: what the native part consumes."""
-        return _node_names(self.node_names).blob
+        return node_names(self.node_names).blob
 
     @property
     def short_fingerprint(self) -> str:
         """The first 8 hex digits of the fingerprint."""
         return self.fingerprint[:8]
+
+    def summary(self) -> dict[str, Any]:
+        """Every field that JSON can hold: all but the columns and the problem."""
+        return {name: getattr(self, name) for name in _SUMMARY}
 
     def summary_line(self) -> str:
         """One line for people, e.g. `3f9c2b1a (etf, predicted 41.2 ms/step)`."""
@@ -320,41 +210,84 @@ class Plan:
 
         return rank(self) < rank(other)
 
+    def problem(self) -> Problem | None:
+        """The problem that was planned, read from the file on the first call; None if it is not
+        there. Raises PlanError, or StoreError if the file cannot be read any more.
+        """
+        return self._planned.problem if self._planned else None
+
+    def placement(self) -> npt.NDArray[np.int32] | None:
+        """int32[n]: the device of each op of `problem()`."""
+        return self._planned.placement if self._planned else None
+
+    def node_op(self) -> npt.NDArray[np.int32] | None:
+        """int32[N]: the op of `problem()` that each node belongs to."""
+        return self._planned.node_op if self._planned else None
+
+    @functools.cached_property
+    def _planned(self) -> PlannedProblem | None:
+        if self.packed_problem is None:
+            return None
+        with _naming(self.packed_problem.source):
+            planned = self.packed_problem.unpack(len(self.node_names), self.device_names)
+            if not np.array_equal(planned.placement[planned.node_op], self.node_devices):
+                raise PlanError("holds a problem with another placement than its own")
+            if planned.problem.num_ops != self.num_ops:
+                raise PlanError("holds a problem with another number of ops than its own")
+        return planned
+
     def to_bytes(self) -> bytes:
         """The content of a plan file; the same plan gives the same bytes (with the same zlib)."""
-        body = zlib.compress(self._body(), _ZLIB_LEVEL)
-        digest = hashlib.sha256(body).hexdigest()
-        return f"{FORMAT_NAME}/{FORMAT_VERSION} {digest} {len(body)}\n".encode() + body
+        problem = self.packed_problem.load() if self.packed_problem else {}
+        return assemble(self._sections() | {name: problem[name] for name in SECTIONS if problem})
 
     @classmethod
     def from_bytes(cls, data: bytes, source: object = "plan") -> Plan:
-        """Reads what `to_bytes` wrote; raises PlanError that starts with `source`, a path."""
-        try:
-            document = _LATER_FIELDS | _parse(_decompress(_checked_body(data)))
-            for name in sorted(_CHECKS.keys() - document.keys()):
-                raise PlanError(f"has no field {name!r}")
-            for name in sorted(document.keys() - _CHECKS.keys()):
-                raise PlanError(f"has the unknown field {name!r}")
-            return cls(**{name: _unpack(name, value) for name, value in document.items()})
-        except _NewerFormatError as error:
-            raise PlanError(f"{source}: {error}; {_UPGRADE}") from None
-        except PlanError as error:
-            raise PlanError(f"{source}: {error}; {_REPLACE}") from None
+        """Reads what `to_bytes` wrote; raises PlanError that starts with `source`, a path.
 
-    def _body(self) -> bytes:
-        document = {name: getattr(self, name) for name in _CHECKS}
-        document["fingerprint_parts"] = list(self.fingerprint_parts.items())
-        document["node_names"] = self.node_names_blob
-        document["node_hashes"] = _pack(self.node_hashes, "<u8")
-        document["node_devices"] = _pack(self.node_devices, "<u2")
-        for name, default in _LATER_FIELDS.items():
-            if document[name] == default:
-                del document[name]
-        return _dump(document)
+        Every checksum is verified, that of the problem included.
+        """
+        with _naming(source):
+            file = PlanFile(io.BytesIO(data))
+            file.check_length()
+            sections = {name: file.section(name) for name in file.names}
+            packed = PackedProblem.from_file(file, lambda: sections, source)
+            return cls(**_read_fields(file), packed_problem=packed)
 
+    @classmethod
+    def from_file(
+        cls,
+        file: BinaryFile,
+        source: object,
+        reopen: Callable[[], AbstractContextManager[BinaryFile | None]],
+    ) -> Plan:
+        """Reads and verifies what applying the plan needs.
 
-class _NewerFormatError(PlanError):
-    """The header names a format version that this version does not know."""
+        `problem()` opens the file again. Raises PlanError that starts with `source`, a path.
+        """
+        with _naming(source):
+            opened = PlanFile(file)
+
+            def load() -> Mapping[str, Section]:
+                with reopen() as again:
+                    current = None if again is None else PlanFile(again)
+                    if current is None or current.digest != opened.digest:
+                        raise StoreError(f"{source}: was replaced or removed; read the plan again")
+                    return {name: current.section(name) for name in SECTIONS}
+
+            packed = PackedProblem.from_file(opened, load, source)
+            return cls(**_read_fields(opened), packed_problem=packed)
+
+    def _sections(self) -> dict[str, Section]:
+        """What applying the plan needs, in the order of the file."""
+        parts = list(self.fingerprint_parts.items())
+        summary = self.summary() | {"fingerprint_parts": parts}
+        return {
+            "summary": compress(canonical_json(summary)),
+            "node_names": compress(self.node_names_blob.encode()),
+            "node_hashes": compress(self.node_hashes.astype("<u8").tobytes(), level=0),
+            "node_devices": compress(self.node_devices.astype("<u2").tobytes()),
+        }
 
 
 def format_ns(duration_ns: int) -> str:
@@ -366,89 +299,46 @@ def format_ns(duration_ns: int) -> str:
     return f"{duration_ns} ns"
 
 
-def _dump(value: object) -> bytes:
-    """Canonical JSON; raises ValueError for what JSON or UTF-8 cannot hold."""
-    return json.dumps(
-        value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
-    ).encode()
-
-
-def _pack(column: npt.NDArray[Any], dtype: str) -> str:
-    return base64.b64encode(column.astype(dtype).tobytes()).decode("ascii")
-
-
-def _unpack(name: str, value: Any) -> Any:
-    """Undoes the packing of one field of the document; every other field passes unchanged."""
+@contextmanager
+def _naming(source: object) -> Iterator[None]:
+    """Adds the file and the remedy to what is wrong."""
     try:
-        if name == "node_names":
-            return NodeNames(_text(value))
-        if name == "node_hashes":
-            return np.frombuffer(base64.b64decode(_text(value), validate=True), dtype="<u8")
-        if name == "node_devices":
-            return np.frombuffer(base64.b64decode(_text(value), validate=True), dtype="<u2")
-        if name == "fingerprint_parts":
-            return _unpack_parts(value)
-    except (ValueError, binascii.Error) as error:
-        raise PlanError(f"plan.{name} {error}") from None
-    return value
+        yield
+    except NewerFormatError as error:
+        raise PlanError(f"{source}: {error}; {_UPGRADE}") from None
+    except PlanError as error:
+        raise PlanError(f"{source}: {error}; {_REPLACE}") from None
 
 
-def _unpack_parts(value: Any) -> dict[str, str]:
+def _read_fields(file: PlanFile) -> dict[str, Any]:
+    """The keywords of `Plan`, the problem excepted."""
+    fields = plan_v1.read_fields(file) if file.version == 1 else _read_sections(file)
+    try:
+        return {**fields, "fingerprint_parts": _parts(fields["fingerprint_parts"])}
+    except ValueError as error:
+        raise PlanError(f"plan.fingerprint_parts {error}") from None
+
+
+def _read_sections(file: PlanFile) -> dict[str, Any]:
+    fields = parse_object(file.read("summary"))
+    for name in sorted(_SUMMARY.keys() - fields.keys()):
+        raise PlanError(f"has no field {name!r}")
+    for name in sorted(fields.keys() - _SUMMARY.keys()):
+        raise PlanError(f"has the unknown field {name!r}")
+    try:
+        fields["node_names"] = NodeNames(file.read("node_names").decode())
+        for name, dtype in (("node_hashes", "<u8"), ("node_devices", "<u2")):
+            fields[name] = np.frombuffer(file.read(name), dtype)
+    except PlanError:
+        raise
+    except ValueError as error:
+        raise PlanError(f"holds columns that cannot be read: {error}") from None
+    return fields
+
+
+def _parts(value: Any) -> dict[str, str]:
     """JSON objects have no order and parts do, so the file holds a list of [name, value] pairs."""
-    pairs = _list_of(_list_of(_text))(value)
+    pairs = list_of(list_of(text))(value)
     if any(len(pair) != 2 for pair in pairs) or len({pair[0] for pair in pairs}) != len(pairs):
         raise ValueError("must be a list of [name, value] pairs with distinct names")
     return dict(pairs)
-
-
-def _checked_body(data: bytes) -> memoryview:
-    """The compressed body of a plan file, its header, length and checksum verified."""
-    if not data:
-        raise PlanError("is empty")
-    magic = f"{FORMAT_NAME}/".encode()
-    if not data.startswith(magic[: len(data)]):
-        raise PlanError("is not a plan file")
-    version = re.match(rb"([1-9][0-9]{0,8}) ", data[len(magic) :][:16])
-    if version and int(version[1]) > FORMAT_VERSION:
-        raise _NewerFormatError(f"has format {FORMAT_NAME}/{int(version[1])}")
-    header = _HEADER.match(data[:128])
-    if not header:
-        raise PlanError("is truncated" if b"\n" not in data[:128] else "has a damaged header")
-    body, length = memoryview(data)[header.end() :], int(header[2])
-    if len(body) != length:
-        raise PlanError(f"is damaged or truncated: {len(body)} bytes where {length} were written")
-    if hashlib.sha256(body).hexdigest().encode() != header[1]:
-        raise PlanError("is damaged: the checksum does not match")
-    return body
-
-
-def _decompress(body: memoryview) -> bytes:
-    stream = zlib.decompressobj()
-    try:
-        raw = stream.decompress(body, MAX_BODY_BYTES + 1)
-    except zlib.error as error:
-        raise PlanError(f"cannot be decompressed: {error}") from None
-    if len(raw) > MAX_BODY_BYTES:
-        raise PlanError(f"is larger than {MAX_BODY_BYTES} bytes when decompressed")
-    if not stream.eof or stream.unused_data:
-        raise PlanError("cannot be decompressed: it is not exactly one zlib stream")
-    return raw
-
-
-def _parse(raw: bytes) -> dict[str, Any]:
-    def refuse(constant: str) -> None:
-        raise ValueError(f"{constant} is not JSON")
-
-    def no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        document = dict(pairs)
-        if len(document) != len(pairs):
-            raise ValueError("a key appears twice")
-        return document
-
-    try:
-        document = json.loads(raw.decode(), parse_constant=refuse, object_pairs_hook=no_duplicates)
-    except (ValueError, RecursionError) as error:
-        raise PlanError(f"does not hold JSON: {error}") from None
-    if not isinstance(document, dict):
-        raise PlanError("does not hold a JSON object")
-    return document

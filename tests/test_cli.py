@@ -66,7 +66,7 @@ def cache(tmp_path: Path) -> Path:
     directory = tmp_path / "plans"
     store = PlanStore(directory)
     store.put(make_plan())
-    Path(store.path(OTHER)).write_bytes(b"hplacer-plan/2 from the future")
+    Path(store.path(OTHER)).write_bytes(b"hplacer-plan/3 from the future")
     return directory
 
 
@@ -129,7 +129,7 @@ def test_cache_list(cache: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     for text in ("3f9c2b1a", "train_step", "etf", "41.2 ms", "2024-05-01T12:00:00Z"):
         assert text in done.stdout
-    assert f"unreadable: {cache}/{OTHER}.hplan: has format hplacer-plan/2" in done.stdout
+    assert f"unreadable: {cache}/{OTHER}.hplan: has format hplacer-plan/3" in done.stdout
 
 
 def test_cache_list_json(cache: Path) -> None:

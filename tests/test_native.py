@@ -125,7 +125,10 @@ def test_a_missing_build(tmp_path: Path) -> None:
 # package stands for those of its modules that have no line.
 LAYERS = (
     {"errors", "log", "new_file", "_engine", "_tf"},
-    {"_import_hook", "costs", "problem", "simulator", "plan"},
+    {"_import_hook", "costs", "problem", "simulator", "plan_file"},
+    {"plan_fields", "plan_problem"},
+    {"plan_v1"},
+    {"plan"},
     {"chrome_trace"},
     {"machines.quantities"},
     {"machines.document", "machines.machine"},

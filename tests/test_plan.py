@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import base64
 import dataclasses
 import hashlib
+import io
 import json
 import re
 import time
@@ -18,9 +18,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import hplacer_optimizer.plan as plan_module
-from hplacer_optimizer.errors import PlanError
+from hplacer_optimizer import plan_file
+from hplacer_optimizer._engine import Problem
+from hplacer_optimizer.errors import PlanError, ProblemError, StoreError
 from hplacer_optimizer.plan import NodeNames, Plan, format_ns
+from hplacer_optimizer.plan_problem import PackedProblem
+from hplacer_optimizer.planners import Progress
+from hplacer_optimizer.simulator import simulate
+from tests.documents import problem_from_dict, problem_to_dict
 
+DATA = Path(__file__).with_name("data")
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "plan-format.md"
 FINGERPRINT = "3f9c2b1a" + "0" * 24
 
@@ -32,6 +39,13 @@ def make_plan(**changes: Any) -> Plan:
         "label": "train_step",
         "planner": "etf",
         "planner_notes": ["sct: the time limit was hit"],
+        "lower_bound_ns": 30_000_000,
+        "lower_bound_term": "critical path",
+        "machine": "format: hplacer-machine/1\n",
+        "learning_curve": [
+            {"steps": 5, "best_ns": None, "placements": 40, "mean_ns": None, "infeasible": 1.0},
+            {"steps": 9, "best_ns": 50, "placements": 72, "mean_ns": 61.5, "infeasible": 0.25},
+        ],
         "planner_options": {"threads": 2},
         "seed": 7,
         "budget": {"seconds": 1.5},
@@ -55,38 +69,93 @@ def make_plan(**changes: Any) -> Plan:
     return Plan(**{**fields, **changes})
 
 
-def pack(document: object) -> bytes:
-    """A plan file with valid header and checksum around any document."""
-    return seal(zlib.compress(json.dumps(document).encode()))
+def small_problem(**changes: Any) -> Problem:
+    """A chain of three ops on the devices of `make_plan`."""
+    link = {"channel": "c", "latency_ns": 500, "bytes_per_s": 10**9}
+    document = {
+        "format": "hplacer-problem/1",
+        "name": "chain",
+        "device_kinds": ["cpu"],
+        "devices": [
+            {"name": name, "kind": "cpu", "memory_bytes": 1000} for name in make_plan().device_names
+        ],
+        "links": [{"src": 0, "dst": 1, **link}, {"src": 1, "dst": 0, **link}],
+        "ops": [
+            {"name": name, "type": "X", "cost_ns": {"cpu": 1000}, "output_bytes": [8]}
+            for name in "abc"
+        ],
+        "edges": [[0, 0, 1], [1, 0, 2]],
+    }
+    return problem_from_dict(document | changes)
 
 
-def seal(body: bytes) -> bytes:
-    header = f"hplacer-plan/1 {hashlib.sha256(body).hexdigest()} {len(body)}\n"
-    return header.encode() + body
+PLACEMENT, NODE_OP = [0, 1, 0], np.array([0, 1, 1])
 
 
-def document_of(plan: Plan) -> dict[str, Any]:
-    """Read as docs/plan-format.md says, without the reader under test."""
-    header, body = plan.to_bytes().split(b"\n", 1)
-    magic, digest, length = header.decode("ascii").split(" ")
-    assert magic == "hplacer-plan/1"
-    assert digest == hashlib.sha256(body).hexdigest()
-    assert int(length) == len(body)
-    document: dict[str, Any] = json.loads(zlib.decompress(body))
-    return document
+def with_problem(plan: Plan, problem: Problem | None = None) -> Plan:
+    packed = PackedProblem.of(problem or small_problem(), PLACEMENT, NODE_OP)
+    assert packed is not None
+    return dataclasses.replace(plan, packed_problem=packed)
 
 
-def test_document_is_what_the_format_page_says() -> None:
-    document = document_of(make_plan())
-    assert list(document) == sorted(document)
-    assert document["node_names"] == "a\nb/c\nd"
-    assert base64.b64decode(document["node_hashes"]) == bytes(
-        [1, 0, 0, 0, 0, 0, 0, 0] + [255] * 8 + [3, 0, 0, 0, 0, 0, 0, 0]
-    )
-    assert base64.b64decode(document["node_devices"]) == bytes([0, 0, 1, 0, 1, 0])
-    assert document["fingerprint_parts"][0] == ["graph", "a1"]
+def frame(header: bytes, rest: bytes = b"", *, version: int = 2) -> bytes:
+    """A plan file with a valid first line around any header."""
+    line = f"hplacer-plan/{version} {hashlib.sha256(header).hexdigest()} {len(header)}\n"
+    return line.encode() + header + rest
+
+
+def pack(sections: dict[str, bytes]) -> bytes:
+    """A plan file with valid checksums around any content of sections."""
+    rows = [[name, len(data), hashlib.sha256(data).hexdigest()] for name, data in sections.items()]
+    return frame(json.dumps({"sections": rows}).encode(), b"".join(sections.values()))
+
+
+def sections_of(data: bytes) -> dict[str, bytes]:
+    """Decompressed, read as docs/plan-format.md says, without the reader under test."""
+    line, rest = data.split(b"\n", 1)
+    magic, digest, length = line.decode("ascii").split(" ")
+    assert magic == "hplacer-plan/2"
+    header, position = rest[: int(length)], int(length)
+    assert hashlib.sha256(header).hexdigest() == digest
+    sections = {}
+    for name, size, digest in json.loads(header)["sections"]:
+        section = rest[position : position + size]
+        assert hashlib.sha256(section).hexdigest() == digest
+        sections[name], position = zlib.decompress(section), position + size
+    assert position == len(rest)
+    return sections
+
+
+def changed(**changes: Any) -> bytes:
+    """A file with other fields in its summary, or with other sections where bytes are given."""
+    sections = sections_of(make_plan().to_bytes())
+    sections |= {name: value for name, value in changes.items() if isinstance(value, bytes)}
+    fields = {name: value for name, value in changes.items() if not isinstance(value, bytes)}
+    sections["summary"] = json.dumps(json.loads(sections["summary"]) | fields).encode()
+    return pack({name: zlib.compress(data) for name, data in sections.items()})
+
+
+def without(name: str) -> bytes:
+    sections = sections_of(make_plan().to_bytes())
+    summary = json.loads(sections["summary"])
+    del summary[name]
+    sections["summary"] = json.dumps(summary).encode()
+    return pack({name: zlib.compress(data) for name, data in sections.items()})
+
+
+def test_a_file_is_what_the_format_page_says() -> None:
+    sections = sections_of(with_problem(make_plan()).to_bytes())
+    summary = json.loads(sections["summary"])
+    assert list(summary) == sorted(summary)
+    assert sections["node_names"] == b"a\nb/c\nd"
+    assert sections["node_hashes"] == bytes([1, *[0] * 7, *[255] * 8, 3, *[0] * 7])
+    assert sections["node_devices"] == bytes([0, 0, 1, 0, 1, 0])
+    assert sections["op_devices"] == bytes([0, 0, 1, 0, 0, 0])
+    assert sections["node_ops"] == bytes([0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0])
+    assert json.loads(sections["problem"])["format"] == "hplacer-problem/1"
+    assert summary["fingerprint_parts"][0] == ["graph", "a1"]
     rows = re.findall(r"^\| `(\w+)` \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
-    assert rows == list(document)
+    assert rows == [*sections, *summary]
 
 
 def test_the_reader_on_the_format_page_works(tmp_path: Path) -> None:
@@ -113,16 +182,131 @@ def test_round_trip_keeps_everything() -> None:
     assert list(again.fingerprint_parts) == ["graph", "targets", "machine", "constraints"]
 
 
-def test_files_from_before_a_field_existed_are_read() -> None:
-    document = json.loads(
-        zlib.decompress(make_plan(planner_notes=[]).to_bytes().split(b"\n", 1)[1])
-    )
-    assert "planner_notes" not in document
-    assert Plan.from_bytes(pack(document)).planner_notes == []
+def test_a_file_of_format_1_is_read_as_it_was_written() -> None:
+    plan = Plan.from_bytes((DATA / "every_field-v1.hplan").read_bytes())
+    later = {"lower_bound_ns": None, "lower_bound_term": None, "machine": None}
+    assert plan == make_plan(**later, learning_curve=[])
+    assert plan.problem() is None
+    assert Plan.from_bytes(plan.to_bytes()) == plan
+
+
+def test_a_plan_of_a_training_run_with_0_1_0_is_read() -> None:
+    plan = Plan.from_bytes((DATA / "trained_step-v1.hplan").read_bytes())
+    assert plan.fingerprint == "8a5b05929267845ff0537be808c5348b"
+    assert plan.planner_notes == []
+    assert (len(plan.node_names), plan.num_units, plan.planner) == (39, 35, "etf")
+    assert list(plan.node_names)[:3] == ["MatMul", "Relu", "MatMul_1"]
+    assert int(plan.node_hashes[0]) == 0x6BAE39C6386E137A
+    assert np.flatnonzero(plan.node_devices).tolist() == [8, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21]
+    assert Plan.from_bytes(plan.to_bytes()) == plan
+
+
+# ---- the planned problem ----
+
+
+def test_a_plan_carries_its_problem() -> None:
+    plan = with_problem(make_plan())
+    again = Plan.from_bytes(plan.to_bytes())
+    assert again == plan != make_plan()
+    assert again.to_bytes() == plan.to_bytes()
+    problem, placement, node_op = again.problem(), again.placement(), again.node_op()
+    assert problem is not None
+    assert problem_to_dict(problem) == problem_to_dict(small_problem())
+    assert placement is not None
+    assert placement.tolist() == PLACEMENT
+    assert node_op is not None
+    assert node_op.tolist() == NODE_OP.tolist()
+    assert simulate(problem, placement).makespan_ns == 3000 + 2 * 508
+    assert make_plan().problem() is make_plan().placement() is make_plan().node_op() is None
+
+
+def test_a_problem_beyond_the_limit_is_left_out() -> None:
+    size = len(with_problem(make_plan()).packed_problem.load()["problem"].data)  # type: ignore[union-attr]
+    packed = [
+        PackedProblem.of(small_problem(), PLACEMENT, NODE_OP, max_bytes=limit)
+        for limit in (size, size - 1, 0)
+    ]
+    assert [item is not None for item in packed] == [True, False, False]
+    with pytest.raises(ProblemError, match="has 2 devices for 3 ops"):
+        PackedProblem.of(small_problem(), [0, 1], NODE_OP)
+
+
+def plan_of_file(path: Path) -> Plan:
+    def opened() -> io.BufferedReader:
+        return open(path, "rb")
+
+    with opened() as file:
+        return Plan.from_file(file, path, opened)
+
+
+def test_reading_a_plan_leaves_its_problem_in_the_file(tmp_path: Path) -> None:
+    data = with_problem(make_plan()).to_bytes()
+    packed = zlib.compress(json.dumps(problem_to_dict(small_problem())).encode())
+    path = tmp_path / "x.hplan"
+    damaged = data[:-5] + bytes([data[-5] ^ 1]) + data[-4:]
+    assert len(packed) > 5
+    path.write_bytes(damaged)
+    plan = plan_of_file(path)
+    assert plan.node_devices.tolist() == [0, 1, 1]
+    with pytest.raises(PlanError, match=r"x.hplan: .*the checksum of the section 'problem'"):
+        plan.problem()
+    with pytest.raises(PlanError, match="the checksum of the section 'problem'"):
+        Plan.from_bytes(damaged)
+    path.write_bytes(data)
+    problem = plan.problem()
+    assert problem is not None
+    assert problem.num_ops == 3
+
+
+def test_a_problem_of_a_file_that_was_replaced_is_not_mixed_up(tmp_path: Path) -> None:
+    path = tmp_path / "x.hplan"
+    path.write_bytes(with_problem(make_plan()).to_bytes())
+    plan = plan_of_file(path)
+    path.write_bytes(with_problem(make_plan(seed=8)).to_bytes())
+    with pytest.raises(StoreError, match=r"x.hplan: was replaced or removed; read the plan again"):
+        plan.problem()
+
+
+def i32(*values: int) -> bytes:
+    return np.array(values, "<i4").tobytes()
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"problem": b"{}"}, "holds a problem that cannot be used: "),
+        ({"op_devices": b"\0\0"}, "has 1 devices for 3 ops"),
+        ({"op_devices": b"\0" * 5}, "the section 'op_devices' is damaged"),
+        ({"op_devices": bytes([0, 0, 1, 0, 9, 0])}, "device 9 is out of range"),
+        ({"op_devices": bytes(6)}, "a problem with another placement than its own"),
+        ({"node_ops": i32(0, 1)}, "names the ops of 2 nodes, but has 3"),
+        ({"node_ops": i32(0, 1, 3)}, "has a node of an op beyond the 3 of its problem"),
+        ({"node_ops": i32(0, 1, -1)}, "has a node of an op beyond the 3 of its problem"),
+    ],
+)
+def test_a_problem_that_does_not_fit_its_plan(changes: dict[str, bytes], reason: str) -> None:
+    sections = sections_of(with_problem(make_plan()).to_bytes()) | changes
+    plan = Plan.from_bytes(pack({name: zlib.compress(data) for name, data in sections.items()}))
+    with pytest.raises(PlanError, match=f"plan: .*{reason}"):
+        plan.problem()
+
+
+def test_a_problem_of_other_devices_or_another_number_of_ops() -> None:
+    devices = [{"name": f"d{i}", "kind": "cpu", "memory_bytes": 9} for i in range(2)]
+    foreign = with_problem(make_plan(), small_problem(devices=devices))
+    with pytest.raises(PlanError, match="with other devices than its own"):
+        foreign.problem()
+    with pytest.raises(PlanError, match="with another number of ops than its own"):
+        with_problem(make_plan(num_ops=4)).problem()
+
+
+# ---- fields ----
 
 
 def test_every_field_is_checked() -> None:
-    assert [field.name for field in dataclasses.fields(Plan)] == list(plan_module._CHECKS)
+    checked = {**plan_module._SUMMARY, **plan_module._COLUMNS}
+    fields = [field.name for field in dataclasses.fields(Plan)]
+    assert fields == [*checked, "packed_problem"]
 
 
 def test_every_field_counts_for_equality() -> None:
@@ -144,6 +328,11 @@ def test_every_field_counts_for_equality() -> None:
         "node_names": ["a", "b", "d"],
         "node_hashes": [1, 2, 3],
         "node_devices": [1, 1, 1],
+        "lower_bound_ns": None,
+        "lower_bound_term": None,
+        "machine": None,
+        "learning_curve": [],
+        "packed_problem": with_problem(plan).packed_problem,
     }
     numbers = dict.fromkeys(("seed", "num_ops", "num_units", "planning_s"), 99)
     texts = dict.fromkeys(("label", "planner", "cost_source", "host"), "other")
@@ -203,6 +392,15 @@ def test_any_plan_survives_a_round_trip(plan: Plan) -> None:
     np.testing.assert_array_equal(again.node_devices, plan.node_devices)
 
 
+POINT = {"steps": 5, "best_ns": None, "placements": 40, "mean_ns": 1, "infeasible": 0}
+
+
+def test_the_learning_curve_is_made_of_what_searches_tell() -> None:
+    progress = Progress(steps=3, best_ns=7, placements=9, mean_ns=8.5, infeasible=0.5)
+    (point,) = make_plan(learning_curve=[dataclasses.asdict(progress)]).learning_curve
+    assert Progress(**point) == progress
+
+
 def test_a_plan_is_frozen_and_keeps_no_reference_to_its_arguments() -> None:
     devices, options = np.array([0, 1, 1], dtype=np.int32), {"threads": [2]}
     plan = make_plan(node_devices=devices, planner_options=options)
@@ -235,6 +433,12 @@ def test_a_plan_is_frozen_and_keeps_no_reference_to_its_arguments() -> None:
         ({"created": "2024-05-01T12:00:00+02:00"}, "plan.created must be a UTC time"),
         ({"peak_bytes": [1]}, "plan.peak_bytes must have one entry for each of 2 devices"),
         ({"device_names": "ab"}, "plan.device_names must be a list, not str"),
+        ({"lower_bound_ns": -1}, "plan.lower_bound_ns must not be negative"),
+        ({"machine": b"x"}, "plan.machine must be a string, not bytes"),
+        ({"learning_curve": [{}]}, r"plan.learning_curve \[0\] must be an object of steps, best"),
+        ({"learning_curve": [POINT | {"steps": -1}]}, r"\[0\] steps must not be negative"),
+        ({"learning_curve": [POINT | {"mean_ns": "1"}]}, r"\[0\] mean_ns must be a number"),
+        ({"learning_curve": [POINT | {"infeasible": 1.1}]}, r"infeasible must be at most 1"),
         ({"assumptions": ["x", 1]}, r"plan.assumptions \[1\] must be a string"),
         ({"versions": {"python": 3}}, "plan.versions must be a string, not int"),
         ({"node_names": ["a", "b\nc", "d"]}, "'b.nc' is not a node name"),
@@ -253,22 +457,16 @@ def test_a_bad_value_is_refused(changes: dict[str, Any], message: str) -> None:
         make_plan(**changes)
 
 
-def changed(**changes: Any) -> bytes:
-    return pack(document_of(make_plan()) | changes)
-
-
-def without(name: str) -> bytes:
-    document = document_of(make_plan())
-    del document[name]
-    return pack(document)
-
-
-def base64_of(values: list[int], dtype: str) -> str:
-    return base64.b64encode(np.array(values, dtype=dtype).tobytes()).decode()
-
-
 GOOD = make_plan().to_bytes()
+OLD = (DATA / "every_field-v1.hplan").read_bytes()
+SUMMARY = zlib.compress(sections_of(GOOD)["summary"])
 DELETE = "delete the file"
+
+
+def old(**changes: Any) -> bytes:
+    """A file of format 1 with other fields."""
+    document = json.loads(zlib.decompress(OLD.split(b"\n", 1)[1]))
+    return frame(zlib.compress(json.dumps(document | changes).encode()), version=1)
 
 
 @pytest.mark.parametrize(
@@ -277,23 +475,33 @@ DELETE = "delete the file"
         (b"", "is empty", DELETE),
         (b"hplac", "is truncated", DELETE),
         (GOOD[:50], "is truncated", DELETE),
+        (GOOD[:100], "is truncated: 100 bytes of at least", DELETE),
         (GOOD[:-1], "is damaged or truncated", DELETE),
         (GOOD + b"x", "is damaged or truncated", DELETE),
         (b"PK\3\4" + GOOD, "is not a plan file", DELETE),
-        (GOOD.replace(b"plan/1 ", b"plan/0 "), "has a damaged header", DELETE),
-        (GOOD.replace(b"plan/1 ", b"plan/2 "), "has format hplacer-plan/2", "upgrade hplacer-opt"),
+        (GOOD.replace(b"plan/2 ", b"plan/0 "), "has a damaged header", DELETE),
+        (GOOD.replace(b"plan/2 ", b"plan/1 "), "is damaged", DELETE),
+        (GOOD.replace(b"plan/2 ", b"plan/3 "), "has format hplacer-plan/3", "upgrade hplacer-opt"),
         (b"hplacer-plan/12 anything", "has format hplacer-plan/12", "upgrade hplacer-optimizer"),
-        (GOOD[:-1] + bytes([GOOD[-1] ^ 1]), "the checksum does not match", DELETE),
-        (seal(b"not zlib"), "cannot be decompressed", DELETE),
-        (seal(zlib.compress(b"{}")[:-1]), "is not exactly one zlib stream", DELETE),
-        (seal(zlib.compress(b"{}") + b"x"), "is not exactly one zlib stream", DELETE),
-        (seal(zlib.compress(b"{")), "does not hold JSON", DELETE),
-        (seal(zlib.compress(b"\xff")), "does not hold JSON", DELETE),
-        (seal(zlib.compress(b'{"a":NaN}')), "NaN is not JSON", DELETE),
-        (seal(zlib.compress(b'{"a":1,"a":2}')), "a key appears twice", DELETE),
-        (seal(zlib.compress(b"[" * 200_000)), "does not hold JSON", DELETE),
-        (seal(zlib.compress(b"9" * 5_000)), "does not hold JSON", DELETE),
-        (pack([]), "does not hold a JSON object", DELETE),
+        (GOOD[:-1] + bytes([GOOD[-1] ^ 1]), "checksum of the section 'node_devices'", DELETE),
+        (GOOD.replace(b"sections", b"sectionz"), "the checksum of the header", DELETE),
+        (frame(b"{"), "does not hold JSON", DELETE),
+        (frame(b" " * 70_000), "has a damaged header", DELETE),
+        (frame(b"{}"), "without a list of sections", DELETE),
+        (frame(b'{"sections":[]}'), "without a list of sections", DELETE),
+        (frame(b'{"sections":[1]}'), "whose sections are not [name, length, SHA-256]", DELETE),
+        (frame(b'{"sections":[["a",-1,"' + b"0" * 64 + b'"]]}'), "sections are not", DELETE),
+        (frame(b'{"sections":[["a",true,"' + b"0" * 64 + b'"]]}'), "sections are not", DELETE),
+        (pack({"summary": b"x", "node_names": b""}), "cannot be decompressed", DELETE),
+        (pack({"summary": zlib.compress(b"{}")[:-1]}), "is not exactly one zlib stream", DELETE),
+        (pack({"summary": zlib.compress(b"{}") + b"x"}), "is not exactly one zlib", DELETE),
+        (pack({"summary": zlib.compress(b"{")}), "does not hold JSON", DELETE),
+        (pack({"summary": zlib.compress(b"\xff")}), "does not hold JSON", DELETE),
+        (pack({"summary": zlib.compress(b'{"a":NaN}')}), "NaN is not JSON", DELETE),
+        (pack({"summary": zlib.compress(b'{"a":1,"a":2}')}), "a key appears twice", DELETE),
+        (pack({"summary": zlib.compress(b"[" * 200_000)}), "does not hold JSON", DELETE),
+        (pack({"summary": zlib.compress(b"9" * 5_000)}), "does not hold JSON", DELETE),
+        (pack({"summary": zlib.compress(b"[]")}), "does not hold a JSON object", DELETE),
         (without("seed"), "has no field 'seed'", DELETE),
         (changed(extra=1), "has the unknown field 'extra'", DELETE),
         (changed(seed="7"), "plan.seed must be an integer, not str", DELETE),
@@ -303,16 +511,27 @@ DELETE = "delete the file"
         (changed(fingerprint_parts={}), "plan.fingerprint_parts must be a list", DELETE),
         (changed(fingerprint_parts=[["a"]]), "plan.fingerprint_parts must be a list of", DELETE),
         (changed(fingerprint_parts=[["a", "b"]] * 2), "with distinct names", DELETE),
-        (changed(node_names=["a", "b/c", "d"]), "plan.node_names must be a string", DELETE),
-        (changed(node_names="a\n\nd"), "plan.node_names holds an empty node name", DELETE),
-        (changed(node_names="a\nb\nc\nd"), "for each of 4 node names", DELETE),
-        (changed(node_names="a\nb\n\ud800"), "plan.node_names is not valid Unicode", DELETE),
-        (changed(node_hashes="AAA"), "plan.node_hashes", DELETE),
-        (changed(node_hashes="AAAA"), "plan.node_hashes", DELETE),
-        (changed(node_hashes="ä"), "plan.node_hashes", DELETE),
-        (changed(node_hashes=None), "plan.node_hashes must be a string", DELETE),
-        (changed(node_devices=base64_of([0, 1], "<u2")), "for each of 3 node names", DELETE),
-        (changed(node_devices=base64_of([0, 1, 2], "<u2")), "on device 2, there are 2", DELETE),
+        (changed(node_names=b"a\n\nd"), "holds an empty node name", DELETE),
+        (changed(node_names=b"a\nb\nc\nd"), "for each of 4 node names", DELETE),
+        (changed(node_names=b"a\nb\n\xff"), "holds columns that cannot be read", DELETE),
+        (pack({"summary": SUMMARY}), "has no section 'node_names'", DELETE),
+        (changed(node_hashes=b"123"), "holds columns that cannot be read", DELETE),
+        (changed(node_devices=b"\0\0\0\0"), "for each of 3 node names", DELETE),
+        (changed(node_devices=b"\0\0\1\0\2\0"), "on device 2, there are 2", DELETE),
+        (changed(problem=b"{}"), "has the section 'problem' without all of", DELETE),
+        (OLD[:-1], "is damaged or truncated", DELETE),
+        (OLD + b"x", "is damaged or truncated", DELETE),
+        (OLD.replace(b"plan/1 ", b"plan/2 "), "does not hold JSON", DELETE),
+        (frame(zlib.compress(b"{}"), version=1), "has no field 'assumptions'", DELETE),
+        (old(extra=1), "has the unknown field 'extra'", DELETE),
+        (old(machine=None), "has the unknown field 'machine'", DELETE),
+        (old(node_names=["a", "b/c", "d"]), "plan.node_names must be a string", DELETE),
+        (old(node_names="a\nb\n\ud800"), "plan.node_names is not valid Unicode", DELETE),
+        (old(node_hashes="AAA"), "plan.node_hashes", DELETE),
+        (old(node_hashes="AAAA"), "plan.node_hashes", DELETE),
+        (old(node_hashes="ä"), "plan.node_hashes", DELETE),
+        (old(node_hashes=None), "plan.node_hashes must be a string", DELETE),
+        (old(node_devices="AAABAA=="), "for each of 3 node names", DELETE),
     ],
 )
 def test_a_bad_file_names_itself_the_reason_and_the_remedy(
@@ -346,12 +565,19 @@ def test_any_flipped_byte_is_noticed() -> None:
 
 @given(st.binary(max_size=300))
 def test_random_bytes_are_a_plan_error(data: bytes) -> None:
-    for candidate in (data, b"hplacer-plan/1 " + data, seal(data), seal(zlib.compress(data))):
+    packed = zlib.compress(data)
+    for candidate in (
+        data,
+        b"hplacer-plan/2 " + data,
+        *(frame(content, version=version) for content in (data, packed) for version in (1, 2)),
+        pack({"summary": data}),
+        pack({"summary": packed}),
+    ):
         with pytest.raises(PlanError):
             Plan.from_bytes(candidate)
 
 
-@given(st.sampled_from(sorted(document_of(make_plan()))), JSON)
+@given(st.sampled_from(sorted(plan_module._SUMMARY)), JSON)
 def test_any_json_in_any_field_is_a_plan_or_a_plan_error(name: str, value: object) -> None:
     try:
         plan = Plan.from_bytes(changed(**{name: value}))
@@ -360,9 +586,11 @@ def test_any_json_in_any_field_is_a_plan_or_a_plan_error(name: str, value: objec
     assert Plan.from_bytes(plan.to_bytes()) == plan
 
 
-def test_a_decompression_bomb_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan_module, "MAX_BODY_BYTES", 1_000_000)
-    data = seal(zlib.compress(b" " * 50_000_000))
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_decompression_bomb_is_stopped(monkeypatch: pytest.MonkeyPatch, version: int) -> None:
+    monkeypatch.setattr(plan_file, "MAX_SECTION_BYTES", 1_000_000)
+    bomb = zlib.compress(b" " * 50_000_000)
+    data = frame(bomb, version=1) if version == 1 else pack({"summary": bomb})
     with pytest.raises(PlanError, match="is larger than 1000000 bytes when decompressed"):
         Plan.from_bytes(data)
 

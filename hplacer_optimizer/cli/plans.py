@@ -146,8 +146,6 @@ def _find_plan(options: argparse.Namespace) -> Plan:
 
 
 def _plan_document(plan: Plan) -> dict[str, Any]:
-    """Everything but the three columns, which are summed up per device."""
-    columns = ("node_names", "node_hashes", "node_devices")
-    document = {name: value for name, value in vars(plan).items() if name not in columns}
+    """The summary, and the columns summed up per device."""
     counts = count_per_device(plan.node_devices, len(plan.device_names))
-    return {**document, "num_nodes": len(plan.node_names), "nodes_per_device": counts}
+    return {**plan.summary(), "num_nodes": len(plan.node_names), "nodes_per_device": counts}

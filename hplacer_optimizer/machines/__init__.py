@@ -5,6 +5,7 @@ from __future__ import annotations
 from hplacer_optimizer.machines.detect import detect
 from hplacer_optimizer.machines.file import (
     load_machine,
+    machine_from_yaml,
     machine_to_yaml,
     save_machine,
     shipped_kinds,
@@ -19,6 +20,7 @@ __all__ = [
     "Machine",
     "detect",
     "load_machine",
+    "machine_from_yaml",
     "machine_to_yaml",
     "save_machine",
     "shipped_kinds",

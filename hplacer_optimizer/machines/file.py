@@ -65,6 +65,11 @@ def load_machine(name_or_path: str | os.PathLike[str]) -> Machine:
         return _read_machine(_read(path))
 
 
+def machine_from_yaml(text: str) -> Machine:
+    """The machine in the text of a machine file; MachineError names the field that is wrong."""
+    return _read_machine(parse_yaml(text.encode()))
+
+
 def save_machine(machine: Machine, path: str | os.PathLike[str]) -> None:
     """Writes a machine file; `load_machine` of it returns an equal machine.
 
