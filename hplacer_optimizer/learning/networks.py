@@ -7,7 +7,7 @@ imported by the caller's wish only: this module does.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -16,7 +16,6 @@ from hplacer_optimizer.learning.items import Items
 from hplacer_optimizer.learning.settings import Settings
 
 _FORGET_BIAS = 1.0
-_FORBIDDEN = -1e9
 
 
 class Grouper(tf.Module):  # type: ignore[misc]
@@ -38,6 +37,19 @@ class Grouper(tf.Module):  # type: ignore[misc]
         return hidden @ self._w2 + self._b2
 
 
+class Encoded(NamedTuple):
+    """What the decoder needs of the encoder's states, for B groupings or R rows."""
+
+    keys: Any  # float[B, G, hidden], of the attention
+    values: Any  # float[B, G, hidden]
+    own: Any  # float[B, G, hidden], of the group that is placed; 0 unless the decoder is aligned
+    start: Any  # float[B, hidden], the decoder's first state
+
+    def repeat(self, repeats: int) -> Encoded:
+        """Each row `repeats` times."""
+        return Encoded(*(tf.repeat(array, repeats, axis=0) for array in self))
+
+
 class Placer(tf.Module):  # type: ignore[misc]
     """A bidirectional LSTM over the groups, and an LSTM with attention that emits their devices."""
 
@@ -52,103 +64,91 @@ class Placer(tf.Module):  # type: ignore[misc]
         num_devices = self._num_devices = len(device_bias)
         width = items.types.shape[1] + items.sizes.shape[1] + num_groups
         self._project = _variable(rng, "project", (width, size))
-        self._forward = _Lstm(rng, "forward", size, size)
-        self._backward = _Lstm(rng, "backward", size, size)
-        self._bridge = _variable(rng, "bridge", (2 * size, size))
-        aligned = 2 * size if settings.aligned_decoder else 0
-        self._decoder = _Lstm(rng, "decoder", size + aligned, size)
+        self._forward = _Lstm(rng, "forward", size)
+        self._backward = _Lstm(rng, "backward", size)
+        self._start = _variable(rng, "start", (2 * size, size))
+        self._decoder = _Lstm(rng, "decoder", size)
         self._previous = _variable(rng, "previous", (num_devices + 1, size))  # the last: none yet
+        self._own = _variable(rng, "own", (2 * size, size)) if settings.aligned_decoder else None
         self._key = _variable(rng, "key", (2 * size, size))
+        self._value = _variable(rng, "value", (2 * size, size))
         self._query = _variable(rng, "query", (size, size))
-        self._combine = _variable(rng, "combine", (3 * size, size))
+        self._combine = _variable(rng, "combine", (2 * size, size))
         self._output = _variable(rng, "output", (size, num_devices))
 
-    def encode(self, embedding: Any) -> Any:
-        """From group embeddings [B, G, width] to states [B, G, 2 * hidden]."""
-        inputs = tf.transpose(tf.tanh(tf.einsum("bgw,wh->bgh", embedding, self._project)), (1, 0, 2))
+    def encode(self, embedding: Any) -> Encoded:
+        """Of group embeddings float[B, G, width]."""
+        inputs = tf.transpose(tf.tanh(embedding @ self._project), (1, 0, 2))
         zeros = tf.zeros((tf.shape(inputs)[1], self._size))
         forward = self._forward.sequence(inputs, zeros, zeros)
         backward = self._backward.sequence(inputs[::-1], zeros, zeros)[::-1]
-        return tf.transpose(tf.concat([forward, backward], axis=2), (1, 0, 2))
+        states = tf.transpose(tf.concat([forward, backward], axis=2), (1, 0, 2))
+        last = tf.concat([forward[-1], backward[0]], axis=1)
+        return Encoded(
+            keys=states @ self._key,
+            values=states @ self._value,
+            own=tf.zeros_like(states @ self._key) if self._own is None else states @ self._own,
+            start=tf.tanh(last @ self._start),
+        )
 
-    def decide(self, states: Any, forced: Any, gumbel: Any, may_run: Any) -> tuple[Any, Any]:
-        """Draws a device per group, in order.
+    def decide(self, encoded: Encoded, forced: Any, gumbel: Any, may_run: Any) -> Any:
+        """Draws a device per group, int32[R, G], in order.
 
         Args:
-            states: of the encoder, float[R, G, 2 * hidden].
+            encoded: R rows.
             forced: int32[R, G], a device that is not drawn, or -1.
-            gumbel: noise float[R, G, m].
+            gumbel: noise, float[R, G, m].
             may_run: bool[R, G, m].
-
-        Returns:
-            int32[R, G].
         """
-        keys = states @ self._key
-        h = c = self._start(states)
-        rows = tf.shape(states)[0]
-        previous = tf.fill([rows], self._num_devices)
-        steps = tf.shape(states)[1]
-        chosen = tf.TensorArray(tf.int32, size=steps)
-        # The part of the decoder's input that does not depend on what is drawn.
-        known = self._known(states)
+        steps = tf.shape(forced)[1]
+        by_step = [tf.transpose(array, (1, 0, 2)) for array in (encoded.own, gumbel, may_run)]
+        own, gumbel, may_run = by_step
+        forced = tf.transpose(forced)
 
         def body(step: Any, previous: Any, h: Any, c: Any, chosen: Any) -> Any:
-            emb = tf.gather(self._previous, previous)
-            inputs = emb if known is None else tf.concat([emb, known[:, step]], axis=1)
+            inputs = tf.gather(self._previous, previous) + own[step]
             h, c = self._decoder.cell(inputs, h, c)
-            logits = self._logits(h[:, None], keys, states, may_run[:, step : step + 1])[:, 0]
-            drawn = tf.argmax(logits + gumbel[:, step], axis=1, output_type=tf.int32)
-            device = tf.where(forced[:, step] >= 0, forced[:, step], drawn)
+            logits = self._logits(h[:, None], encoded, may_run[step][:, None])[:, 0]
+            drawn = tf.argmax(logits + gumbel[step], axis=1, output_type=tf.int32)
+            device = tf.where(forced[step] >= 0, forced[step], drawn)
             return step + 1, device, h, c, chosen.write(step, device)
 
-        *_, chosen = tf.while_loop(
-            lambda step, *_: step < steps, body, (0, previous, h, c, chosen)
-        )
+        none_yet = tf.fill([tf.shape(forced)[1]], self._num_devices)
+        chosen = tf.TensorArray(tf.int32, size=steps)
+        start = (0, none_yet, encoded.start, encoded.start, chosen)
+        *_, chosen = tf.while_loop(lambda step, *_: step < steps, body, start)
         return tf.transpose(chosen.stack())
 
-    def log_probabilities(self, states: Any, devices: Any, may_run: Any) -> Any:
+    def log_probabilities(self, encoded: Encoded, devices: Any, may_run: Any) -> Any:
         """float[R, G, m]: of every device, given the devices int32[R, G] of the groups before."""
-        keys = states @ self._key
-        start = self._start(states)
-        rows = tf.shape(devices)[0]
-        none_yet = tf.fill([rows, 1], self._num_devices)
-        inputs = tf.gather(self._previous, tf.concat([none_yet, devices[:, :-1]], axis=1))
-        known = self._known(states)
-        if known is not None:
-            inputs = tf.concat([inputs, known], axis=2)
-        h = self._decoder.sequence(tf.transpose(inputs, (1, 0, 2)), start, start)
-        return tf.nn.log_softmax(self._logits(tf.transpose(h, (1, 0, 2)), keys, states, may_run))
+        none_yet = tf.fill([tf.shape(devices)[0], 1], self._num_devices)
+        previous = tf.gather(self._previous, tf.concat([none_yet, devices[:, :-1]], axis=1))
+        inputs = tf.transpose(previous + encoded.own, (1, 0, 2))
+        h = self._decoder.sequence(inputs, encoded.start, encoded.start)
+        return tf.nn.log_softmax(self._logits(tf.transpose(h, (1, 0, 2)), encoded, may_run))
 
-    def _start(self, states: Any) -> Any:
-        """The decoder's first state: from where both directions of the encoder ended."""
-        last = tf.concat([states[:, -1, : self._size], states[:, 0, self._size :]], axis=1)
-        return tf.tanh(last @ self._bridge)
-
-    def _known(self, states: Any) -> Any:
-        return states if self._settings.aligned_decoder else None
-
-    def _logits(self, h: Any, keys: Any, states: Any, may_run: Any) -> Any:
-        """[R, S, m] of decoder states [R, S, hidden], by attention over the encoder's."""
-        scores = tf.matmul(h @ self._query, keys, transpose_b=True) / np.sqrt(self._size)
-        context = tf.nn.softmax(scores) @ states
+    def _logits(self, h: Any, encoded: Encoded, may_run: Any) -> Any:
+        """float[R, S, m] of decoder states [R, S, hidden], by attention over the encoder's."""
+        scores = tf.matmul(h @ self._query, encoded.keys, transpose_b=True) / np.sqrt(self._size)
+        context = tf.nn.softmax(scores) @ encoded.values
         combined = tf.tanh(tf.concat([h, context], axis=2) @ self._combine)
         settings = self._settings
         squashed = tf.tanh((combined @ self._output) / settings.temperature)
         logits = settings.tanh_constant * squashed + self._bias
-        return tf.where(may_run, logits, _FORBIDDEN)
+        return tf.where(may_run, logits, tf.float32.min)
 
 
 class _Lstm(tf.Module):  # type: ignore[misc]
     """An LSTM layer: TensorFlow's fused kernels, for a sequence and for one step of it."""
 
-    def __init__(self, rng: Any, name: str, inputs: int, size: int) -> None:
+    def __init__(self, rng: Any, name: str, size: int) -> None:
         super().__init__(name=name)
-        self._w = _variable(rng, "w", (inputs + size, 4 * size))
+        self._w = _variable(rng, "w", (2 * size, 4 * size))
         self._b = tf.Variable(tf.zeros(4 * size), name="b")
         self._zeros = tf.zeros(size)  # peepholes, which are off
 
     def sequence(self, inputs: Any, h: Any, c: Any) -> Any:
-        """float[T, R, hidden] of inputs [T, R, inputs]."""
+        """float[T, R, hidden] of as much."""
         length = tf.cast(tf.shape(inputs)[0], tf.int64)
         return tf.raw_ops.BlockLSTM(
             seq_len_max=length, x=inputs, cs_prev=c, h_prev=h, **self._weights()

@@ -73,8 +73,8 @@ class Trainer:
         self._optimizers = {
             name: Adam(network.trainable_variables) for name, network in self.networks.items()
         }
-        self._draw_devices = tf.function(self._draw_devices_with)
-        self._update = tf.function(self._update_with)
+        self._draw_devices = tf.function(self._draw_devices_with, autograph=False)
+        self._update = tf.function(self._update_with, autograph=False)
         if "grouper" in self.networks and self._model.first_grouping is not None:
             self._imitate(self._model.first_grouping)
 
@@ -178,15 +178,15 @@ class Trainer:
         return tf.where(may_run, logits + self._model.device_bias, tf.float32.min)
 
     def _encode(self, grouping: Any, repeats: int) -> Any:
-        """States float[R, G, 2 * hidden] of groupings [B, N], each `repeats` times."""
+        """Of groupings int32[B, N], each `repeats` times."""
         embedding = embed_groups(self._model.items, grouping, self._model.num_groups)
-        return tf.repeat(self.networks["placer"].encode(embedding), repeats, axis=0)
+        return self.networks["placer"].encode(embedding).repeat(repeats)
 
     def _draw_devices_with(self, grouping: Any, forced: Any, gumbel: Any, may_run: Any) -> Any:
         repeats = forced.shape[0] // grouping.shape[0]
-        states = self._encode(grouping, repeats)
+        encoded = self._encode(grouping, repeats)
         may_run = tf.repeat(may_run, repeats, axis=0)
-        return self.networks["placer"].decide(states, forced, gumbel, may_run)
+        return self.networks["placer"].decide(encoded, forced, gumbel, may_run)
 
     def _update_with(self, batch: dict[str, Any]) -> dict[str, Any]:
         losses = {"grouper": self._grouper_loss, "placer": self._placer_loss}
@@ -223,8 +223,8 @@ class Trainer:
         devices = batch["devices"]
         repeats = devices.shape[0] // batch["grouping"].shape[0]
         may_run = tf.repeat(batch["may_run"], repeats, axis=0)
-        states = self._encode(batch["grouping"], repeats)
-        log_p = self.networks["placer"].log_probabilities(states, devices, may_run)
+        encoded = self._encode(batch["grouping"], repeats)
+        log_p = self.networks["placer"].log_probabilities(encoded, devices, may_run)
         return self._policy_loss(
             _entropy(log_p),
             tf.gather(log_p, devices, axis=2, batch_dims=2),
@@ -276,7 +276,7 @@ class Trainer:
         grouper = self.networks["grouper"]
         optimizer = Adam(grouper.trainable_variables)
 
-        @tf.function  # type: ignore[untyped-decorator]
+        @tf.function(autograph=False)  # type: ignore[untyped-decorator]
         def update() -> None:
             with tf.GradientTape() as tape:
                 loss = tf.reduce_mean(
