@@ -4,6 +4,9 @@
     printing.py   tables and JSON                graphs.py  export, the arguments of a graph
     machines.py   machine                        steps.py   simulate, plan
     doctor.py     doctor                         bench.py   bench
+    pretrain.py   pretrain
+
+    search_progress.py, interruption.py: a long search's line on stderr, its end by a signal
 
 Exit codes: 0 done, 1 failed (the reason is one line on stderr), 2 wrong usage, 130 interrupted,
 141 the reader of stdout went away. People get tables; with `--json` stdout holds JSON and nothing
@@ -18,7 +21,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
-from hplacer_optimizer.cli import bench, doctor, graphs, machines, plans, steps
+from hplacer_optimizer.cli import bench, doctor, graphs, machines, plans, pretrain, steps
 from hplacer_optimizer.cli.arguments import BROKEN_PIPE, FAILED, INTERRUPTED, USAGE, version
 from hplacer_optimizer.errors import HPlacerError
 
@@ -64,6 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     plans.add_commands(commands)
     graphs.add_commands(commands)
     steps.add_commands(commands)
+    pretrain.add_commands(commands)
     machines.add_commands(commands)
     bench.add_commands(commands)
     commands.add_parser("demo", help="plan and train a small model; see `hplacer demo --help`")

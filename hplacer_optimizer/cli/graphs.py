@@ -34,6 +34,11 @@ def add_graph_arguments(parser: argparse.ArgumentParser) -> None:
         help="a MetaGraphDef (.meta), a GraphDef (.pb), either as text (.pbtxt), a SavedModel "
         "directory or a problem file (*.hplacer.json)",
     )
+    add_graph_options(parser)
+
+
+def add_graph_options(parser: argparse.ArgumentParser) -> None:
+    """How the graph that is named elsewhere is loaded."""
     parser.add_argument(
         "--machine",
         metavar="M",

@@ -8,7 +8,6 @@ its own, which exchanges files with this one in a temporary directory.
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -17,19 +16,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from hplacer_optimizer import errors
-from hplacer_optimizer.captured import CapturedGraph
+from hplacer_optimizer import child_process, errors
+from hplacer_optimizer.captured import CapturedGraph, load_captured
 from hplacer_optimizer.errors import GraphError, HPlacerError
 from hplacer_optimizer.loaders.sources import GraphSource
 
 _MODULE = "hplacer_optimizer.loaders.child"
-_PACKAGE_ROOT = Path(__file__).resolve().parents[2]
 _BASE_LIMIT_S = 300.0
 _LIMIT_S_PER_BYTE = 10e-6  # ten seconds per megabyte: text takes about two
 _MAX_REASON = 500
-_ARRAYS = ("units", "node_hashes", "node_op")  # of the captured graph itself
 _ENVIRONMENT = {
     "HPLACER_DISABLE": "1",  # this package's own pass stays out
     "TF_CPP_MIN_LOG_LEVEL": "2",
@@ -79,17 +74,14 @@ def capture(
 
 def _run(where: Path, limit_s: float, source: GraphSource, hides_gpus: bool) -> tuple[int, str]:
     """Exit code and standard error of the capturing process; never leaves it behind."""
-    environment = {**os.environ, **_ENVIRONMENT}
-    if hides_gpus:  # the devices are given: nothing here has to be started
-        environment["CUDA_VISIBLE_DEVICES"] = ""
-    paths = [str(_PACKAGE_ROOT), environment.get("PYTHONPATH", "")]
-    environment["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
+    # With given devices nothing here has to be started.
+    hidden = {"CUDA_VISIBLE_DEVICES": ""} if hides_gpus else {}
     log = where / "log"
     with (
         open(log, "wb") as stream,
         subprocess.Popen(
             [sys.executable, "-m", _MODULE, str(where)],
-            env=environment,
+            env=child_process.environment(**_ENVIRONMENT, **hidden),
             stdin=subprocess.DEVNULL,
             stdout=stream,
             stderr=stream,
@@ -130,10 +122,4 @@ def _read_result(where: Path, source: GraphSource) -> tuple[CapturedGraph, list[
         name, message = result["error"]
         kind: type[HPlacerError] = getattr(errors, name, HPlacerError)
         raise kind(f"{source.name}: {message}" if kind is GraphError else message)
-    devices = result.pop("devices")
-    with np.load(where / "arrays.npz", allow_pickle=False) as archive:
-        arrays = {name: archive[name] for name in archive.files}
-    own = {name: arrays.pop(name) for name in _ARRAYS}
-    lists = {name: result.pop(name) for name in ("op_names", "op_types")}
-    result["fingerprint_parts"] = [(name, value) for name, value in result["fingerprint_parts"]]
-    return CapturedGraph(arrays={**lists, **arrays}, **own, **result), devices
+    return load_captured(where), result["devices"]
