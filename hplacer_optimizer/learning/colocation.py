@@ -54,7 +54,7 @@ def _only_consumer(problem: Problem) -> NDArray[np.int64]:
 def _majority(
     problem: Problem, op_group: NDArray[np.int64], follows: NDArray[np.int64]
 ) -> NDArray[np.int32]:
-    """int32[U]: the group of most ops of a unit, or of the unit that it follows; numbered from 0."""
+    """int32[U]: the group of most ops of a unit, or of the unit that it follows; from 0."""
     count = int(op_group.max(initial=-1)) + 1
     pair, votes = np.unique(problem.units.astype(np.int64) * count + op_group, return_counts=True)
     order = np.lexsort((pair % count, -votes, pair // count))

@@ -111,7 +111,7 @@ def _output_sizes(problem: Problem, op_item: _Int32, count: int) -> _Float32:
 
 
 def _neighbours(edges: _Int32, count: int) -> NDArray[np.float64]:
-    """float[N, NUM_NEIGHBOURS]: positions in (0, 1] of the first ends of an item's edges, then 0."""
+    """float[N, NUM_NEIGHBOURS]: positions in (0, 1] of the first ends of its edges, then 0."""
     table = np.zeros((count, NUM_NEIGHBOURS))
     order = np.lexsort((edges[:, 1], edges[:, 0]))
     item, neighbour = edges[order].T

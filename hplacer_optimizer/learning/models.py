@@ -48,7 +48,7 @@ class Model:
     fallback: _Int32  # [U] the device of a unit that may not run where its group is
 
     def may_run(self, grouping: _Int32) -> NDArray[np.bool_]:
-        """bool[B, G, m] of groupings [B, N]: some unit of the group may run there; or it is empty."""
+        """bool[B, G, m] of groupings [B, N]: some unit of the group may run there."""
         batch = len(grouping)
         flat = (np.arange(batch)[:, None] * self.num_groups + grouping).ravel()
         mask = np.zeros((batch * self.num_groups, self.problem.num_devices), np.bool_)

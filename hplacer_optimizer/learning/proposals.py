@@ -133,7 +133,7 @@ def _categorical(probabilities: _Float32, rng: Any) -> _Int32:
     cumulative = probabilities.cumsum(axis=1)
     threshold = rng.random((len(probabilities), 1)) * cumulative[:, -1:]
     drawn: _Int32 = (cumulative <= threshold).sum(axis=1).astype(np.int32)
-    return np.minimum(drawn, probabilities.shape[1] - 1)
+    return np.minimum(drawn, np.int32(probabilities.shape[1] - 1))
 
 
 def _uniform(allowed: _Bool, rng: Any) -> _Int32:

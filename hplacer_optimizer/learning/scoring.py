@@ -15,7 +15,7 @@ from hplacer_optimizer.planners.devices import first_candidate
 from hplacer_optimizer.simulator import simulate, simulate_batch
 
 Reward = Callable[[NDArray[np.int32]], float]
-"""From a placement, int32[n], to seconds per step. A failure is an exception or no finite number."""
+"""From a placement, int32[n], to seconds per step; a failure raises or gives no finite number."""
 
 _UNKNOWN_FAILING_S = 100.0  # until something was measured; the released controller's signal
 
@@ -73,10 +73,24 @@ class Scorer:
         return self._measured[key]
 
 
+def best_single_device(problem: Problem) -> NDArray[np.int32]:
+    """int32[n]: as much as may be on one device, the one that gives the shortest feasible step."""
+    return min(_single_devices(problem))[-1]
+
+
 def _slowest_single_device_s(problem: Problem) -> float | None:
-    seconds: dict[bool, list[float]] = {True: [], False: []}
+    ranked = [(misses, ns) for misses, ns, _, _ in _single_devices(problem) if ns < math.inf]
+    feasible = [ns for misses, ns in ranked if not misses]
+    slowest_ns = max(feasible or [ns for _, ns in ranked], default=None)
+    return None if slowest_ns is None else slowest_ns / 1e9
+
+
+def _single_devices(problem: Problem) -> list[tuple[bool, float, int, NDArray[np.int32]]]:
+    """(infeasible, makespan in ns, device, placement) for each device."""
+    found = []
     for device in range(problem.num_devices):
-        trace = simulate(problem, first_candidate(problem, [device])[problem.units])
-        if trace.makespan_ns is not None:
-            seconds[trace.feasible].append(trace.makespan_ns / 1e9)
-    return max(seconds[True] or seconds[False], default=None)
+        placement = first_candidate(problem, [device])[problem.units]
+        trace = simulate(problem, placement)
+        makespan_ns = math.inf if trace.makespan_ns is None else float(trace.makespan_ns)
+        found.append((not trace.feasible, makespan_ns, device, placement))
+    return found

@@ -29,8 +29,8 @@ class Settings:
     """Groups that the Grouper forms; the length of the Placer's sequence. Paper: 256."""
     grouper_hidden: int = 64
     """Hidden units of the Grouper. Paper: 64."""
-    placer_hidden: int = 128
-    """LSTM units of the Placer, in each direction of the encoder. Paper: 512; a fourth of it draws
+    placer_hidden: int = 64
+    """LSTM units of the Placer, in each direction of the encoder. Paper: 512; an eighth of it draws
     and learns from several times as many placements per second, and finds better ones."""
     groupings: int = 8
     """Groupings drawn per step, m. Paper: 1."""
@@ -50,8 +50,8 @@ class Settings:
     """The signal for an infeasible placement, in step times of the slowest feasible one on a single
     device (if there is none, of the slowest at all). Released controller: 100 s for every graph."""
     entropy_bonus: float = 1e-2
-    """Weight of the entropy of both softmaxes, which keeps the policy from collapsing onto the first
-    good device. Not in the paper."""
+    """Weight of the entropy of both softmaxes, which keeps the policy from collapsing onto the
+    first good device. Not in the paper."""
     normalise_advantages: bool = True
     """Divides advantages by their moving standard deviation, so that one learning rate fits graphs
     of milliseconds and of seconds. Not in the paper."""
@@ -59,8 +59,8 @@ class Settings:
     """Gives the decoder the encoder's state of the group that it places, which attention alone
     would have to find by content. Not in the paper."""
     imitate_clusters: int = 200
-    """Updates that first teach the Grouper a coarser clustering, numbered by topological order; then
-    a group is a part of the graph from the start. Not in the paper."""
+    """Updates that first teach the Grouper a coarser clustering, numbered by topological order;
+    then a group is a part of the graph from the start. Not in the paper."""
     slow_device_penalty: float = 2.0
     """Subtracted from a device's logit per factor e by which it is slower than the fastest: most
     uniform draws would spend their time on the CPU. Not in the paper."""
@@ -68,28 +68,28 @@ class Settings:
     """Sines and cosines of an op's topological position in its embedding, by which a small Grouper
     tells neighbouring parts of a deep graph. Not in the paper."""
     refine: float = 0.875
-    """Share of groupings that start from the best placement so far: both networks decide anew on some
-    clusters and groups only, and learn from these decisions. Policy gradient from good states, as
-    large-neighbourhood search. Not in the paper."""
+    """Share of groupings that start from the best placement so far: both networks decide anew on
+    some clusters and groups only, and learn from these decisions. Policy gradient from good states,
+    as large-neighbourhood search. Not in the paper."""
     explore: float = 0.2
-    """In these, the share of decisions that are drawn uniformly (of the Grouper: among the groups of
-    neighbours), with importance weights. Not in the paper."""
+    """In these, the share of decisions that are drawn uniformly (of the Grouper: among the groups
+    of neighbours), with importance weights. Not in the paper."""
     imitate_best: float = 0.05
     """Weight of the likelihood of the best placement so far. Not in the paper."""
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            kind = type(field.default)
+            kind: Any = type(field.default)
+            value: Any = getattr(self, field.name)
             if kind is float and type(value) is int:
                 value = float(value)
                 object.__setattr__(self, field.name, value)
             if type(value) is not kind:
                 raise OptionError(f"{field.name}: must be of type {kind.__name__}, got {value!r}")
-            low = _MINIMA.get(field.name, 0)
+            low = _MINIMA.get(field.name, 0.0)
             high = 1.0 if field.name in _SHARES else float("inf")
             if not low <= value <= high:
-                limit = f"from {low} to {high:g}" if high == 1.0 else f"at least {low}"
+                limit = f"from {low:g} to {high:g}" if high == 1.0 else f"at least {low:g}"
                 raise OptionError(f"{field.name}: must be {limit}, got {value!r}")
 
     def replaced(self, values: Mapping[str, Any]) -> Settings:
@@ -101,7 +101,7 @@ class Settings:
         return dataclasses.replace(self, **values)
 
 
-_MINIMA = {
+_MINIMA: dict[str, float] = {
     "groups": 1,
     "grouper_hidden": 1,
     "placer_hidden": 1,

@@ -55,6 +55,7 @@ class Trainer:
         self.best: Best | None = None
         self.curve: list[Progress] = []
         self.losses: dict[str, float] = {}
+        self.batch_seconds = np.zeros(0)  # of the last step's feasible placements
         self._identity = _identity(problem, model, settings, seed)
         self._rng = np.random.default_rng(seed)
         self._scorer = scorer
@@ -67,7 +68,10 @@ class Trainer:
             )
         if self._model.has_placer:
             self.networks["placer"] = Placer(
-                self._model.items, self._model.num_groups, self._model.device_bias, settings,
+                self._model.items,
+                self._model.num_groups,
+                self._model.device_bias,
+                settings,
                 self._rng,
             )
         self._optimizers = {
@@ -102,17 +106,16 @@ class Trainer:
         best = self._keep_best(proposal, placements, scores)
         advantages = np.zeros(len(placements))
         for kind, rows in proposal.rows_by_kind():
-            advantages[rows] = self._baselines.advantages(
-                kind, scores.rewards[rows], self.settings
-            )
+            advantages[rows] = self._baselines.advantages(kind, scores.rewards[rows], self.settings)
         self._learn(proposal, advantages, best)
-        feasible_ns = scores.seconds[scores.feasible] * 1e9
+        self.batch_seconds = scores.seconds[scores.feasible]
+        mean_s = float(self.batch_seconds.mean()) if len(self.batch_seconds) else None
         self.curve.append(
             Progress(
                 steps=self.steps,
                 placements=self.placements,
                 best_ns=best.makespan_ns,
-                mean_ns=float(feasible_ns.mean()) if len(feasible_ns) else None,
+                mean_ns=None if mean_s is None else mean_s * 1e9,
                 infeasible=float(1 - scores.feasible.mean()),
             )
         )
@@ -190,7 +193,7 @@ class Trainer:
 
     def _update_with(self, batch: dict[str, Any]) -> dict[str, Any]:
         losses = {"grouper": self._grouper_loss, "placer": self._placer_loss}
-        report = {}
+        report: dict[str, Any] = {}
         for name, network in self.networks.items():
             with tf.GradientTape() as tape:
                 loss, entropy = losses[name](batch)
@@ -322,7 +325,8 @@ class Trainer:
             with np.load(io.BytesIO(data), allow_pickle=False) as file:
                 arrays = dict(file)
             facts = json.loads(arrays["facts"].tobytes())
-            differs = [key for key in self._identity if facts["identity"][key] != self._identity[key]]
+            theirs = facts["identity"]
+            differs = [key for key, value in self._identity.items() if theirs[key] != value]
             if differs:
                 raise CheckpointError(f"is of another {', '.join(differs)}")
             for i, variable in enumerate(self._variables()):
@@ -362,8 +366,15 @@ def _with_rows(array: NDArray[Any], count: int, value: float) -> NDArray[Any]:
 
 def _identity(problem: Problem, model: str, settings: Settings, seed: int) -> dict[str, Any]:
     digest = hashlib.sha256()
-    for array in (problem.cost_ns, problem.output_bytes, problem.edges, problem.units,
-                  problem.candidates, problem.device_memory_bytes, problem.link_bytes_per_s):
+    for array in (
+        problem.cost_ns,
+        problem.output_bytes,
+        problem.edges,
+        problem.units,
+        problem.candidates,
+        problem.device_memory_bytes,
+        problem.link_bytes_per_s,
+    ):
         digest.update(np.ascontiguousarray(array).tobytes())
     return {
         "graph or machine": digest.hexdigest(),
