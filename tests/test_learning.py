@@ -218,7 +218,7 @@ def test_colocation_rules_read_scopes() -> None:
     for op in document["ops"][10:]:
         op["name"] = op["name"].replace("chain_2/", "train/gradients/chain_1/") + "_grad/MatMul"
     problem = problem_from_dict(document)
-    group = groups_of_units(problem)[problem.units]
+    group = groups_of_units(problem, most=4)[problem.units]
     assert len(set(group[:5])) == 1
     assert set(group[5:10]) == set(group[10:])
     assert group[0] != group[5]

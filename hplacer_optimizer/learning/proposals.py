@@ -46,7 +46,7 @@ class Proposal:
     drawn_items: _Bool  # [B, N] their groups were drawn
     uniform_items: _Float32  # [B, N] the chance of the group under the uniform part of the mixture
     devices: _Int32  # [R, G]: forced, or FREE
-    drawn_groups: _Bool  # [R, G] their devices are drawn, by the Placer or uniformly
+    drawn_groups: _Bool  # [R, G] their devices are drawn, by the Placer or together
     num_fresh: int  # groupings: the first ones
 
     @property
@@ -115,9 +115,11 @@ def propose(
                 continue  # only items move
             region = _region(adjacency, model.num_groups, model.num_groups, rng)
             drawn_groups[row, region] = True
-            devices[row, region] = np.where(
-                rng.random(len(region)) < settings.explore, _uniform(may_run[region], rng), FREE
-            )
+            devices[row, region] = FREE
+            if rng.random() < settings.explore:
+                together = may_run[region].any(axis=0)
+                device = rng.choice(np.flatnonzero(together))
+                devices[row, region] = np.where(may_run[region, device], device, FREE)
     return Proposal(
         grouping=grouping,
         drawn_items=drawn_items,
@@ -136,11 +138,6 @@ def _categorical(probabilities: _Float32, rng: Any) -> _Int32:
     return np.minimum(drawn, np.int32(probabilities.shape[1] - 1))
 
 
-def _uniform(allowed: _Bool, rng: Any) -> _Int32:
-    """int32[S]: a uniform draw among the true entries of each row of bool[S, C]."""
-    return _categorical(allowed.astype(np.float32), rng)
-
-
 def _regroup(
     model: Model,
     settings: Settings,
@@ -151,21 +148,24 @@ def _regroup(
 ) -> tuple[_Int32, _Float32]:
     """New groups of some items, and the chance of each under the exploring part of the mixture.
 
-    That part draws a group of a neighbouring item; without a Placer, where groups are devices, one
-    of the devices where the item may run.
+    That part sends all of them to one group, that of a neighbour of theirs; without a Placer, where
+    groups are devices, to one of the devices where any of them may run.
     """
-    share = np.zeros((len(items), model.num_groups), np.float32)
+    share = np.zeros(model.num_groups, np.float32)
     if model.has_placer:
-        for row, item in enumerate(items):
-            np.add.at(share[row], grouping[model.items.neighbours.of(item)], 1)
+        for item in items:
+            np.add.at(share, grouping[model.items.neighbours.of(item)], 1)
     else:
-        share[:] = model.items.may_run[items]
-    lonely = ~share.any(axis=1)
-    share[lonely] = probabilities[items[lonely]]
-    share /= share.sum(axis=1, keepdims=True)
-    explores = rng.random(len(items)) < settings.explore
-    drawn = _categorical(np.where(explores[:, None], share, probabilities[items]), rng)
-    return drawn, np.take_along_axis(share, drawn[:, None], axis=1)[:, 0]
+        share[:] = model.items.may_run[items].any(axis=0)
+    drawn = _categorical(probabilities[items], rng)
+    if not share.any():
+        return drawn, np.take_along_axis(probabilities[items], drawn[:, None], axis=1)[:, 0]
+    share /= share.sum()
+    if rng.random() < settings.explore:
+        group = _categorical(share[None], rng)[0]
+        possible = probabilities[items, group] > 0
+        drawn = np.where(possible, group, drawn)
+    return drawn, share[drawn]
 
 
 def _group_neighbours(model: Model, grouping: _Int32) -> Neighbours:

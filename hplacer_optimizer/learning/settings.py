@@ -72,8 +72,9 @@ class Settings:
     some clusters and groups only, and learn from these decisions. Policy gradient from good states,
     as large-neighbourhood search. Not in the paper."""
     explore: float = 0.2
-    """In these, the share of decisions that are drawn uniformly (of the Grouper: among the groups
-    of neighbours), with importance weights. Not in the paper."""
+    """In these, the share of rows where all that is decided anew goes to one device, drawn
+    uniformly (of the Grouper: to one group, that of a neighbour), with importance weights: a chain
+    moves in one step, where op by op each step would cost transfers. Not in the paper."""
     imitate_best: float = 0.05
     """Weight of the likelihood of the best placement so far. Not in the paper."""
 
