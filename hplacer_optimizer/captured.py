@@ -1,10 +1,16 @@
-"""A captured step and the Problem that it makes with a machine."""
+"""A captured step, on its way between processes, and the Problem that it makes with a machine.
+
+save_captured(captured, directory)   captured.json (texts) + captured.npz (numbers)
+load_captured(directory)             -> CapturedGraph
+"""
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -27,6 +33,8 @@ class Captured(Protocol):
     @property
     def fingerprint(self) -> str: ...
     @property
+    def fingerprint_parts(self) -> list[tuple[str, str]]: ...
+    @property
     def arrays(self) -> Mapping[str, Any]:
         """The step's share of the keywords of `Problem`."""
 
@@ -41,6 +49,18 @@ class Captured(Protocol):
     @property
     def num_units(self) -> int: ...
     @property
+    def node_names(self) -> list[str]:
+        """[N]"""
+
+    @property
+    def node_hashes(self) -> NDArray[np.uint64]:
+        """uint64[N]"""
+
+    @property
+    def node_op(self) -> NDArray[np.int32]:
+        """int32[N], the op that stands for the node."""
+
+    @property
     def assumptions(self) -> list[str]: ...
 
 
@@ -49,7 +69,6 @@ class CapturedGraph:
     """A step that was captured by another process; fields as in `_tf.OfflineCapture`."""
 
     label: str
-    num_ops: int
     fingerprint: str
     fingerprint_parts: list[tuple[str, str]]
     arrays: Mapping[str, Any]
@@ -60,6 +79,36 @@ class CapturedGraph:
     node_hashes: NDArray[np.uint64]
     node_op: NDArray[np.int32]
     assumptions: list[str]
+
+
+_TEXTS, _NUMBERS = "captured.json", "captured.npz"
+_FACTS = ("label", "fingerprint", "fingerprint_parts", "op_signatures", "num_units", "node_names")
+_COLUMNS = ("units", "node_hashes", "node_op")
+_LISTS = ("op_names", "op_types")  # of the arrays
+
+
+def save_captured(
+    captured: Captured, directory: str | os.PathLike[str], *, assumed: Sequence[str] = ()
+) -> None:
+    """Writes the step into a directory, with `assumed` beside the assumptions that it has."""
+    arrays = dict(captured.arrays)
+    texts = {name: arrays.pop(name) for name in _LISTS}
+    texts |= {name: getattr(captured, name) for name in _FACTS}
+    texts["assumptions"] = [*captured.assumptions, *assumed]
+    columns = {name: getattr(captured, name) for name in _COLUMNS}
+    np.savez(Path(directory) / _NUMBERS, **arrays, **columns)
+    (Path(directory) / _TEXTS).write_text(json.dumps(texts))
+
+
+def load_captured(directory: str | os.PathLike[str]) -> CapturedGraph:
+    """Reads what `save_captured` wrote."""
+    texts = json.loads((Path(directory) / _TEXTS).read_text())
+    with np.load(Path(directory) / _NUMBERS, allow_pickle=False) as archive:
+        arrays = {name: archive[name] for name in archive.files}
+    columns = {name: arrays.pop(name) for name in _COLUMNS}
+    arrays |= {name: texts.pop(name) for name in _LISTS}
+    texts["fingerprint_parts"] = [(name, value) for name, value in texts["fingerprint_parts"]]
+    return CapturedGraph(arrays=arrays, **columns, **texts)
 
 
 def build_problem(

@@ -8,7 +8,6 @@ op that waits for each. Times are microseconds with three decimals, so no nanose
 
 from __future__ import annotations
 
-import heapq
 import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,6 +21,7 @@ from hplacer_optimizer._engine import Problem, StepTrace
 from hplacer_optimizer.errors import InfeasibleError
 from hplacer_optimizer.new_file import new_file
 from hplacer_optimizer.problem import check_placement
+from hplacer_optimizer.tracks import assign_slots, memory_steps
 
 __all__ = ["write_chrome_trace"]
 
@@ -100,7 +100,7 @@ class _Step:
         self._finish_ns = finish_ns
         self._sends = trace.transfers
         self._channels_pid = problem.num_devices + 1
-        self._lane = _assign_lanes(placement, start_ns, finish_ns, problem.num_devices)
+        self._lane = assign_slots(placement, start_ns, finish_ns, problem.num_devices)
 
     def tracks(self) -> Iterator[str]:
         kinds = self._problem.device_kinds
@@ -171,7 +171,8 @@ class _Step:
         timeline = self._trace.memory_timeline()
         for device in range(self._problem.num_devices):
             held = timeline[timeline["device"] == device]
-            for time_ns, size in _visible(held["time_ns"], held["bytes"]):
+            columns = (column.tolist() for column in memory_steps(held["time_ns"], held["bytes"]))
+            for time_ns, size in zip(*columns, strict=True):
                 yield (
                     f'{{"ph":"C","pid":{device + 1},"tid":0,"ts":{_us(time_ns)},'
                     f'"name":"memory","args":{{"bytes":{size}}}}}'
@@ -241,32 +242,3 @@ def _name(what: str, pid: int, tid: int, name: str, position: int) -> Iterator[s
     head = f'{{"ph":"M","pid":{pid},"tid":{tid},"name":"{what}'
     yield f'{head}_name","args":{{"name":{json.dumps(name)}}}}}'
     yield f'{head}_sort_index","args":{{"sort_index":{position}}}}}'
-
-
-def _assign_lanes(placement: _Int32, start_ns: _Int64, finish_ns: _Int64, devices: int) -> _Int64:
-    """For each op the lowest track of its device that is free when it starts."""
-    lane = np.zeros(len(placement), np.int64)
-    running: list[list[tuple[int, int]]] = [[] for _ in range(devices)]
-    free: list[list[int]] = [[] for _ in range(devices)]
-    # At one instant those that last no time come first: they leave their track at once.
-    order = np.lexsort((finish_ns, start_ns))
-    columns = (order, placement[order], start_ns[order], finish_ns[order])
-    for op, device, now, finish in zip(*(column.tolist() for column in columns), strict=True):
-        while running[device] and running[device][0][0] <= now:
-            heapq.heappush(free[device], heapq.heappop(running[device])[1])
-        lane[op] = heapq.heappop(free[device]) if free[device] else len(running[device])
-        heapq.heappush(running[device], (finish, int(lane[op])))
-    return lane
-
-
-def _visible(times_ns: _Int64, sizes: _Int64) -> Iterator[tuple[int, int]]:
-    """Of each instant the largest value, if it is above the last one, and the last one."""
-    if len(times_ns) == 0:
-        return
-    begins = np.flatnonzero(np.diff(times_ns, prepend=times_ns[0] - 1))
-    largest = np.maximum.reduceat(sizes, begins)
-    last = sizes[np.append(begins[1:], len(sizes)) - 1]
-    for time_ns, most, final in zip(times_ns[begins].tolist(), largest, last, strict=True):
-        if most > final:
-            yield time_ns, int(most)
-        yield time_ns, int(final)

@@ -80,8 +80,9 @@ class Options:
     trust_shared: bool = _option(False, "read plans from a directory that others can write")
     on_miss: str = _option(
         "plan",
-        "what to do without a stored plan: 'skip' leaves the graph alone",
-        choices=("plan", "skip"),
+        "what to do without a stored plan: 'plan' at once, 'learn' for the whole budget while "
+        "training waits, plan at once and search on in the 'background', 'skip' the graph",
+        choices=("plan", "background", "learn", "skip"),
     )
 
     def __post_init__(self) -> None:
@@ -89,6 +90,11 @@ class Options:
             check = _CHECKS[str(field.type)]
             object.__setattr__(self, field.name, check(field, getattr(self, field.name)))
         _check_planner(self.planner)
+
+    @property
+    def wait_s(self) -> float:
+        """Longest wait of the training process for a plan; one that learns has its whole budget."""
+        return self.timeout_s + (self.budget_s if self.on_miss == "learn" else 0.0)
 
     @classmethod
     def from_user(cls, value: object) -> Options | None:

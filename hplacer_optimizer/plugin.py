@@ -16,26 +16,23 @@ import atexit
 import ctypes
 import math
 import os
-import platform
-import socket
 import threading
 import time
-from datetime import datetime, timezone
 from typing import Any
 
 import numpy as np
 
 from hplacer_optimizer import machines, switch
-from hplacer_optimizer.captured import build_problem
 from hplacer_optimizer.errors import PlanError, StoreError
+from hplacer_optimizer.fingerprint import miss_line
 from hplacer_optimizer.log import LOGGER, warn_once
 from hplacer_optimizer.options import Options
 from hplacer_optimizer.plan import Plan
-from hplacer_optimizer.planners import Budget, collect_notes, get_planner
-from hplacer_optimizer.problem import check_placement
-from hplacer_optimizer.simulator import simulate
+from hplacer_optimizer.planners import Budget
+from hplacer_optimizer.planning import Search, make_plan
+from hplacer_optimizer.pretraining import background
+from hplacer_optimizer.script_capture import child
 from hplacer_optimizer.store import PlanStore
-from hplacer_optimizer.validation import check_constraints
 
 _CLOSE_TIMEOUT_S = 2.0
 _PATIENCE_S = 0.1  # between two looks at a planner that others wait for
@@ -125,7 +122,7 @@ def _dispatch() -> None:
             if not tf_module.is_open():
                 return
         elif request.stage == "report":
-            _log_report(request.report)
+            _take_report(request.report)
         else:
             threading.Thread(
                 target=_serve, args=(request,), name="hplacer-planner", daemon=True
@@ -154,7 +151,10 @@ def _serve(request: Any) -> None:
     # TensorFlow used by a planner must not be planned itself: this thread's configs are off.
     with switch.disabled():
         try:
-            if request.stage == "lookup":
+            capturing = child.directory()
+            if capturing is not None:
+                child.answer(capturing, request, _options(request), _detect)
+            elif request.stage == "lookup":
                 _look_up(request)
             else:
                 _plan(request)
@@ -176,7 +176,7 @@ def _store(options: Options) -> PlanStore:
     return PlanStore(options.cache, trust_shared=options.trust_shared)
 
 
-def _machine(devices: Any, *, ask_driver: bool = False) -> machines.Machine:
+def _detect(devices: Any, *, ask_driver: bool = False) -> machines.Machine:
     """Of a session; `ask_driver` for true links, which rates do not need."""
     import tensorflow as tf
 
@@ -191,7 +191,7 @@ def _machine(devices: Any, *, ask_driver: bool = False) -> machines.Machine:
 def _rates(devices: Any) -> Any:
     from hplacer_optimizer import native
 
-    machine = _machine(devices)
+    machine = _detect(devices)
     return native.machine_rates(machine.kinds, machine.device_kind)
 
 
@@ -206,8 +206,12 @@ def _look_up(request: Any) -> None:
             warn_once(f"read {store.directory}", f"a stored plan cannot be used: {error}")
         except StoreError as error:
             _warn_of_store(store, error)
+    if plan is None:
+        LOGGER.info("%s", miss_line(request.label, dict(request.fingerprint_parts)))
     if plan is not None:
         _plans[store.directory, request.fingerprint] = plan
+        if options.on_miss == "background":
+            _search_again(request.fingerprint, options, store)
         _assign(request, plan)
     elif options.on_miss == "skip":
         request.finish_declined("")
@@ -225,15 +229,16 @@ def _plan(request: Any) -> None:
     options = _options(request)
     store = _store(options)
     found = _plans.get((store.directory, request.fingerprint))  # by the lookup: it does not fit
-    deadline = time.monotonic() + options.timeout_s
+    deadline = time.monotonic() + options.wait_s
     while not _planning.acquire(timeout=_PATIENCE_S):
         # A planner that is overdue may never end: nobody waits for it beyond its own limit.
         if time.monotonic() > min(deadline, _planning_until):
             raise PlannerTimeoutError("another planner is still running")
     try:
-        _planning_until = time.monotonic() + options.timeout_s
+        _planning_until = time.monotonic() + options.wait_s
         with _Watchdog(_planning_until):
-            plan = _make_plan(request, options)
+            machine = _detect(request.devices, ask_driver=True)
+            plan = _make_plan(request, machine, options)
     finally:
         _planning_until = math.inf
         _planning.release()
@@ -244,56 +249,64 @@ def _plan(request: Any) -> None:
         store.put(plan)
     except StoreError as error:
         _warn_of_store(store, error)
+    if options.on_miss == "background":
+        _search_on(request, machine, options, store)
     _assign(request, plan)
 
 
-def _make_plan(request: Any, options: Options) -> Plan:
-    started = time.monotonic()
-    machine = _machine(request.devices, ask_driver=True)
-    problem, measured = build_problem(request, machine, cost_table=options.cost_table)
-    planner = get_planner(options.planner)
-    seconds = min(options.budget_s, _BUDGET_SHARE * options.timeout_s)
-    with collect_notes() as planner_notes:
-        placement = check_placement(
-            problem, planner(problem, budget=Budget(seconds=seconds), seed=options.seed)
-        )
-    trace = simulate(problem, placement)
-    check_constraints(problem, placement)
-    if not trace.feasible:
+def _make_plan(request: Any, machine: machines.Machine, options: Options) -> Plan:
+    # With a search in the background the default planner answers at once.
+    named = Options() if options.on_miss == "background" else options
+    search = Search(
+        planner=named.planner,
+        seed=options.seed,
+        budget=Budget(seconds=_seconds(options, named.budget_s)),
+        cost_table=options.cost_table,
+    )
+    plan, trace = make_plan(request, machine, search)
+    if not plan.feasible:
         warn_once(
             f"infeasible {request.fingerprint}",
             f"the plan for {request.label} may not fit: {trace.infeasible_because}",
         )
-    return Plan(
-        fingerprint=request.fingerprint,
-        fingerprint_parts=dict(request.fingerprint_parts),
-        label=request.label,
-        planner=options.planner,
-        planner_notes=planner_notes,
-        planner_options={},
-        seed=options.seed,
-        budget={"seconds": seconds},
-        step_time_ns=trace.makespan_ns,
-        feasible=trace.feasible,
-        peak_bytes=[int(peak) for peak in trace.peak_bytes],
-        device_names=list(machine.device_names),
-        device_kinds=[machine.kinds[kind].name for kind in machine.device_kind],
-        num_ops=problem.num_ops,
-        num_units=problem.num_units,
-        planning_s=time.monotonic() - started,
-        cost_source=measured.cost_source if measured else "analytic",
-        assumptions=[
-            *request.assumptions,
-            *machine.assumptions,
-            *([measured.sentence] if measured else []),
-        ],
-        versions=_versions(),
-        created=datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        host=socket.gethostname(),
-        node_names=request.node_names,
-        node_hashes=request.node_hashes,
-        node_devices=placement[request.node_op],
-    )
+    return plan
+
+
+def _seconds(options: Options, budget_s: float) -> float:
+    """What the planner may take of the time that the training process waits."""
+    if options.on_miss == "learn":
+        return budget_s
+    return min(budget_s, _BUDGET_SHARE * options.timeout_s)
+
+
+def _search_on(request: Any, machine: machines.Machine, options: Options, store: PlanStore) -> None:
+    """Starts the search in the background; training does not depend on it."""
+    try:
+        log = background.start(request, machine, options, store)
+    except Exception as error:
+        warn_once("background", f"no search in the background: {error}")
+        return
+    if log is None:
+        LOGGER.info("another process searches for a better plan for %s already", request.label)
+    else:
+        LOGGER.info(
+            "%s searches for a better plan for %s for %g s in the background, log %s",
+            options.planner,
+            request.label,
+            options.budget_s,
+            log,
+        )
+
+
+def _search_again(fingerprint: str, options: Options, store: PlanStore) -> None:
+    """A search in the background that was killed, such as by a shutdown, starts again."""
+    try:
+        log = background.resume(fingerprint, options, store)
+    except Exception as error:
+        warn_once("background", f"no search in the background: {error}")
+        return
+    if log is not None:
+        LOGGER.info("the search for a better plan goes on in the background, log %s", log)
 
 
 def _assign(request: Any, plan: Plan) -> None:
@@ -304,18 +317,6 @@ def _assign(request: Any, plan: Plan) -> None:
         plan.device_names,
         _rates(request.devices),
     )
-
-
-def _versions() -> dict[str, str]:
-    import tensorflow as tf
-
-    import hplacer_optimizer
-
-    return {
-        "hplacer": hplacer_optimizer.__version__,
-        "tensorflow": tf.__version__,
-        "python": platform.python_version(),
-    }
 
 
 class _Watchdog:
@@ -379,6 +380,14 @@ def _describe(report: Any) -> dict[str, Any]:
     return described
 
 
+def _take_report(report: Any) -> None:
+    capturing = child.directory()
+    if capturing is not None:
+        child.remember(capturing, report)
+    else:
+        _log_report(report)
+
+
 def _log_report(report: Any) -> None:
     if report.outcome == "failed":
         warn_once(
@@ -406,6 +415,14 @@ def _log_report(report: Any) -> None:
         report.num_devices,
     )
     if report.outcome == "planned":
+        if plan.budget.get("steps_done"):
+            LOGGER.info(
+                "planner of %s: %d steps, %d placements scored in %.1f s",
+                report.label,
+                plan.budget["steps_done"],
+                plan.budget["placements_scored"],
+                plan.planning_s,
+            )
         for note in plan.planner_notes:
             LOGGER.info("planner of %s: %s", report.label, note)
         for assumption in plan.assumptions:

@@ -32,7 +32,7 @@ options = st.builds(
     cost_table=st.none() | texts,
     cache=st.none() | texts,
     trust_shared=st.booleans(),
-    on_miss=st.sampled_from(["plan", "skip"]),
+    on_miss=st.sampled_from(["plan", "background", "learn", "skip"]),
 )
 
 
@@ -100,7 +100,7 @@ def test_values_become_the_declared_type(name: str, given: Any, kept: Any) -> No
         ("cache", "", "cache: must be a non-empty string"),
         ("cache", "\ud800", "cache: must be valid Unicode"),
         ("trust_shared", 1, "trust_shared: must be True or False, got 1"),
-        ("on_miss", "wait", "on_miss: must be 'plan' or 'skip', got 'wait'"),
+        ("on_miss", "wait", "on_miss: must be 'plan' or 'background' or 'learn' or 'skip'"),
         ("planner", "eft", "planner: unknown name 'eft'; valid are cpu_only, etf"),
         ("planner", "a module:f", "'package.module:function'"),
     ],

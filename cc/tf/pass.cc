@@ -37,11 +37,20 @@ using Result = PlannerRequest::Result;
 struct PassOptions {
   int64_t min_ops = 20;
   double timeout_s = 30;
+  double budget_s = 5;
+  bool learns = false;  // on a miss, for all of budget_s
   int64_t batch_size = 0;
   int64_t loop_trip_count = 10;
   std::vector<std::string> targets;
   std::vector<std::string> devices;
+
+  double wait_s() const { return timeout_s + (learns ? budget_s : 0); }
 };
+
+double Number(const tensorflow::AttrValue& value) {
+  const bool is_int = value.value_case() == tensorflow::AttrValue::kI;
+  return is_int ? static_cast<double>(value.i()) : value.f();
+}
 
 std::vector<std::string> Strings(const tensorflow::AttrValue& value) {
   if (value.value_case() == tensorflow::AttrValue::kS) return {value.s()};
@@ -52,10 +61,9 @@ PassOptions ReadOptions(const Entry& entry) {
   PassOptions options;
   for (const auto& [name, value] : entry.parameter_map()) {
     if (name == "min_ops") options.min_ops = value.i();
-    if (name == "timeout_s") {
-      const bool is_int = value.value_case() == tensorflow::AttrValue::kI;
-      options.timeout_s = is_int ? static_cast<double>(value.i()) : value.f();
-    }
+    if (name == "timeout_s") options.timeout_s = Number(value);
+    if (name == "budget_s") options.budget_s = Number(value);
+    if (name == "on_miss") options.learns = value.s() == "learn";
     if (name == "batch_size") options.batch_size = value.i();
     if (name == "loop_trip_count") options.loop_trip_count = value.i();
     if (name == "targets") options.targets = Strings(value);
@@ -152,7 +160,7 @@ class GraphPlacement {
         pass_options_(pass_options),
         devices_(std::move(devices)),
         deadline_(Clock::now() +
-                  std::chrono::milliseconds(static_cast<int64_t>(pass_options.timeout_s * 1000))) {
+                  std::chrono::milliseconds(static_cast<int64_t>(pass_options.wait_s() * 1000))) {
     report_.label = GraphLabel(options);
     for (const SessionDevice& device : devices_) report_.num_devices += device.may_plan;
   }
@@ -294,7 +302,7 @@ class GraphPlacement {
     *reply = request->Wait(deadline_);
     if (reply->result != Result::kPending) return absl::OkStatus();
     return absl::DeadlineExceededError(
-        absl::StrCat("no answer within ", pass_options_.timeout_s,
+        absl::StrCat("no answer within ", pass_options_.wait_s(),
                      " s; raise option timeout_s or lower budget_s"));
   }
 

@@ -4,7 +4,12 @@
     printing.py   tables and JSON                graphs.py  export, the arguments of a graph
     machines.py   machine                        steps.py   simulate, plan
     doctor.py     doctor                         bench.py   bench
-    cache.py      cache
+    report.py     report                         diff.py    diff
+    apply.py      apply                          why.py     why
+    pretrain.py   pretrain                       cache.py   cache
+
+    stored_plans.py, load_tables.py: plans as arguments, tables of what they ask of devices
+    search_progress.py, interruption.py: a long search's line on stderr, its end by a signal
 
 Exit codes: 0 done, 1 failed (the reason is one line on stderr), 2 wrong usage, 130 interrupted,
 141 the reader of stdout went away. People get tables; with `--json` stdout holds JSON and nothing
@@ -19,7 +24,20 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
-from hplacer_optimizer.cli import bench, cache, doctor, graphs, machines, plans, steps
+from hplacer_optimizer.cli import (
+    apply,
+    bench,
+    cache,
+    diff,
+    doctor,
+    graphs,
+    machines,
+    plans,
+    pretrain,
+    report,
+    steps,
+    why,
+)
 from hplacer_optimizer.cli.arguments import BROKEN_PIPE, FAILED, INTERRUPTED, USAGE, version
 from hplacer_optimizer.errors import HPlacerError
 
@@ -64,8 +82,11 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     cache.add_commands(commands)
     plans.add_commands(commands)
+    for command in (report, diff, apply, why):
+        command.add_commands(commands)
     graphs.add_commands(commands)
     steps.add_commands(commands)
+    pretrain.add_commands(commands)
     machines.add_commands(commands)
     bench.add_commands(commands)
     commands.add_parser("demo", help="plan and train a small model; see `hplacer demo --help`")

@@ -26,14 +26,25 @@ def add_commands(commands: Any) -> None:
     )
 
 
+_GRAPH = "a MetaGraphDef (.meta), a GraphDef (.pb), either as text (.pbtxt), a SavedModel directory"
+
+
 def add_graph_arguments(parser: argparse.ArgumentParser) -> None:
     """What `load` reads."""
     parser.add_argument(
-        "graph",
-        metavar="GRAPH",
-        help="a MetaGraphDef (.meta), a GraphDef (.pb), either as text (.pbtxt), a SavedModel "
-        "directory or a problem file (*.hplacer.json)",
+        "graph", metavar="GRAPH", help=f"{_GRAPH} or a problem file (*.hplacer.json)"
     )
+    add_graph_options(parser)
+
+
+def add_optional_graph(parser: argparse.ArgumentParser, purpose: str) -> None:
+    """`--graph` and what belongs to it."""
+    parser.add_argument("--graph", metavar="GRAPH", help=f"{purpose}: {_GRAPH}")
+    add_graph_options(parser)
+
+
+def add_graph_options(parser: argparse.ArgumentParser) -> None:
+    """How the graph that is named elsewhere is loaded."""
     parser.add_argument(
         "--machine",
         metavar="M",
@@ -46,7 +57,9 @@ def add_graph_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="OP",
         help="an op of the training step; repeatable (default: found automatically)",
     )
-    parser.add_argument("--signature", metavar="S", help="the signature of a SavedModel")
+    parser.add_argument(
+        "--signature", metavar="S", help="the signature (or function) of a SavedModel"
+    )
     parser.add_argument(
         "--batch-size",
         type=int,
@@ -93,17 +106,21 @@ def load(options: argparse.Namespace) -> Problem:
     """The problem that the arguments describe."""
     from hplacer_optimizer.loaders import load_problem
 
-    return load_problem(
-        options.graph,
-        machine=options.machine,
-        targets=options.targets,
-        signature=options.signature,
-        batch_size=options.batch_size,
-        loop_trip_count=options.loop_trip_count,
-        shapes=dict(options.shapes) or None,
-        cost_table=options.cost_table,
-        allow_soft_placement=options.soft_placement,
-    )
+    return load_problem(options.graph, **graph_options(options))
+
+
+def graph_options(options: argparse.Namespace) -> dict[str, Any]:
+    """The keywords of `load_graph`."""
+    return {
+        "machine": options.machine,
+        "targets": options.targets,
+        "signature": options.signature,
+        "batch_size": options.batch_size,
+        "loop_trip_count": options.loop_trip_count,
+        "shapes": dict(options.shapes) or None,
+        "cost_table": options.cost_table,
+        "allow_soft_placement": options.soft_placement,
+    }
 
 
 def _export(options: argparse.Namespace) -> int:

@@ -11,8 +11,9 @@ from typing import Any
 
 from hplacer_optimizer import machines
 from hplacer_optimizer.cli.arguments import OK, add_command, add_json
-from hplacer_optimizer.cli.printing import format_bytes, print_json, print_table
+from hplacer_optimizer.cli.printing import print_json, print_table
 from hplacer_optimizer.machines.quantities import BYTE_RATE, DURATION, FLOP_RATE, Dimension
+from hplacer_optimizer.sizes import format_bytes
 
 _MAX_MATRIX = 16  # devices of which a matrix fits a screen
 

@@ -3,38 +3,38 @@
 from __future__ import annotations
 
 import argparse
-import os
 from typing import Any
 
 from hplacer_optimizer.cli.arguments import (
     OK,
     add_command,
     add_json,
-    add_store_options,
-    open_store,
 )
-from hplacer_optimizer.cli.printing import (
-    count_per_device,
-    print_devices,
-    print_json,
-    print_table,
+from hplacer_optimizer.cli.load_tables import add_depth, load_document, print_loads
+from hplacer_optimizer.cli.printing import count_per_device, print_json, print_table
+from hplacer_optimizer.cli.stored_plans import (
+    add_inspection_options,
+    add_plan_arguments,
+    find_plan,
+    inspect_if_possible,
 )
 from hplacer_optimizer.plan import Plan
-from hplacer_optimizer.store import read_plan
 
 
 def add_commands(commands: Any) -> None:
     """Adds the commands of this module to the parser."""
     show = add_command(commands, "show", _show, "describe one plan", "hplacer show 3f9c2b1a")
-    show.add_argument("plan", metavar="PLAN", help="a plan file, or the start of a fingerprint")
-    add_store_options(show)
+    add_plan_arguments(show, "plan")
+    add_inspection_options(show)
+    add_depth(show)
     add_json(show)
 
 
 def _show(options: argparse.Namespace) -> int:
-    plan = _find_plan(options)
+    plan = find_plan(options, options.plan)
+    inspection = inspect_if_possible(options, plan)
     if options.json:
-        print_json(plan_document(plan))
+        print_json({**plan_document(plan), **load_document(plan, inspection, options.depth)})
         return OK
     print(f"{plan.label}: {plan.summary_line()}")
     print(f"planned by {plan.planner} (seed {plan.seed}) in {plan.planning_s:.3g} s", end="")
@@ -44,19 +44,9 @@ def _show(options: argparse.Namespace) -> int:
         print(note)
     for assumption in plan.assumptions:
         print(f"assumes {assumption}")
-    counts = count_per_device(plan.node_devices, len(plan.device_names))
-    print_devices(plan.device_names, counts, plan.peak_bytes, "nodes")
+    print_loads(plan, inspection, options.depth)
     print_table(("fingerprint part", "value"), list(plan.fingerprint_parts.items()))
     return OK
-
-
-def _find_plan(options: argparse.Namespace) -> Plan:
-    """A name that is a file or looks like one is a path, anything else a fingerprint prefix."""
-    if "/" in options.plan or options.plan.endswith(".hplan") or os.path.isfile(options.plan):
-        return read_plan(options.plan)
-    store = open_store(options)
-    fingerprint = store.resolve(options.plan)
-    return store.get(fingerprint) or read_plan(store.path(fingerprint))  # None: just removed
 
 
 def plan_document(plan: Plan) -> dict[str, Any]:

@@ -17,30 +17,8 @@ def step_time(step_time_ns: int | None, feasible: bool) -> str:
     return format_ns(step_time_ns) + ("" if feasible else " (infeasible)")
 
 
-def format_bytes(size_bytes: int) -> str:
-    value, unit = float(size_bytes), "B"
-    for larger in ("KiB", "MiB", "GiB", "TiB"):
-        if value < 1024:
-            break
-        value, unit = value / 1024, larger
-    return f"{value:.4g} {unit}"
-
-
 def count_per_device(placement: npt.NDArray[np.int32], num_devices: int) -> list[int]:
     return [int(count) for count in np.bincount(placement, minlength=num_devices)]
-
-
-def print_devices(
-    names: Sequence[str], counts: Sequence[int], peak_bytes: Sequence[int], what: str
-) -> None:
-    total = max(sum(counts), 1)
-    print_table(
-        ("device", what, "share", "peak memory"),
-        [
-            (name, str(count), f"{count / total:.1%}", format_bytes(peak))
-            for name, count, peak in zip(names, counts, peak_bytes, strict=True)
-        ],
-    )
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

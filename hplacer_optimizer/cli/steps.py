@@ -7,7 +7,7 @@ import json
 import re
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +16,13 @@ import numpy.typing as npt
 
 from hplacer_optimizer.cli.arguments import FAILED, OK, add_command, add_json
 from hplacer_optimizer.cli.graphs import add_graph_arguments, load
-from hplacer_optimizer.cli.printing import format_bytes, print_json, print_table, step_time
+from hplacer_optimizer.cli.load_tables import print_step_loads
+from hplacer_optimizer.cli.printing import print_json, step_time
 from hplacer_optimizer.errors import ProblemError
 from hplacer_optimizer.plan import format_ns
 
 if TYPE_CHECKING:
-    from hplacer_optimizer._engine import Problem, StepTrace
+    from hplacer_optimizer._engine import Problem
 
 
 def add_commands(commands: Any) -> None:
@@ -122,14 +123,15 @@ def _report_step(
     """Prints what the simulator says of a placement; `facts` are extra entries for JSON."""
     from hplacer_optimizer._engine import lower_bound
     from hplacer_optimizer.chrome_trace import write_chrome_trace
+    from hplacer_optimizer.loads import channel_loads, device_loads
     from hplacer_optimizer.simulator import simulate
 
     trace = simulate(problem, placement)
     if options.trace:
         write_chrome_trace(problem, placement, trace, options.trace)
     bound = lower_bound(problem)
-    devices = _device_loads(problem, placement, trace)
-    channels = _channel_loads(problem, trace)
+    devices = device_loads(problem, placement, trace)
+    channels = channel_loads(problem, trace)
     if options.json:
         print_json(
             {
@@ -154,82 +156,5 @@ def _report_step(
             print(f"lower bound: {format_ns(bound.ns)} ({bound.term})")
         for reason in dict.fromkeys([*trace.infeasible_because, *bound.infeasible_because]):
             print(f"infeasible: {reason}")
-        _print_loads(devices, channels)
+        print_step_loads(devices, channels)
     return OK if trace.feasible else FAILED
-
-
-@dataclass(frozen=True, kw_only=True)
-class _DeviceLoad:
-    name: str
-    ops: int
-    busy: float  # share of the step and of the slots
-    peak_bytes: int
-    memory_bytes: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class _ChannelLoad:
-    name: str
-    transfers: int
-    bytes: int
-    busy: float  # share of the step
-
-
-def _device_loads(
-    problem: Problem, placement: npt.NDArray[np.int32], trace: StepTrace
-) -> list[_DeviceLoad]:
-    busy_ns = np.zeros(problem.num_devices)
-    if trace.start_ns is not None and trace.finish_ns is not None:
-        np.add.at(busy_ns, placement, trace.finish_ns - trace.start_ns)
-    capacity_ns = np.maximum((trace.makespan_ns or 0) * problem.device_slots.astype(float), 1)
-    counts = np.bincount(placement, minlength=problem.num_devices)
-    return [
-        _DeviceLoad(
-            name=name,
-            ops=int(counts[device]),
-            busy=float(busy_ns[device] / capacity_ns[device]),
-            peak_bytes=int(trace.peak_bytes[device]),
-            memory_bytes=int(problem.device_memory_bytes[device]),
-        )
-        for device, name in enumerate(problem.device_names)
-    ]
-
-
-def _channel_loads(problem: Problem, trace: StepTrace) -> list[_ChannelLoad]:
-    """Of the channels that carry anything."""
-    transfers = trace.transfers
-    names = problem.channel_names
-    counts = np.bincount(transfers["channel"], minlength=len(names))
-    sizes, busy_ns = np.zeros(len(names), np.int64), np.zeros(len(names), np.int64)
-    np.add.at(sizes, transfers["channel"], transfers["bytes"])
-    np.add.at(busy_ns, transfers["channel"], transfers["finish_ns"] - transfers["start_ns"])
-    step_ns = max(trace.makespan_ns or 0, 1)
-    return [
-        _ChannelLoad(
-            name=names[channel],
-            transfers=int(counts[channel]),
-            bytes=int(sizes[channel]),
-            busy=float(busy_ns[channel] / step_ns),
-        )
-        for channel in np.flatnonzero(counts)
-    ]
-
-
-def _print_loads(devices: list[_DeviceLoad], channels: list[_ChannelLoad]) -> None:
-    print_table(
-        ("device", "ops", "busy", "peak memory", "of"),
-        [
-            (
-                device.name,
-                str(device.ops),
-                f"{device.busy:.1%}",
-                format_bytes(device.peak_bytes),
-                format_bytes(device.memory_bytes),
-            )
-            for device in devices
-        ],
-    )
-    print_table(
-        ("channel", "transfers", "bytes", "busy"),
-        [(c.name, str(c.transfers), format_bytes(c.bytes), f"{c.busy:.1%}") for c in channels],
-    )

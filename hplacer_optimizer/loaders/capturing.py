@@ -8,33 +8,19 @@ its own, which exchanges files with this one in a temporary directory.
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
 import tempfile
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from hplacer_optimizer import errors
-from hplacer_optimizer.captured import CapturedGraph
+from hplacer_optimizer import errors, tf_process
+from hplacer_optimizer.captured import CapturedGraph, load_captured
 from hplacer_optimizer.errors import GraphError, HPlacerError
 from hplacer_optimizer.loaders.sources import GraphSource
 
 _MODULE = "hplacer_optimizer.loaders.child"
-_PACKAGE_ROOT = Path(__file__).resolve().parents[2]
 _BASE_LIMIT_S = 300.0
 _LIMIT_S_PER_BYTE = 10e-6  # ten seconds per megabyte: text takes about two
-_MAX_REASON = 500
-_ARRAYS = ("units", "node_hashes", "node_op")  # of the captured graph itself
-_ENVIRONMENT = {
-    "HPLACER_DISABLE": "1",  # this package's own pass stays out
-    "TF_CPP_MIN_LOG_LEVEL": "2",
-    "TF_GRAPH_CACHING": "",
-}
 
 
 def capture(
@@ -71,57 +57,12 @@ def capture(
         if source.graph_def:
             (where / "graph.pb").write_bytes(source.graph_def)
         limit_s = _BASE_LIMIT_S + _LIMIT_S_PER_BYTE * source.num_bytes
-        returncode, log = _run(where, limit_s, source, hides_gpus=bool(devices))
+        child = tf_process.run(
+            _MODULE, where, limit_s=limit_s, name=source.name, hides_gpus=bool(devices)
+        )
         if not (where / "result.json").exists():
-            raise GraphError(f"{source.name}: {_cause_of_death(returncode, log)}")
+            raise GraphError(f"{source.name}: {child.cause_of_death}")
         return _read_result(where, source)
-
-
-def _run(where: Path, limit_s: float, source: GraphSource, hides_gpus: bool) -> tuple[int, str]:
-    """Exit code and standard error of the capturing process; never leaves it behind."""
-    environment = {**os.environ, **_ENVIRONMENT}
-    if hides_gpus:  # the devices are given: nothing here has to be started
-        environment["CUDA_VISIBLE_DEVICES"] = ""
-    paths = [str(_PACKAGE_ROOT), environment.get("PYTHONPATH", "")]
-    environment["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
-    log = where / "log"
-    with (
-        open(log, "wb") as stream,
-        subprocess.Popen(
-            [sys.executable, "-m", _MODULE, str(where)],
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=stream,
-            stderr=stream,
-        ) as process,
-    ):
-        try:
-            process.wait(limit_s)
-        except subprocess.TimeoutExpired:
-            raise GraphError(
-                f"{source.name}: TensorFlow did not take this graph in within {limit_s:.0f} s"
-            ) from None
-        finally:
-            process.kill()  # without effect on a process that has ended
-            process.wait()
-    return process.returncode, log.read_text(errors="replace")
-
-
-def _cause_of_death(returncode: int, log: str) -> str:
-    if returncode < 0:
-        known = {member.value: member.name for member in signal.Signals}
-        how = f"TensorFlow ended with {known.get(-returncode, f'signal {-returncode}')}"
-    else:
-        how = f"the capturing process ended with exit code {returncode}"
-    return f"{how}: {_last_words(log)}"
-
-
-def _last_words(log: str) -> str:
-    """The line that tells most: TensorFlow's fatal one, else the last."""
-    lines = [line.strip() for line in log.splitlines() if line.strip()]
-    fatal = [line for line in lines if line.startswith("F")]
-    last = (fatal or lines or ["it left no message"])[-1]
-    return last[:_MAX_REASON]
 
 
 def _read_result(where: Path, source: GraphSource) -> tuple[CapturedGraph, list[dict[str, Any]]]:
@@ -130,10 +71,4 @@ def _read_result(where: Path, source: GraphSource) -> tuple[CapturedGraph, list[
         name, message = result["error"]
         kind: type[HPlacerError] = getattr(errors, name, HPlacerError)
         raise kind(f"{source.name}: {message}" if kind is GraphError else message)
-    devices = result.pop("devices")
-    with np.load(where / "arrays.npz", allow_pickle=False) as archive:
-        arrays = {name: archive[name] for name in archive.files}
-    own = {name: arrays.pop(name) for name in _ARRAYS}
-    lists = {name: result.pop(name) for name in ("op_names", "op_types")}
-    result["fingerprint_parts"] = [(name, value) for name, value in result["fingerprint_parts"]]
-    return CapturedGraph(arrays={**lists, **arrays}, **own, **result), devices
+    return load_captured(where), result["devices"]

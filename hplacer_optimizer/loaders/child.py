@@ -1,57 +1,44 @@
 """The capturing process: `python -m hplacer_optimizer.loaders.child DIRECTORY`.
 
 Reads `request.json` (and `graph.pb` for a live graph) from the directory, has the native part
-capture the graph, and leaves `result.json` and `arrays.npz` there. What it cannot do stands in
+capture the graph, and leaves the captured step and `result.json` there. What it cannot do stands in
 `result.json` as an error; if TensorFlow aborts, there is no such file.
 """
 
 from __future__ import annotations
 
-import ctypes
 import json
-import os
-import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from hplacer_optimizer import machines, native
+from hplacer_optimizer.captured import save_captured
+from hplacer_optimizer.child_process import end_with_parent
 from hplacer_optimizer.errors import GraphError, HPlacerError
 from hplacer_optimizer.loaders import gpu_kernels, graph_files, sources
 from hplacer_optimizer.machines import DeviceKind
 
-_PR_SET_PDEATHSIG = 1
-# By name in the request and in result.json.
-REQUEST, RESULT, ARRAYS, GRAPH = "request.json", "result.json", "arrays.npz", "graph.pb"
-LISTS = ("op_names", "op_types")  # of the arrays: JSON has them
+REQUEST, RESULT, GRAPH = "request.json", "result.json", "graph.pb"
 
 
 def main(directory: str) -> None:
     """Answers the request in the directory."""
-    _end_with_parent()
+    end_with_parent()
     where = Path(directory)
     request = json.loads((where / REQUEST).read_text())
     try:
-        result, arrays = _capture(request, where)
+        result: dict[str, Any] = {"devices": _capture(request, where)}
     except HPlacerError as error:
-        result, arrays = {"error": [type(error).__name__, str(error)]}, {}
-    np.savez(where / ARRAYS, **arrays)
+        result = {"error": [type(error).__name__, str(error)]}
     temporary = where / f"{RESULT}.tmp"
     temporary.write_text(json.dumps(result))
     temporary.rename(where / RESULT)
 
 
-def _end_with_parent() -> None:
-    """A caller that is killed cannot stop this process any more."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() == 1:
-        sys.exit(1)
-
-
-def _capture(request: dict[str, Any], where: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+def _capture(request: dict[str, Any], where: Path) -> list[dict[str, Any]]:
+    """Leaves the captured step in `where`; returns the devices that it was captured for."""
     tf_module = native.load()
     graph = _read(request, where)
     devices = request["devices"] or list(sources.session_devices())
@@ -84,9 +71,10 @@ def _capture(request: dict[str, Any], where: Path) -> tuple[dict[str, Any], dict
             loop_trip_count=request["loop_trip_count"],
             shapes=request["shapes"],
         )
-        return _describe(captured, devices, [*assumptions, *assumed])
     except ValueError as error:
         raise GraphError(str(error)) from None
+    save_captured(captured, where, assumed=[*assumptions, *assumed])
+    return devices
 
 
 def _read(request: dict[str, Any], where: Path) -> graph_files.GraphOfFile:
@@ -146,31 +134,6 @@ def _argument_devices(
     if not assumed:
         return chosen, []
     return chosen, [f"{assumed} variables are on {default}, where TensorFlow 2 creates them"]
-
-
-def _describe(
-    captured: Any, devices: list[dict[str, Any]], assumptions: list[str]
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    arrays = dict(captured.arrays)
-    lists = {name: arrays.pop(name) for name in LISTS}
-    arrays |= {
-        "units": captured.units,
-        "node_hashes": captured.node_hashes,
-        "node_op": captured.node_op,
-    }
-    result = {
-        **lists,
-        "label": captured.label,
-        "num_ops": captured.num_ops,
-        "fingerprint": captured.fingerprint,
-        "fingerprint_parts": captured.fingerprint_parts,
-        "num_units": captured.num_units,
-        "op_signatures": captured.op_signatures,
-        "node_names": captured.node_names,
-        "assumptions": [*captured.assumptions, *assumptions],
-        "devices": devices,
-    }
-    return result, arrays
 
 
 if __name__ == "__main__":

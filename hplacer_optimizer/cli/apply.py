@@ -1,0 +1,56 @@
+"""`hplacer apply`: a plan's devices in a graph file."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import asdict
+from typing import Any
+
+from hplacer_optimizer.cli.arguments import OK, add_command, add_json
+from hplacer_optimizer.cli.graphs import add_graph_options, graph_options
+from hplacer_optimizer.cli.printing import print_json
+from hplacer_optimizer.cli.stored_plans import add_plan_arguments, find_plan
+
+_MAX_NAMED = 3
+
+
+def add_commands(commands: Any) -> None:
+    """Adds the command of this module to the parser."""
+    text = "write a graph file with the plan's devices, for programs without the optimizer"
+    apply = add_command(
+        commands,
+        "apply",
+        _apply,
+        text,
+        "hplacer apply 3f9c2b1a --graph model.meta --out placed.meta",
+    )
+    add_plan_arguments(apply, "plan")
+    apply.add_argument(
+        "--graph",
+        required=True,
+        metavar="GRAPH",
+        help="the graph that the plan is for: a MetaGraphDef or GraphDef, binary or text",
+    )
+    apply.add_argument("-o", "--out", required=True, metavar="FILE", help="the new graph file")
+    add_graph_options(apply)
+    add_json(apply)
+
+
+def _apply(options: argparse.Namespace) -> int:
+    from hplacer_optimizer.exports.graph_file import apply_plan
+
+    plan = find_plan(options, options.plan)
+    applied = apply_plan(plan, options.graph, options.out, **graph_options(options))
+    if options.json:
+        print_json({"output": options.out, **asdict(applied)})
+        return OK
+    print(f"{options.out}: {applied.num_set} of {applied.num_nodes} nodes have their device")
+    if applied.left:
+        named = ", ".join(applied.left[:_MAX_NAMED])
+        print(
+            f"hplacer: {len(applied.left)} nodes inside of functions keep TensorFlow's placement, "
+            f"since nothing in the file stands for them alone: {named} ...",
+            file=sys.stderr,
+        )
+    return OK

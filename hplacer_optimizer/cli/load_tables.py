@@ -1,0 +1,155 @@
+"""Tables of what a plan asks of devices, channels and name scopes."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from hplacer_optimizer.cli.printing import count_per_device, print_table
+from hplacer_optimizer.plan import Plan, format_ns
+from hplacer_optimizer.sizes import format_bytes
+
+if TYPE_CHECKING:
+    from hplacer_optimizer.inspection import Inspection
+    from hplacer_optimizer.loads import ChannelLoad, DeviceLoad
+
+_MAX_SCOPES = 40  # in tables; JSON has all
+
+
+def add_depth(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--depth",
+        type=_depth,
+        default=1,
+        metavar="N",
+        help="of the table of name scopes: their first N parts (default: 1)",
+    )
+
+
+def _depth(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 100:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a depth from 1 to 100")
+    return int(text)
+
+
+def print_step_loads(devices: Sequence[DeviceLoad], channels: Sequence[ChannelLoad]) -> None:
+    """Of a simulated step."""
+    print_table(
+        ("device", "ops", "busy", "peak memory", "of"),
+        [
+            (
+                device.name,
+                str(device.ops),
+                f"{device.busy:.1%}",
+                format_bytes(device.peak_bytes),
+                format_bytes(device.memory_bytes),
+            )
+            for device in devices
+        ],
+    )
+    print_table(
+        ("channel", "transfers", "bytes", "busy"),
+        [(c.name, str(c.transfers), format_bytes(c.bytes), f"{c.busy:.1%}") for c in channels],
+    )
+
+
+def print_loads(plan: Plan, inspection: Inspection | None, depth: int) -> None:
+    """Of a plan: of its simulated step, or of its nodes alone where nothing can be simulated."""
+    if inspection is None:
+        _print_node_counts(plan, depth)
+        return
+    from hplacer_optimizer.loads import channel_loads, device_loads, scope_loads
+
+    problem, placement, trace = inspection.problem, inspection.placement, inspection.trace
+    print_step_loads(device_loads(problem, placement, trace), channel_loads(problem, trace))
+    loads = scope_loads(problem, placement, trace, depth)
+    print_table(
+        ("scope", "ops", "busy time", "persistent", "devices"),
+        [
+            (
+                load.scope or "(none)",
+                str(load.ops),
+                format_ns(load.busy_ns),
+                format_bytes(load.persistent_bytes),
+                _where(plan.device_names, load.ops_per_device),
+            )
+            for load in loads[:_MAX_SCOPES]
+        ],
+    )
+    _print_rest(len(loads))
+
+
+def _print_node_counts(plan: Plan, depth: int) -> None:
+    counts = count_per_device(plan.node_devices, len(plan.device_names))
+    total = max(sum(counts), 1)
+    print_table(
+        ("device", "nodes", "share", "peak memory"),
+        [
+            (name, str(count), f"{count / total:.1%}", format_bytes(peak))
+            for name, count, peak in zip(plan.device_names, counts, plan.peak_bytes, strict=True)
+        ],
+    )
+    scopes = _node_scopes(plan, depth)
+    print_table(
+        ("scope", "nodes", "devices"),
+        [
+            (
+                scope["scope"] or "(none)",
+                str(sum(per_device)),
+                _where(plan.device_names, per_device),
+            )
+            for scope in scopes[:_MAX_SCOPES]
+            for per_device in (scope["nodes_per_device"],)
+        ],
+    )
+    _print_rest(len(scopes))
+    print("busy shares need the problem, which this plan does not hold: name its --graph")
+
+
+def _node_scopes(plan: Plan, depth: int) -> list[dict[str, Any]]:
+    from hplacer_optimizer.loads import scope_counts
+
+    scopes, counts, _ = scope_counts(
+        plan.node_names, plan.node_devices, len(plan.device_names), depth
+    )
+    found = [
+        {"scope": scope, "nodes_per_device": per_device}
+        for scope, per_device in zip(scopes, counts.tolist(), strict=True)
+    ]
+    return sorted(found, key=lambda entry: -sum(entry["nodes_per_device"]))
+
+
+def _print_rest(num_scopes: int) -> None:
+    if num_scopes > _MAX_SCOPES:
+        print(f"{num_scopes - _MAX_SCOPES} more scopes: see --json")
+
+
+def _where(device_names: Sequence[str], counts: Sequence[int]) -> str:
+    """Such as "GPU:0 512, CPU:0 3", the most first."""
+    from hplacer_optimizer.loads import short_names
+
+    names = short_names(device_names)
+    used = sorted((-count, device) for device, count in enumerate(counts) if count)
+    shown = [f"{names[device]} {-count}" for count, device in used[:4]]
+    return ", ".join(shown) + (f" and {len(used) - 4} more" if len(used) > 4 else "")
+
+
+def load_document(plan: Plan, inspection: Inspection | None, depth: int) -> dict[str, Any]:
+    """The same for programs; `simulated` is None where nothing can be simulated."""
+    document: dict[str, Any] = {"node_scopes": _node_scopes(plan, depth), "simulated": None}
+    if inspection is None:
+        return document
+    from hplacer_optimizer.loads import channel_loads, device_loads, scope_loads
+
+    problem, placement, trace = inspection.problem, inspection.placement, inspection.trace
+    document["simulated"] = {
+        "makespan_ns": trace.makespan_ns,
+        "feasible": trace.feasible,
+        "infeasible_because": list(trace.infeasible_because),
+        "devices": [asdict(load) for load in device_loads(problem, placement, trace)],
+        "channels": [asdict(load) for load in channel_loads(problem, trace)],
+        "scopes": [asdict(load) for load in scope_loads(problem, placement, trace, depth)],
+    }
+    return document

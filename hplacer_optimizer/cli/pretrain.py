@@ -1,0 +1,326 @@
+"""`hplacer pretrain`: long searches whose plans the training scripts will find."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hplacer_optimizer.cli.arguments import FAILED, OK, add_json, add_store_options, open_store
+from hplacer_optimizer.cli.graphs import add_graph_options
+from hplacer_optimizer.cli.interruption import Interruption
+from hplacer_optimizer.cli.printing import print_json, print_table, step_time
+from hplacer_optimizer.cli.search_progress import SearchProgress
+from hplacer_optimizer.errors import OptionError
+
+if TYPE_CHECKING:
+    from hplacer_optimizer.pretraining.jobs import Job, Outcome
+
+_EXAMPLES = """\
+examples:
+  hplacer pretrain model.meta --machine 1cpu-2xk40 --budget 10m
+  hplacer pretrain saved_model/ --signature train --machine here.yaml --steps 500 --seed 1
+  hplacer pretrain --machine here.yaml --budget 1h --capture train.py --epochs 3
+  hplacer pretrain model.meta --checkpoint learned/ --resume
+  hplacer pretrain --list jobs.yaml --ray local
+
+Ctrl-C or SIGTERM ends the search, and the best plan is stored (exit code 130 or 143); a second one
+ends the process. Exit code 1: no plan, or a job of the list failed.
+"""
+
+
+def add_commands(commands: Any) -> None:
+    """Adds the command of this module to the parser."""
+    text = "search long for a plan and store it where the training script looks for it"
+    parser = commands.add_parser(
+        "pretrain",
+        help=text,
+        description=text[0].upper() + text[1:] + ".",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.set_defaults(run=_pretrain)
+    parser.add_argument(
+        "graph",
+        nargs="?",
+        metavar="GRAPH",
+        help="a MetaGraphDef (.meta), a GraphDef (.pb), either as text (.pbtxt) or a SavedModel "
+        "directory",
+    )
+    add_graph_options(parser)
+    _add_search_options(parser)
+    parser.add_argument(
+        "--list", metavar="FILE", help="many jobs from a YAML file (docs/pretraining.md)"
+    )
+    parser.add_argument(
+        "--ray",
+        metavar="ADDRESS|local",
+        help="spread the jobs over a Ray cluster, or over this machine",
+    )
+    add_store_options(parser)
+    add_json(parser)
+    parser.add_argument(
+        "--capture-timeout",
+        type=_duration,
+        metavar="T",
+        help="longest run of the script (default: 10m)",
+    )
+    parser.add_argument(
+        "--capture",
+        nargs=argparse.REMAINDER,
+        metavar="script.py ...",
+        help="instead of GRAPH: run this script (or -m module) until its training step is captured "
+        "and stop it; all that follows is the script's",
+    )
+
+
+def _add_search_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--planner", metavar="NAME", help=f"default: {_DEFAULT_PLANNER}")
+    parser.add_argument("--seed", type=int, metavar="N", help="default: 0")
+    parser.add_argument(
+        "--budget", type=_duration, metavar="T", help="as 90s, 10m or 1h30m (default: 10m)"
+    )
+    parser.add_argument(
+        "--steps", type=int, metavar="N", help="end after so many steps: the same plan every time"
+    )
+    parser.add_argument(
+        "--patience", type=int, metavar="N", help="end after so many steps without a better plan"
+    )
+    parser.add_argument(
+        "--preset", metavar="NAME", help="hyperparameters: default, or paper for the paper's"
+    )
+    parser.add_argument("--checkpoint", metavar="DIR", help="keep what was learned here")
+    parser.add_argument("--resume", action="store_true", help="go on from the checkpoint")
+    parser.add_argument("--logdir", metavar="DIR", help="write TensorBoard event files here")
+
+
+_DEFAULT_PLANNER = "hierarchical"
+
+
+def _duration(text: str) -> float:
+    from hplacer_optimizer.pretraining.job_list import parse_duration
+
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _pretrain(options: argparse.Namespace) -> int:
+    jobs = _jobs(options)
+    interruption = Interruption()
+    outcomes: list[Outcome] = []
+    with SearchProgress() as shown:
+        try:
+            for outcome in _run(options, jobs, interruption, shown):
+                outcomes.append(outcome)
+                for line in _lines(outcome, len(jobs) > 1):
+                    shown.say(line)
+        except KeyboardInterrupt:  # while a graph was loaded: nothing to keep
+            if not outcomes:
+                raise
+            interruption.signal = 2
+    outcomes.sort(key=lambda outcome: jobs.index(outcome.job))
+    if options.json:
+        documents = [_document(outcome) for outcome in outcomes]
+        print_json(documents if options.list else documents[0])
+    elif options.list:
+        _print_table(outcomes)
+    if interruption.signal is not None:
+        skipped = len(jobs) - len(outcomes)
+        left = f", {skipped} jobs were not begun" if skipped else ""
+        print(f"hplacer: interrupted: the best plan was kept{left}", file=sys.stderr)
+        return interruption.exit_code
+    return FAILED if any(outcome.error for outcome in outcomes) else OK
+
+
+def _run(
+    options: argparse.Namespace,
+    jobs: list[Job],
+    interruption: Interruption,
+    shown: SearchProgress,
+) -> Iterator[Outcome]:
+    from hplacer_optimizer.pretraining import jobs as serial
+
+    store = open_store(options) if options.cache is not None else None
+    numbers = iter(range(1, len(jobs) + 1))
+
+    def begin(job: Job) -> None:
+        number = f"{next(numbers)}/{len(jobs)} " if len(jobs) > 1 else ""
+        shown.begin(number + job.title, job.search.budget)
+
+    @contextmanager
+    def watched() -> Iterator[None]:
+        shown.begin_search()
+        with interruption.watched():
+            yield
+
+    if options.ray is not None:
+        from hplacer_optimizer.pretraining.on_ray import run_on_ray
+
+        yield from run_on_ray(
+            jobs,
+            store,
+            options.ray,
+            stop=interruption.stop,
+            watched=watched,
+            on_start=begin,
+            on_progress=lambda done, running: shown.update_all(
+                done, len(jobs), {jobs[number].title: at for number, at in running.items()}
+            ),
+        )
+        return
+    yield from serial.run_serially(
+        jobs,
+        store,
+        stop=interruption.stop,
+        watched=watched,
+        on_start=begin,
+        on_progress=shown.update,
+    )
+
+
+# ---- jobs ----
+
+_OF_ONE_JOB = (
+    "graph",
+    "capture",
+    "machine",
+    "targets",
+    "signature",
+    "batch_size",
+    "loop_trip_count",
+    "shapes",
+    "cost_table",
+    "soft_placement",
+    "capture_timeout",
+    "planner",
+    "seed",
+    "budget",
+    "steps",
+    "patience",
+    "preset",
+)
+
+
+def _jobs(options: argparse.Namespace) -> list[Job]:
+    from hplacer_optimizer.pretraining.job_list import read_jobs
+    from hplacer_optimizer.pretraining.jobs import slug
+
+    if options.list is None:
+        jobs = [_job(options)]
+    else:
+        for name in _OF_ONE_JOB:
+            if getattr(options, name):
+                raise OptionError(f"--list: {name} stands in the file; leave it out here")
+        jobs = read_jobs(Path(options.list))
+    names = [slug(job) if options.list else "" for job in jobs]  # a directory for each of a list
+    if options.checkpoint and len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise OptionError(f"--checkpoint: two jobs of the list would share the directory {twice}")
+    kept: list[Job] = []
+    for job, name in zip(jobs, names, strict=True):
+        checkpoint, logdir = (
+            str(Path(given, name)) if given else None
+            for given in (options.checkpoint, options.logdir)
+        )
+        search = replace(job.search, checkpoint=checkpoint, resume=options.resume, logdir=logdir)
+        kept.append(replace(job, search=search))
+    return kept
+
+
+def _job(options: argparse.Namespace) -> Job:
+    from hplacer_optimizer.planners import get_planner
+    from hplacer_optimizer.planning import Search
+    from hplacer_optimizer.pretraining.job_list import default_budget
+    from hplacer_optimizer.pretraining.jobs import DEFAULT_CAPTURE_TIMEOUT_S, GraphSpec, Job
+
+    if (options.graph is None) == (not options.capture):
+        raise OptionError("give either GRAPH, or --capture script.py, or --list FILE")
+    planner = options.planner or _DEFAULT_PLANNER
+    get_planner(planner)  # an unknown name is an error now, not after the capture
+    return Job(
+        graph=GraphSpec(
+            path=options.graph or "",
+            script=tuple(options.capture or ()),
+            machine=options.machine,
+            targets=tuple(options.targets or ()),
+            signature=options.signature,
+            batch_size=options.batch_size,
+            loop_trip_count=options.loop_trip_count,
+            shapes=tuple((name, tuple(sizes)) for name, sizes in options.shapes),
+            allow_soft_placement=options.soft_placement,
+            capture_timeout_s=options.capture_timeout or DEFAULT_CAPTURE_TIMEOUT_S,
+        ),
+        search=Search(
+            planner=planner,
+            seed=options.seed or 0,
+            budget=default_budget(options.budget, options.steps, options.patience),
+            cost_table=options.cost_table,
+            preset=options.preset or Search.preset,
+        ),
+    )
+
+
+# ---- what is printed ----
+
+
+def _lines(outcome: Outcome, is_one_of_many: bool) -> Iterator[str]:
+    """What stays on the screen of a job that has ended."""
+    plan = outcome.plan
+    if plan is None:
+        title = f"{outcome.job.title}: " if is_one_of_many else ""
+        yield f"hplacer: error: {title}{outcome.error}"
+        return
+    place = outcome.path if outcome.stored else f"not stored, as good a plan is in {outcome.path}"
+    yield f"{outcome.job.title}: plan {plan.summary_line()}: {place}"
+    for note in plan.planner_notes:
+        yield f"  {note}"
+    if steps := plan.budget["steps_done"]:
+        placements = plan.budget["placements_scored"]
+        yield (
+            f"  {steps:,} steps, {placements:,} placements in {plan.planning_s:.1f} s; "
+            f"the same again: --steps {steps} --seed {plan.seed}"
+        )
+
+
+def _document(outcome: Outcome) -> dict[str, Any]:
+    plan, job = outcome.plan, outcome.job
+    return {
+        "graph": job.graph.name,
+        "machine": job.graph.machine,
+        "planner": job.search.planner,
+        "seed": job.search.seed,
+        "error": outcome.error,
+        "fingerprint": plan and plan.fingerprint,
+        "label": plan and plan.label,
+        "step_time_ns": plan and plan.step_time_ns,
+        "budget": plan and plan.budget,
+        "planning_s": plan and plan.planning_s,
+        "planner_notes": plan and plan.planner_notes,
+        "stored": outcome.stored,
+        "path": outcome.path,
+    }
+
+
+def _print_table(outcomes: list[Outcome]) -> None:
+    print_table(
+        ("graph", "machine", "planner", "seed", "step", "plan", ""),
+        [
+            (
+                outcome.job.graph.name,
+                outcome.job.graph.machine or "this machine",
+                outcome.job.search.planner,
+                str(outcome.job.search.seed),
+                step_time(plan.step_time_ns, plan.feasible) if plan else "",
+                plan.short_fingerprint if plan else "",
+                outcome.error or ("stored" if outcome.stored else "as good a plan was there"),
+            )
+            for outcome in outcomes
+            for plan in [outcome.plan]
+        ],
+    )

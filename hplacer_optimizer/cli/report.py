@@ -1,0 +1,78 @@
+"""`hplacer report`: a plan as a web page, for Perfetto and for TensorBoard."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+from hplacer_optimizer.cli.arguments import OK, USAGE, add_command, add_json
+from hplacer_optimizer.cli.printing import print_json
+from hplacer_optimizer.cli.stored_plans import (
+    add_inspection_options,
+    add_plan_arguments,
+    find_plan,
+    inspect,
+)
+
+
+def add_commands(commands: Any) -> None:
+    """Adds the command of this module to the parser."""
+    text = "write a web page about a plan: timeline, graph, memory, learning curve, baselines"
+    report = add_command(
+        commands, "report", _report, text, "hplacer report 3f9c2b1a -o report.html"
+    )
+    add_plan_arguments(report, "plan")
+    report.add_argument(
+        "-o", "--output", metavar="FILE", help="the page, one file that needs no network"
+    )
+    report.add_argument(
+        "--trace",
+        metavar="FILE",
+        help="write the simulated step as .json or .json.gz, for ui.perfetto.dev",
+    )
+    report.add_argument(
+        "--tensorboard",
+        metavar="LOGDIR",
+        help="write the graph with its devices and times for TensorBoard's graph page",
+    )
+    add_inspection_options(report)
+    add_json(report)
+    report.set_defaults(parser=report)
+
+
+def _report(options: argparse.Namespace) -> int:
+    if not (options.output or options.trace or options.tensorboard):
+        options.parser.print_usage(sys.stderr)
+        print(
+            "hplacer report: error: nothing to write: name -o, --trace or --tensorboard",
+            file=sys.stderr,
+        )
+        return USAGE
+    inspection = inspect(options, find_plan(options, options.plan))
+    if options.output:
+        from hplacer_optimizer.report import write_report
+
+        write_report(inspection, options.output)
+    if options.trace:
+        from hplacer_optimizer.chrome_trace import write_chrome_trace
+
+        write_chrome_trace(
+            inspection.problem, inspection.placement, inspection.trace, options.trace
+        )
+    if options.tensorboard:
+        from hplacer_optimizer.exports.tensorboard import write_tensorboard
+
+        write_tensorboard(inspection, options.tensorboard)
+    written = {
+        name: getattr(options, name)
+        for name in ("output", "trace", "tensorboard")
+        if getattr(options, name)
+    }
+    if options.json:
+        trace = inspection.trace
+        print_json({**written, "makespan_ns": trace.makespan_ns, "feasible": trace.feasible})
+    else:
+        for path in written.values():
+            print(path)
+    return OK

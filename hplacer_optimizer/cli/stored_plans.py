@@ -1,0 +1,51 @@
+"""Plans as arguments: where they are, and the graph of one that holds no problem."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import TYPE_CHECKING
+
+from hplacer_optimizer.cli.arguments import add_store_options, open_store
+from hplacer_optimizer.cli.graphs import add_optional_graph, graph_options
+from hplacer_optimizer.store import read_plan
+
+if TYPE_CHECKING:
+    from hplacer_optimizer.inspection import Inspection
+    from hplacer_optimizer.plan import Plan
+
+
+def add_plan_arguments(parser: argparse.ArgumentParser, *names: str) -> None:
+    """One positional argument for each name, and where to look for plans."""
+    for name in names:
+        text = "a plan file, or the start of a fingerprint"
+        parser.add_argument(name, metavar=name.upper(), help=text)
+    add_store_options(parser)
+
+
+def add_inspection_options(parser: argparse.ArgumentParser) -> None:
+    """What `inspect` reads."""
+    add_optional_graph(parser, "for a plan that holds no problem, the graph that it is for")
+
+
+def find_plan(options: argparse.Namespace, text: str) -> Plan:
+    """A name that is a file or looks like one is a path, anything else a fingerprint prefix."""
+    if "/" in text or text.endswith(".hplan") or os.path.isfile(text):
+        return read_plan(text)
+    store = open_store(options)
+    fingerprint = store.resolve(text)
+    return store.get(fingerprint) or read_plan(store.path(fingerprint))  # None: just removed
+
+
+def inspect(options: argparse.Namespace, plan: Plan) -> Inspection:
+    """The plan, simulated again."""
+    from hplacer_optimizer.inspection import inspect_plan
+
+    return inspect_plan(plan, options.graph, **graph_options(options))
+
+
+def inspect_if_possible(options: argparse.Namespace, plan: Plan) -> Inspection | None:
+    """None if the plan holds no problem and no graph was named."""
+    if plan.packed_problem is None and options.graph is None:
+        return None
+    return inspect(options, plan)

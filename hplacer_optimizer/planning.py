@@ -1,0 +1,200 @@
+"""Makes a Plan of a captured step: the one place that composes problem, planner and checks.
+
+    captured step + machine --> Problem --planner--> placement --simulate, validate--> Plan
+
+The pass plans through it in a training process, `hplacer pretrain` outside of one.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+import socket
+import time
+from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime, timezone
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hplacer_optimizer._engine import Problem, StepTrace, lower_bound
+from hplacer_optimizer.captured import Captured, build_problem
+from hplacer_optimizer.errors import OptionError
+from hplacer_optimizer.machines import Machine, machine_to_yaml
+from hplacer_optimizer.plan import Plan
+from hplacer_optimizer.plan_problem import PackedProblem
+from hplacer_optimizer.planners import (
+    Budget,
+    Progress,
+    ProgressCallback,
+    collect_notes,
+    get_planner,
+)
+from hplacer_optimizer.problem import check_placement
+from hplacer_optimizer.simulator import simulate
+from hplacer_optimizer.validation import check_constraints
+
+_LOCAL_TASK = "/job:localhost/replica:0/task:0"
+_CURVE_POINTS = 1000
+_LIMITS = ("seconds", "steps", "patience")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search:
+    """How a placement is looked for."""
+
+    planner: str
+    seed: int = 0
+    budget: Budget = field(default_factory=Budget)
+    cost_table: str | None = None
+    """File of measured op costs; None: all costs are estimated."""
+    preset: str = "default"
+    """Hyperparameters of a planner that learns, by name; so are the following for these only."""
+    checkpoint: str | None = None
+    """Directory that keeps what was learned."""
+    resume: bool = False
+    """Goes on from the checkpoint."""
+    logdir: str | None = None
+    """Directory of TensorBoard's event files."""
+
+
+def make_plan(
+    captured: Captured,
+    machine: Machine,
+    search: Search,
+    *,
+    on_progress: ProgressCallback | None = None,
+) -> tuple[Plan, StepTrace]:
+    """Plans a step on the machine that it was captured for.
+
+    Returns the plan, which may be infeasible, and its simulated step. The plan's `budget` holds the
+    limits and what was done: a search that ended by its seconds is repeated by its `steps_done`.
+
+    Raises:
+        OptionError: there is no such planner.
+        InfeasibleError: an op has no device at all.
+        PlanError: the planner's placement is not allowed.
+        CostTableError: the cost table is malformed.
+    """
+    started = time.monotonic()
+    machine = _with_full_names(machine)
+    problem, measured = build_problem(captured, machine, cost_table=search.cost_table)
+    found = _search(problem, search, on_progress)
+    placement = check_placement(problem, found.placement)
+    trace = simulate(problem, placement)
+    check_constraints(problem, placement)
+    bound = lower_bound(problem)
+    limits = {name: getattr(search.budget, name) for name in _LIMITS}
+    plan = Plan(
+        fingerprint=captured.fingerprint,
+        fingerprint_parts=dict(captured.fingerprint_parts),
+        label=captured.label,
+        planner=search.planner,
+        planner_notes=found.notes,
+        planner_options={},
+        seed=search.seed,
+        budget={
+            **{name: limit for name, limit in limits.items() if limit is not None},
+            "steps_done": found.progress.steps,
+            "placements_scored": found.progress.placements,
+        },
+        step_time_ns=trace.makespan_ns,
+        lower_bound_ns=bound.ns,
+        lower_bound_term=bound.term,
+        feasible=trace.feasible,
+        peak_bytes=[int(peak) for peak in trace.peak_bytes],
+        device_names=list(machine.device_names),
+        device_kinds=[machine.kinds[kind].name for kind in machine.device_kind],
+        machine=machine_to_yaml(machine),
+        num_ops=problem.num_ops,
+        num_units=problem.num_units,
+        planning_s=time.monotonic() - started,
+        learning_curve=[asdict(point) for point in found.curve],
+        cost_source=measured.cost_source if measured else "analytic",
+        assumptions=[
+            *captured.assumptions,
+            *machine.assumptions,
+            *([measured.sentence] if measured else []),
+        ],
+        versions=_versions(captured),
+        created=datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        host=socket.gethostname(),
+        node_names=captured.node_names,
+        node_hashes=captured.node_hashes,
+        node_devices=placement[captured.node_op],
+        packed_problem=PackedProblem.of(problem, placement, captured.node_op),
+    )
+    return plan, trace
+
+
+def full_device_name(name: str) -> str:
+    """As TensorFlow names it in a session: of the local task, if the name has no task."""
+    return name if name.startswith("/job:") else _LOCAL_TASK + name
+
+
+def _with_full_names(machine: Machine) -> Machine:
+    return replace(
+        machine,
+        devices=tuple(replace(d, name=full_device_name(d.name)) for d in machine.devices),
+        links=tuple(
+            replace(link, src=full_device_name(link.src), dst=full_device_name(link.dst))
+            for link in machine.links
+        ),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Found:
+    placement: NDArray[np.int32]
+    notes: list[str]
+    progress: Progress  # the last that the planner told
+    curve: list[Progress]
+
+
+def _search(problem: Problem, search: Search, on_progress: ProgressCallback | None) -> _Found:
+    last = Progress(steps=0, best_ns=None)
+    curve = _Curve()
+
+    def watch(progress: Progress) -> None:
+        nonlocal last
+        last = progress
+        curve.add(progress)
+        if on_progress is not None:
+            on_progress(progress)
+
+    planner = get_planner(search.planner)
+    for name in ("preset", "checkpoint", "resume", "logdir"):
+        if getattr(search, name) != getattr(Search, name):
+            raise OptionError(
+                f"{name}: the planner '{search.planner}' does not learn; leave it out"
+            )
+    with collect_notes() as notes:
+        placement = planner(problem, budget=search.budget, seed=search.seed, on_progress=watch)
+    return _Found(placement=placement, notes=list(notes), progress=last, curve=curve.points)
+
+
+class _Curve:
+    """At most _CURVE_POINTS of what a planner told, evenly spread."""
+
+    def __init__(self) -> None:
+        self.points: list[Progress] = []
+        self._every = 1
+        self._told = 0
+
+    def add(self, progress: Progress) -> None:
+        if self._told % self._every == 0:
+            self.points.append(progress)
+        self._told += 1
+        if len(self.points) > _CURVE_POINTS:
+            self._every *= 2
+            self.points = self.points[::2]
+
+
+def _versions(captured: Captured) -> dict[str, Any]:
+    try:
+        own = importlib.metadata.version("hplacer-optimizer")
+    except importlib.metadata.PackageNotFoundError:
+        own = "0+unknown"
+    tensorflow = dict(captured.fingerprint_parts)["format"].rpartition("tensorflow-")[2]
+    return {"hplacer": own, "tensorflow": tensorflow, "python": platform.python_version()}

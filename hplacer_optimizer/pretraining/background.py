@@ -1,0 +1,126 @@
+"""Leaves the long search for a plan to a process of its own, while training goes on.
+
+    training script: plan at once -> start() -> trains
+                                       |
+    __main__.py:      searches for budget_s, stores the better plan, removes its directory
+
+Under the plan store's directory, `pretraining/FINGERPRINT/` holds the captured step until its
+search has ended, and `pretraining/FINGERPRINT.log` what the process says. The process holds a lock
+on the log: one search per fingerprint. A directory whose search was killed is taken up by the next
+start (`resume`).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from hplacer_optimizer import child_process
+from hplacer_optimizer.captured import Captured, save_captured
+from hplacer_optimizer.machines import Machine, save_machine
+from hplacer_optimizer.options import Options
+from hplacer_optimizer.store import PlanStore, default_directory
+
+MACHINE, JOB = "machine.yaml", "job.json"
+_START_LIMIT_S = 10.0
+
+
+def start(captured: Captured, machine: Machine, options: Options, store: PlanStore) -> str | None:
+    """Starts the search; returns the path of its log, None if one for this step is running.
+
+    Raises OSError or StoreError if it cannot be started.
+    """
+    parent = _directory(store, options)
+    parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with open(_log(parent, captured.fingerprint), "a") as log:
+        if not _lock(log.fileno()):
+            return None
+        _write(parent, captured, machine, options, store)
+        _spawn(parent / captured.fingerprint, log.fileno())
+        return log.name
+
+
+def resume(fingerprint: str, options: Options, store: PlanStore) -> str | None:
+    """Starts a search again that was killed; returns the path of its log, None if there is none."""
+    parent = _directory(store, options)
+    if not (parent / fingerprint / JOB).exists():
+        return None
+    with open(_log(parent, fingerprint), "a") as log:
+        if not _lock(log.fileno()) or not (parent / fingerprint / JOB).exists():
+            return None
+        _spawn(parent / fingerprint, log.fileno())
+        return log.name
+
+
+def _directory(store: PlanStore, options: Options) -> Path:
+    """Beside the plans; one's own where the store is remote or others write there, too."""
+    if "://" in store.directory or options.trust_shared:
+        return default_directory() / "pretraining"
+    return Path(store.directory) / "pretraining"
+
+
+def _log(parent: Path, fingerprint: str) -> Path:
+    return parent / f"{fingerprint}.log"
+
+
+def _lock(descriptor: int) -> bool:
+    """Taken for all processes that inherit the descriptor, until the last of them ends."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _write(
+    parent: Path, captured: Captured, machine: Machine, options: Options, store: PlanStore
+) -> None:
+    """The job's directory, complete or not at all."""
+    temporary = Path(tempfile.mkdtemp(".tmp", f"{captured.fingerprint}.", parent))
+    try:
+        save_captured(captured, temporary)
+        save_machine(machine, temporary / MACHINE)
+        table = options.cost_table
+        job = {
+            "planner": options.planner,
+            "seed": options.seed,
+            "budget_s": options.budget_s,
+            "cost_table": os.path.abspath(table) if table else None,
+            "cache": store.directory,
+            "trust_shared": options.trust_shared,
+            "attempts": 0,
+        }
+        (temporary / JOB).write_text(json.dumps(job))
+        shutil.rmtree(parent / captured.fingerprint, ignore_errors=True)
+        temporary.rename(parent / captured.fingerprint)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+
+
+def _spawn(directory: Path, log: int) -> None:
+    """Returns when the process has detached itself from this one."""
+    path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
+    environment = child_process.environment(
+        PYTHONPATH=path,  # a planner may be the user's own
+        HPLACER_DISABLE="1",
+        CUDA_VISIBLE_DEVICES="",  # the GPUs belong to the training
+        TF_CPP_MIN_LOG_LEVEL="2",
+    )
+    subprocess.run(
+        [sys.executable, "-m", __package__, str(directory)],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        pass_fds=(log,),
+        start_new_session=True,
+        timeout=_START_LIMIT_S,
+        check=True,
+    )

@@ -1,0 +1,194 @@
+"""A list of jobs: YAML, format `hplacer-pretrain/1` (docs/pretraining.md), read strictly.
+
+Each entry is a product: graphs x machines x planners x seeds. What an entry leaves out it takes
+from `defaults`; paths are relative to the file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from hplacer_optimizer.errors import JobListError, MachineError, OptionError
+from hplacer_optimizer.machines import shipped_machines
+from hplacer_optimizer.machines.document import MAX_BYTES, Field, parse_yaml
+from hplacer_optimizer.planners import Budget, get_planner
+from hplacer_optimizer.planning import Search
+from hplacer_optimizer.pretraining.jobs import GraphSpec, Job
+
+FORMAT = "hplacer-pretrain/1"
+DEFAULT_BUDGET_S = 600.0
+MAX_JOBS = 100_000
+
+_INT64_MAX = 2**63 - 1
+_DURATION = re.compile(r"(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,9}(?:\.\d{1,6})?)s)?", re.ASCII)
+
+
+def parse_duration(text: str) -> float:
+    """Seconds of a duration such as "90s", "10m" or "1h30m"; raises ValueError."""
+    found = _DURATION.fullmatch(text.strip())
+    if found is None or not found[0]:
+        raise ValueError(f"{text!r} is no duration; write 90s, 10m or 1h30m")
+    hours, minutes, seconds = (float(part or 0) for part in found.groups())
+    total = 3600 * hours + 60 * minutes + seconds
+    if not total > 0:
+        raise ValueError(f"{text!r}: must be more than 0")
+    return total
+
+
+def default_budget(seconds: float | None, steps: int | None, patience: int | None) -> Budget:
+    """The limits given; without seconds and steps, ten minutes."""
+    if seconds is None and steps is None:
+        seconds = DEFAULT_BUDGET_S
+    return Budget(seconds=seconds, steps=steps, patience=patience)
+
+
+def read_jobs(path: Path) -> list[Job]:
+    """The jobs of a file, in its order.
+
+    Raises JobListError, which names the field and the file, or OSError if it cannot be opened.
+    """
+    with open(path, "rb") as stream:
+        data = stream.read(MAX_BYTES + 1)
+    try:
+        document = parse_yaml(data).record(("format", "jobs"), ("defaults",))
+        if document["format"].value != FORMAT:
+            raise MachineError(f"format: expected {FORMAT!r}, found {document['format'].value!r}")
+        defaults = document["defaults"].record((), _COMMON) if "defaults" in document else {}
+        jobs: list[Job] = []
+        for entry in document["jobs"].sequence():
+            jobs += _jobs(entry, defaults, path.parent)
+            if len(jobs) > MAX_JOBS:
+                raise MachineError(f"{entry.path}: more than {MAX_JOBS} jobs")
+        if not jobs:
+            raise MachineError("jobs: the list is empty")
+    except (MachineError, OptionError, ValueError) as error:
+        raise JobListError(f"{error} (in file '{path}')") from None
+    return jobs
+
+
+_COMMON = (
+    "machines",
+    "planners",
+    "seeds",
+    "budget",
+    "steps",
+    "patience",
+    "preset",
+    "targets",
+    "signature",
+    "batch_size",
+    "loop_trip_count",
+    "shapes",
+    "cost_table",
+    "soft_placement",
+    "capture_timeout",
+)
+
+
+def _jobs(entry: Field, defaults: dict[str, Field], where: Path) -> Iterator[Job]:
+    own = entry.record((), ("graphs", "capture", *_COMMON))
+    if ("graphs" in own) == ("capture" in own):
+        raise MachineError(f"{entry.path}: give either graphs or capture")
+    fields = defaults | own
+
+    def get(name: str, read: Callable[[Field], Any], default: Any = None) -> Any:
+        return read(fields[name]) if name in fields else default
+
+    spec = GraphSpec(
+        targets=tuple(get("targets", _texts, ())),
+        signature=get("signature", Field.text),
+        batch_size=get("batch_size", _count),
+        loop_trip_count=get("loop_trip_count", _count),
+        shapes=tuple(get("shapes", _shapes, ())),
+        allow_soft_placement=get("soft_placement", _bool),
+        capture_timeout_s=get("capture_timeout", _duration, GraphSpec.capture_timeout_s),
+    )
+    table = get("cost_table", Field.text)
+    search = Search(
+        planner="",
+        budget=default_budget(
+            get("budget", _duration), get("steps", _count), get("patience", _count)
+        ),
+        cost_table=str(where / table) if table else None,
+        preset=get("preset", Field.text, Search.preset),
+    )
+    if "capture" in own:
+        specs = [replace(spec, script=_script(own["capture"], where))]
+    else:
+        specs = [replace(spec, path=str(where / name)) for name in _texts(own["graphs"])]
+    named = [_machine(name, where) for name in get("machines", _texts, ())]
+    machines: list[str | None] = [*named] or [None]
+    planners = get("planners", _planners, ["hierarchical"])
+    seeds = get("seeds", _seeds, [0])
+    for graph in specs:
+        for machine in machines:
+            for planner in planners:
+                for seed in seeds:
+                    yield Job(
+                        graph=replace(graph, machine=machine),
+                        search=replace(search, planner=planner, seed=seed),
+                    )
+
+
+# ---- readers of fields ----
+
+
+def _items(field: Field) -> list[Field]:
+    """A list, or a single value in its place."""
+    items = [field] if isinstance(field.value, str) else field.sequence()
+    if not items:
+        raise MachineError(f"{field.path}: the list is empty")
+    return items
+
+
+def _texts(field: Field) -> list[str]:
+    return [item.text() for item in _items(field)]
+
+
+def _count(field: Field) -> int:
+    return field.whole_number(1, 10**15)
+
+
+def _seeds(field: Field) -> list[int]:
+    return [item.whole_number(0, _INT64_MAX) for item in _items(field)]
+
+
+def _planners(field: Field) -> list[str]:
+    for item in _items(field):
+        try:
+            get_planner(item.text())
+        except OptionError as error:
+            raise MachineError(f"{item.path}: {error}") from None
+    return _texts(field)
+
+
+def _duration(field: Field) -> float:
+    try:
+        return parse_duration(field.text())
+    except ValueError as error:
+        raise MachineError(f"{field.path}: {error}") from None
+
+
+def _bool(field: Field) -> bool:
+    if field.value not in ("true", "false"):
+        raise MachineError(f"{field.path}: expected true or false, found {field.value!r}")
+    return bool(field.value == "true")
+
+
+def _shapes(field: Field) -> Iterator[tuple[str, tuple[int, ...]]]:
+    for name, sizes in field.mapping().items():
+        yield name, tuple(size.whole_number(0, 10**15) for size in sizes.sequence())
+
+
+def _script(field: Field, where: Path) -> tuple[str, ...]:
+    """The script and its arguments; `-m module` stays as it is."""
+    words = _texts(field)
+    return tuple(words) if words[0] == "-m" else (str(where / words[0]), *words[1:])
+
+
+def _machine(name: str, where: Path) -> str:
+    return name if name in shipped_machines() else str(where / name)

@@ -1,0 +1,73 @@
+// Bytes held by each device, a row each, over the part of the step that the timeline shows.
+
+const MEMORY_ROW = 52;
+
+class MemoryChart {
+  constructor(root, step, view) {
+    Object.assign(this, { root, step, view });
+    this.canvas = root.querySelector(".memory");
+    this.top = Math.max(...step.devices.map((device) => device.peak_bytes), 1);
+    view.listeners.push(() => this.draw());
+    this.canvas.addEventListener("pointermove", (event) => this.onMove(event));
+    this.canvas.addEventListener("pointerleave", () => tooltip.hide());
+  }
+
+  draw() {
+    const { context, width } = prepare(this.canvas, this.step.devices.length * MEMORY_ROW + 4);
+    this.width = width;
+    const style = { muted: color("--ink-2"), grid: color("--grid"), bad: color("--bad") };
+    for (const [d, device] of this.step.devices.entries()) this.drawRow(context, d, device, style);
+  }
+
+  drawRow(context, d, device, style) {
+    const bottom = (d + 1) * MEMORY_ROW, high = MEMORY_ROW - 12;
+    const share = device.memory_bytes ? device.peak_bytes / device.memory_bytes : 0;
+    context.textAlign = "left";
+    context.fillStyle = style.muted;
+    context.fillText(fit(context, device.label, GUTTER - 20), 0, bottom - high + 6);
+    context.fillStyle = share > 1 ? style.bad : style.muted;
+    context.fillText(`peak ${formatBytes(device.peak_bytes)}`, 0, bottom - high + 20);
+    context.fillText(fit(context, `${trim(share * 100)}% of ${formatBytes(device.memory_bytes)}`, GUTTER - 12), 0, bottom - high + 34);
+    context.fillStyle = style.grid;
+    context.fillRect(GUTTER, bottom, this.width - GUTTER, 1);
+    context.fillStyle = color(device.color);
+    this.fillArea(context, this.step.memory[d], bottom, high);
+    if (device.memory_bytes <= this.top) {
+      context.fillStyle = style.bad;
+      context.fillRect(GUTTER, bottom - (high * device.memory_bytes) / this.top, this.width - GUTTER, 1);
+    }
+  }
+
+  // One bar per pixel, as high as the most that is held during it: no peak is lost.
+  fillArea(context, { time, bytes }, bottom, high) {
+    const { from, to } = this.view, pixels = Math.ceil(this.width - GUTTER), width = (to - from) / pixels;
+    let i = lowerBound(time, from, 0, time.length);
+    let held = i > 0 ? bytes[i - 1] : 0;
+    context.beginPath();
+    context.moveTo(GUTTER, bottom);
+    for (let pixel = 0; pixel < pixels; pixel++) {
+      let most = held;
+      const end = pixel + 1 === pixels ? to + 1 : from + (pixel + 1) * width;
+      for (; i < time.length && time[i] < end; i++) {
+        held = bytes[i];
+        if (held > most) most = held;
+      }
+      const y = bottom - (high * most) / this.top;
+      context.lineTo(GUTTER + pixel, y);
+      context.lineTo(GUTTER + pixel + 1, y);
+    }
+    context.lineTo(GUTTER + pixels, bottom);
+    context.fill();
+  }
+
+  onMove(event) {
+    const d = Math.floor(event.offsetY / MEMORY_ROW), device = this.step.devices[d];
+    if (!device || event.offsetX < GUTTER) return tooltip.hide();
+    const share = (event.offsetX - GUTTER) / (this.width - GUTTER);
+    const now = this.view.from + share * (this.view.to - this.view.from);
+    const { time, bytes } = this.step.memory[d];
+    const i = lowerBound(time, now + 1e-6, 0, time.length) - 1;
+    tooltip.show(event, [device.label, `${formatBytes(i < 0 ? 0 : bytes[i])} at ${formatTime(now)}`,
+      `peak ${formatBytes(device.peak_bytes)} of ${formatBytes(device.memory_bytes)}`]);
+  }
+}

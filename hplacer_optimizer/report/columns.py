@@ -1,0 +1,55 @@
+"""Arrays and JSON in one compressed text, which the page's JavaScript unpacks (`data.js`).
+
+    base64( zlib( uint32 size of the JSON | JSON, padded to 8 bytes | arrays, each so padded ) )
+
+In the JSON an array is {"type": "Uint16", "at": 24, "length": 3}; with "delta": true it holds the
+first value and the differences from then on, which compress well where values rise.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import struct
+import zlib
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+_TYPES = ("uint8", "uint16", "uint32", "int8", "int16", "int32", "float64")
+_EXACT = 1 << 53  # JavaScript's numbers
+_ALIGNMENT = 8
+
+
+class Columns:
+    """Collects arrays, then packs them beside a document that refers to them."""
+
+    def __init__(self) -> None:
+        self._bytes = bytearray()
+
+    def add(self, values: NDArray[np.integer[Any]], *, delta: bool = False) -> dict[str, Any]:
+        """Keeps a flat array; returns what stands for it in the document."""
+        if len(values) and not -_EXACT < int(values.min()) <= int(values.max()) < _EXACT:
+            raise ValueError("a value beyond 2**53 is not exact in JavaScript")
+        stored = np.diff(values.astype(np.int64), prepend=0) if delta else values
+        low, high = (int(stored.min()), int(stored.max())) if len(stored) else (0, 0)
+        name = next(name for name in _TYPES if _holds(name, low, high))
+        column = {"type": name.capitalize(), "at": len(self._bytes), "length": len(stored)}
+        self._bytes += stored.astype(f"<{np.dtype(name).str[1:]}").tobytes()
+        self._bytes += bytes(-len(self._bytes) % _ALIGNMENT)
+        return {**column, "delta": True} if delta else column
+
+    def pack(self, document: dict[str, Any]) -> str:
+        """The text for the page."""
+        head = json.dumps(document, separators=(",", ":"), allow_nan=False).encode()
+        head += b" " * (-(4 + len(head)) % _ALIGNMENT)
+        data = struct.pack("<I", len(head)) + head + self._bytes
+        return base64.b64encode(zlib.compress(data, 9)).decode("ascii")
+
+
+def _holds(name: str, low: int, high: int) -> bool:
+    if name == "float64":
+        return True
+    limits = np.iinfo(name)
+    return int(limits.min) <= low and high <= int(limits.max)
