@@ -23,7 +23,7 @@ from hplacer_optimizer.report import write_report
 from hplacer_optimizer.store import read_plan
 from tests.browser import Browser, browser, missing
 
-_SCREENSHOT_HEIGHT = 1820
+_SCREENSHOT_HEIGHT = 1340
 _ZOOM = """
 const [seconds, done] = arguments;
 const lanes = document.querySelector(".lanes"), box = lanes.getBoundingClientRect();
@@ -44,9 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("plan", metavar="PLAN", help="a plan file that holds its problem")
     parser.add_argument("--seconds", type=float, default=5.0, help="of zooming; default: 5")
-    parser.add_argument(
-        "--screenshot", type=Path, metavar="FILE", help="keep one of the upper half"
-    )
+    parser.add_argument("--screenshot", type=Path, metavar="FILE", help="of the upper half")
     parser.add_argument("--json", action="store_true", help="print JSON instead of lines")
     options = parser.parse_args(argv)
     if missing():

@@ -305,7 +305,7 @@ def _naming(source: object) -> Iterator[None]:
     try:
         yield
     except NewerFormatError as error:
-        raise PlanError(f"{source}: {error}; {_UPGRADE}") from None
+        raise NewerFormatError(f"{source}: {error}; {_UPGRADE}") from None
     except PlanError as error:
         raise PlanError(f"{source}: {error}; {_REPLACE}") from None
 

@@ -415,6 +415,14 @@ def _log_report(report: Any) -> None:
         report.num_devices,
     )
     if report.outcome == "planned":
+        if plan.budget.get("steps_done"):
+            LOGGER.info(
+                "planner of %s: %d steps, %d placements scored in %.1f s",
+                report.label,
+                plan.budget["steps_done"],
+                plan.budget["placements_scored"],
+                plan.planning_s,
+            )
         for note in plan.planner_notes:
             LOGGER.info("planner of %s: %s", report.label, note)
         for assumption in plan.assumptions:

@@ -116,7 +116,10 @@ class Recorder:
 """
 
 OWN_PLANNERS = '''
+import time
 import numpy as np
+from hplacer_optimizer.planners import Progress
+from hplacer_optimizer.simulator import simulate
 
 def spread(problem, *, budget=None, seed=0, on_progress=None):
     """A random allowed device for every unit: the most that a plan can move."""
@@ -128,6 +131,23 @@ def spread(problem, *, budget=None, seed=0, on_progress=None):
 def last(problem, *, budget=None, seed=0, on_progress=None):
     """Every unit on the last device that it may use."""
     return problem.allowed_device[problem.allowed_ptr[1:] - 1].astype(np.int32)
+
+def climb(problem, *, budget, seed=0, on_progress=None):
+    """Random search, after all on the last device, that heeds its budget; a step is a placement."""
+    end = time.monotonic() + (budget.seconds or 1e9)
+    best, best_ns, steps = None, None, 0
+    while True:
+        placement = spread(problem, seed=seed * 100_000 + steps) if steps else last(problem)
+        makespan_ns = simulate(problem, placement).makespan_ns
+        steps += 1
+        if best is None or makespan_ns < best_ns:
+            best, best_ns = placement, makespan_ns
+        if on_progress:
+            on_progress(Progress(steps=steps, best_ns=best_ns, placements=steps,
+                                 mean_ns=float(makespan_ns)))
+        if budget.stopped or steps == budget.steps or time.monotonic() > end:
+            return best
+        time.sleep(0.002)
 '''
 
 
@@ -140,6 +160,18 @@ class Outcome:
     log: list[str]  # the package's lines on stderr
     stderr: str
     ended: float  # time.time()
+
+
+def clean_environment(directory: Path, package: Path = ROOT) -> dict[str, str]:
+    """Without options of the optimizer, with modules in `directory`."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("HPLACER_")}
+    return kept | {
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        "TF_USE_LEGACY_KERAS": "0",
+        "CUDA_VISIBLE_DEVICES": "",
+        "PYTHONPATH": f"{package}{os.pathsep}{directory}",
+        "TEST_CACHE": str(directory / "cache"),
+    }
 
 
 def run(
@@ -159,22 +191,13 @@ def run(
     """
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "own.py").write_text(OWN_PLANNERS)
-    kept = {key: value for key, value in os.environ.items() if not key.startswith("HPLACER_")}
-    own = {
-        "TF_CPP_MIN_LOG_LEVEL": "3",
-        "TF_USE_LEGACY_KERAS": "0",
-        "CUDA_VISIBLE_DEVICES": "",
-        "PYTHONPATH": f"{package}{os.pathsep}{directory}",
-        "TEST_CACHE": str(directory / "cache"),
-        "HPLACER_LOG": log,
-    }
     script = directory / "script.py"  # in a file, since AutoGraph reads the source
     script.write_text(prelude + code)
     done = subprocess.run(
         [sys.executable, str(script)],
         capture_output=True,
         text=True,
-        env=kept | own | environment,
+        env=clean_environment(directory, package) | {"HPLACER_LOG": log} | environment,
         cwd=directory,
         timeout=timeout_s,
     )

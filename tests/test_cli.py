@@ -18,13 +18,16 @@ import pytest
 from hplacer_optimizer import cli
 from hplacer_optimizer.cli import doctor
 from hplacer_optimizer.store import PlanStore
-from tests.test_plan import FINGERPRINT, make_plan
+from tests.test_plan import DATA, FINGERPRINT, make_plan, with_problem
 
 ROOT = Path(__file__).resolve().parents[1]
 OTHER = "ab" * 16
 COMMANDS = [
     ["cache"],
-    *(["cache", action] for action in ("list", "path", "remove", "verify")),
+    *(
+        ["cache", action]
+        for action in ("list", "path", "verify", "remove", "prune", "export", "import")
+    ),
     ["show"],
     ["simulate"],
     ["plan"],
@@ -170,6 +173,84 @@ def test_cache_verify(cache: Path) -> None:
     assert (report["checked"], len(report["damaged"])) == (2, 1)
     PlanStore(cache).remove(OTHER)
     assert hplacer("cache", "verify", "--cache", cache).returncode == 0
+
+
+def test_cache_verify_reads_the_problem_too(cache: Path) -> None:
+    store = PlanStore(cache)
+    store.remove(OTHER)
+    plan = with_problem(make_plan(num_ops=4))  # its problem has 3
+    Path(store.path(FINGERPRINT)).write_bytes(plan.to_bytes())
+    assert hplacer("cache", "list", "--cache", cache).stdout.count("unreadable") == 0
+    done = hplacer("cache", "verify", "--cache", cache)
+    assert done.returncode == 1
+    assert "holds a problem with another number of ops" in done.stdout
+
+
+def test_cache_remove_several_or_none(cache: Path) -> None:
+    error = error_of(hplacer("cache", "remove", "3f9c", "00", "--cache", cache))
+    assert "no plan with '00'" in error
+    assert PlanStore(cache).fingerprints() == [FINGERPRINT, OTHER]
+    done = hplacer("cache", "remove", "3f9c", "ab", "--json", "--cache", cache)
+    assert len(json.loads(done.stdout)["removed"]) == 2
+    assert PlanStore(cache).fingerprints() == []
+
+
+def test_cache_prune(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = PlanStore(cache).path(FINGERPRINT)
+    nothing = hplacer("cache", "prune", "--cache", cache)
+    assert nothing.stdout == "nothing to remove\n"  # 1 GiB; a plan of a newer version is no damage
+    assert hplacer("cache", "prune", "--damaged", "--cache", cache).stdout == nothing.stdout
+    dry = hplacer("cache", "prune", "--unused-for", 0, "--dry-run", "--cache", cache)
+    assert f"would remove {path}\n" in dry.stdout
+    done = hplacer("cache", "prune", "--max-size", "0 B", "--json", "--cache", cache)
+    assert path in json.loads(done.stdout)["removed"]
+    assert PlanStore(cache).fingerprints() == []
+    for wrong in (("--max-size", "12"), ("--unused-for", "nan"), ("--unused-for", "x")):
+        assert cli.main(["cache", "prune", *wrong]) == 2
+        assert "usage: hplacer cache prune" in capsys.readouterr().err
+
+
+def test_cache_export_and_import(cache: Path, tmp_path: Path) -> None:
+    there, third = tmp_path / "there", tmp_path / "third"
+    done = hplacer("cache", "export", there, "--cache", cache)
+    assert done.returncode == 1  # one of them is of a newer version
+    assert f"copied {there}/{FINGERPRINT}.hplan\n" in done.stdout
+    assert f"failed {cache}/{OTHER}.hplan: has format hplacer-plan/3" in done.stdout
+    again = hplacer("cache", "export", there, "3f9", "--json", "--cache", cache)
+    assert again.returncode == 0
+    report = json.loads(again.stdout)
+    assert (report["copied"], report["errors"], len(report["kept"])) == ([], [], 1)
+    for source in (there, there / f"{FINGERPRINT}.hplan"):
+        done = hplacer("cache", "import", source, "--json", "--cache", third)
+        assert done.returncode == 0, done.stderr
+        copied = json.loads(done.stdout)["copied"]
+        assert copied == ([f"{third}/{FINGERPRINT}.hplan"] if source == there else [])
+    files = [Path(PlanStore(place).path(FINGERPRINT)) for place in (cache, there, third)]
+    assert len({file.read_bytes() for file in files}) == 1
+    nothing = error_of(hplacer("cache", "import", tmp_path / "nowhere", "--cache", third))
+    assert "there is no such file or directory" in nothing
+    files[1].write_bytes(b"damaged")
+    done = hplacer("cache", "import", files[1], "--cache", third)
+    assert done.returncode == 1
+    assert "is not a plan file" in done.stdout
+
+
+def test_an_import_keeps_a_file_of_format_1_as_it_is(cache: Path) -> None:
+    old = DATA / "trained_step-v1.hplan"
+    assert hplacer("cache", "import", old, "--cache", cache).returncode == 0
+    assert (cache / "8a5b05929267845ff0537be808c5348b.hplan").read_bytes() == old.read_bytes()
+    assert "function train_step" in hplacer("show", "8a5b", "--cache", cache).stdout
+
+
+def test_a_store_of_two_layers(cache: Path, tmp_path: Path) -> None:
+    near = tmp_path / "near"
+    both = f"{near};{cache}"
+    shown = json.loads(hplacer("cache", "path", "--json", "--cache", both).stdout)
+    assert shown == {"directory": both, "layers": [str(near), str(cache)]}
+    assert hplacer("show", "3f9c", "--cache", both).returncode == 0
+    listing = hplacer("cache", "list", "--cache", both).stdout
+    assert str(near) in listing
+    assert str(cache) in listing
 
 
 def test_a_directory_that_others_can_write(cache: Path) -> None:
@@ -403,7 +484,7 @@ def test_control_c_is_130(problem: Path) -> None:
         "import sys, time\n"
         "from hplacer_optimizer import cli\n"
         "def hang(options): print('ready', flush=True); time.sleep(60)\n"
-        "cli.plans._cache_path = hang\n"
+        "cli.cache._path = hang\n"
         "sys.exit(cli.main(['cache', 'path']))\n"
     )
     process = subprocess.Popen(

@@ -206,7 +206,7 @@ def test_signatures_that_do_not_exist(files: Path) -> None:
     cases = [
         ("graph.meta", "score", "no signature 'score'; there are: none"),
         ("graph.pb", "score", "a GraphDef has none"),
-        ("saved_v1", "scor", "no signature 'scor'; similar: score"),
+        ("saved_v1", "scor", "no signature or function 'scor'; similar: score"),
         (".", None, "without saved_model.pb"),
     ]
     code = f"CASES = {[case[:2] for case in cases]}\n{READ}"

@@ -148,6 +148,7 @@ LAYERS = (
     {"script_capture.child"},
     {"script_capture", "progress"},
     {"pretraining.jobs", "pretraining.background"},
+    {"pretraining.job_list", "pretraining.on_ray", "pretraining.__main__"},
     {"pretraining"},
     {"switch", "plugin"},
     {"workloads"},

@@ -1,12 +1,12 @@
 """The command `hplacer`: a thin layer that parses, calls the package and prints.
 
-    arguments.py  what all grammars share        plans.py   cache, show
+    arguments.py  what all grammars share        plans.py   show
     printing.py   tables and JSON                graphs.py  export, the arguments of a graph
     machines.py   machine                        steps.py   simulate, plan
     doctor.py     doctor                         bench.py   bench
     report.py     report                         diff.py    diff
     apply.py      apply                          why.py     why
-    pretrain.py   pretrain
+    pretrain.py   pretrain                       cache.py   cache
 
     stored_plans.py, load_tables.py: plans as arguments, tables of what they ask of devices
     search_progress.py, interruption.py: a long search's line on stderr, its end by a signal
@@ -27,6 +27,7 @@ from collections.abc import Callable, Sequence
 from hplacer_optimizer.cli import (
     apply,
     bench,
+    cache,
     diff,
     doctor,
     graphs,
@@ -79,6 +80,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"hplacer {version()}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    cache.add_commands(commands)
     plans.add_commands(commands)
     for command in (report, diff, apply, why):
         command.add_commands(commands)

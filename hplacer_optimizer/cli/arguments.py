@@ -34,8 +34,9 @@ def add_store_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--cache",
         metavar="DIR",
-        help="the plan store: a directory or an address such as gs://bucket/plans "
-        "(default: $XDG_CACHE_HOME/hplacer or ~/.cache/hplacer)",
+        help="the plan store: a directory or an address such as gs://bucket/plans, or several "
+        "with ; between them, nearest first (default: $XDG_CACHE_HOME/hplacer or "
+        "~/.cache/hplacer)",
     )
     parser.add_argument(
         "--trust-shared", action="store_true", help="read a directory that others can write, too"

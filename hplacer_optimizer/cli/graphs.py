@@ -57,7 +57,9 @@ def add_graph_options(parser: argparse.ArgumentParser) -> None:
         metavar="OP",
         help="an op of the training step; repeatable (default: found automatically)",
     )
-    parser.add_argument("--signature", metavar="S", help="the signature of a SavedModel")
+    parser.add_argument(
+        "--signature", metavar="S", help="the signature (or function) of a SavedModel"
+    )
     parser.add_argument(
         "--batch-size",
         type=int,

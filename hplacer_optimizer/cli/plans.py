@@ -1,20 +1,13 @@
-"""`hplacer cache` and `hplacer show`: the stored plans."""
+"""`hplacer show`: one plan."""
 
 from __future__ import annotations
 
 import argparse
 from typing import Any
 
-from hplacer_optimizer.cli.arguments import (
-    FAILED,
-    OK,
-    add_command,
-    add_json,
-    add_store_options,
-    open_store,
-)
+from hplacer_optimizer.cli.arguments import OK, add_command, add_json
 from hplacer_optimizer.cli.load_tables import add_depth, load_document, print_loads
-from hplacer_optimizer.cli.printing import count_per_device, print_json, print_table, step_time
+from hplacer_optimizer.cli.printing import count_per_device, print_json, print_table
 from hplacer_optimizer.cli.stored_plans import (
     add_inspection_options,
     add_plan_arguments,
@@ -26,7 +19,6 @@ from hplacer_optimizer.plan import Plan
 
 def add_commands(commands: Any) -> None:
     """Adds the commands of this module to the parser."""
-    _add_cache(commands)
     show = add_command(commands, "show", _show, "describe one plan", "hplacer show 3f9c2b1a")
     add_plan_arguments(show, "plan")
     add_inspection_options(show)
@@ -34,94 +26,11 @@ def add_commands(commands: Any) -> None:
     add_json(show)
 
 
-def _add_cache(commands: Any) -> None:
-    text = "look after the stored plans"
-    cache = commands.add_parser("cache", help=text, epilog="example: hplacer cache list")
-    actions = cache.add_subparsers(metavar="ACTION", required=True)
-    listing = add_command(
-        actions, "list", _cache_list, "list the stored plans", "hplacer cache list"
-    )
-    path = add_command(actions, "path", _cache_path, "print the directory", "hplacer cache path")
-    example = "hplacer cache remove 3f9c2b1a"
-    remove = add_command(actions, "remove", _cache_remove, "remove one stored plan", example)
-    remove.add_argument("fingerprint", metavar="FP", help="a fingerprint or its unique start")
-    text = "read every stored plan; exit code 1 if one is damaged"
-    verify = add_command(actions, "verify", _cache_verify, text, "hplacer cache verify --json")
-    for action in (listing, path, remove, verify):
-        add_store_options(action)
-    add_json(listing)
-    add_json(verify)
-
-
-def _cache_list(options: argparse.Namespace) -> int:
-    store = open_store(options)
-    entries = store.list()
-    if options.json:
-        print_json(
-            [
-                {
-                    "fingerprint": entry.fingerprint,
-                    "path": entry.path,
-                    "error": entry.error,
-                    "plan": _plan_document(entry.plan) if entry.plan else None,
-                }
-                for entry in entries
-            ]
-        )
-        return OK
-    if not entries:
-        print(f"no plans in {store.directory}")
-    print_table(
-        ("fingerprint", "label", "planner", "step", "ops", "devices", "created"),
-        [
-            (
-                plan.short_fingerprint,
-                plan.label,
-                plan.planner,
-                step_time(plan.step_time_ns, plan.feasible),
-                str(plan.num_ops),
-                str(len(plan.device_names)),
-                plan.created,
-            )
-            for plan in (entry.plan for entry in entries)
-            if plan
-        ],
-    )
-    for entry in entries:
-        if entry.error:
-            print(f"unreadable: {entry.error}")
-    return OK
-
-
-def _cache_path(options: argparse.Namespace) -> int:
-    print(open_store(options).directory)
-    return OK
-
-
-def _cache_remove(options: argparse.Namespace) -> int:
-    print(f"removed {open_store(options).remove(options.fingerprint)}")
-    return OK
-
-
-def _cache_verify(options: argparse.Namespace) -> int:
-    store = open_store(options)
-    entries = store.list()
-    damaged = [entry for entry in entries if entry.error]
-    if options.json:
-        errors = [{"path": entry.path, "error": entry.error} for entry in damaged]
-        print_json({"directory": store.directory, "checked": len(entries), "damaged": errors})
-    else:
-        for entry in damaged:
-            print(f"failed  {entry.error}")
-        print(f"{len(entries)} plans in {store.directory}, {len(damaged)} damaged")
-    return FAILED if damaged else OK
-
-
 def _show(options: argparse.Namespace) -> int:
     plan = find_plan(options, options.plan)
     inspection = inspect_if_possible(options, plan)
     if options.json:
-        print_json({**_plan_document(plan), **load_document(plan, inspection, options.depth)})
+        print_json({**plan_document(plan), **load_document(plan, inspection, options.depth)})
         return OK
     print(f"{plan.label}: {plan.summary_line()}")
     print(f"planned by {plan.planner} (seed {plan.seed}) in {plan.planning_s:.3g} s", end="")
@@ -136,7 +45,7 @@ def _show(options: argparse.Namespace) -> int:
     return OK
 
 
-def _plan_document(plan: Plan) -> dict[str, Any]:
+def plan_document(plan: Plan) -> dict[str, Any]:
     """The summary, and the columns summed up per device."""
     counts = count_per_device(plan.node_devices, len(plan.device_names))
     return {**plan.summary(), "num_nodes": len(plan.node_names), "nodes_per_device": counts}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -117,12 +118,13 @@ def _pretrain(options: argparse.Namespace) -> int:
         try:
             for outcome in _run(options, jobs, interruption, shown):
                 outcomes.append(outcome)
-                for line in _lines(outcome):
+                for line in _lines(outcome, len(jobs) > 1):
                     shown.say(line)
         except KeyboardInterrupt:  # while a graph was loaded: nothing to keep
             if not outcomes:
                 raise
             interruption.signal = 2
+    outcomes.sort(key=lambda outcome: jobs.index(outcome.job))
     if options.json:
         documents = [_document(outcome) for outcome in outcomes]
         print_json(documents if options.list else documents[0])
@@ -151,11 +153,32 @@ def _run(
         number = f"{next(numbers)}/{len(jobs)} " if len(jobs) > 1 else ""
         shown.begin(number + job.title, job.search.budget)
 
+    @contextmanager
+    def watched() -> Iterator[None]:
+        shown.begin_search()
+        with interruption.watched():
+            yield
+
+    if options.ray is not None:
+        from hplacer_optimizer.pretraining.on_ray import run_on_ray
+
+        yield from run_on_ray(
+            jobs,
+            store,
+            options.ray,
+            stop=interruption.stop,
+            watched=watched,
+            on_start=begin,
+            on_progress=lambda done, running: shown.update_all(
+                done, len(jobs), {jobs[number].title: at for number, at in running.items()}
+            ),
+        )
+        return
     yield from serial.run_serially(
         jobs,
         store,
         stop=interruption.stop,
-        watched=interruption.watched,
+        watched=watched,
         on_start=begin,
         on_progress=shown.update,
     )
@@ -195,10 +218,12 @@ def _jobs(options: argparse.Namespace) -> list[Job]:
             if getattr(options, name):
                 raise OptionError(f"--list: {name} stands in the file; leave it out here")
         jobs = read_jobs(Path(options.list))
+    names = [slug(job) if options.list else "" for job in jobs]  # a directory for each of a list
+    if options.checkpoint and len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise OptionError(f"--checkpoint: two jobs of the list would share the directory {twice}")
     kept: list[Job] = []
-    for job in jobs:
-        # Jobs of a list have a directory each.
-        name = slug(job) if options.list else ""
+    for job, name in zip(jobs, names, strict=True):
         checkpoint, logdir = (
             str(Path(given, name)) if given else None
             for given in (options.checkpoint, options.logdir)
@@ -244,11 +269,12 @@ def _job(options: argparse.Namespace) -> Job:
 # ---- what is printed ----
 
 
-def _lines(outcome: Outcome) -> Iterator[str]:
+def _lines(outcome: Outcome, is_one_of_many: bool) -> Iterator[str]:
     """What stays on the screen of a job that has ended."""
     plan = outcome.plan
     if plan is None:
-        yield f"hplacer: error: {outcome.job.title}: {outcome.error}"
+        title = f"{outcome.job.title}: " if is_one_of_many else ""
+        yield f"hplacer: error: {title}{outcome.error}"
         return
     place = outcome.path if outcome.stored else f"not stored, as good a plan is in {outcome.path}"
     yield f"{outcome.job.title}: plan {plan.summary_line()}: {place}"

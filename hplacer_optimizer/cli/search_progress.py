@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -43,10 +44,14 @@ class SearchProgress:
             self._status.stop()
 
     def begin(self, title: str, budget: Budget) -> None:
-        """A search starts, or what comes before it."""
+        """A job begins, with the loading of its graph."""
         self._title, self._budget = title, budget
-        self._started = self._said = time.monotonic()
+        self._said = time.monotonic()
         self._show(title)
+
+    def begin_search(self) -> None:
+        """The time of its budget begins."""
+        self._started = time.monotonic()
 
     def update(self, progress: Progress) -> None:
         """It has come so far."""
@@ -59,6 +64,15 @@ class SearchProgress:
             left_s = seconds_left(self._budget, progress, now - self._started)
             text += "" if left_s is None else f", {format_seconds(left_s)} left"
         self._show(text)
+
+    def update_all(self, done: int, total: int, running: Mapping[str, Progress]) -> None:
+        """So many jobs have ended, and these run."""
+        now = time.monotonic()
+        if self._status is None and now - self._said < _INTERVAL_S:
+            return
+        self._said = now
+        parts = [f"{title}: {describe_progress(progress)}" for title, progress in running.items()]
+        self._show("; ".join([f"{done} of {total} jobs done", *parts]))
 
     def say(self, text: str) -> None:
         """A line that stays."""

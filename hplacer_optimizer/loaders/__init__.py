@@ -85,7 +85,8 @@ def load_graph(
         machine: a Machine, a shipped one's name or a YAML file; None: this machine.
         targets: op names (or ops) of the training step in a session's graph; None: the outputs of
             the signature, else found automatically.
-        signature: of a SavedModel or a MetaGraphDef; None: a SavedModel's default or only one.
+        signature: of a SavedModel or a MetaGraphDef, or a SavedModel's function; None: a
+            SavedModel's default or only signature.
         batch_size: for unknown batch dimensions; None: the largest static one, else 32.
         loop_trip_count: for while loops without a constant bound; None: 10.
         shapes: of fed tensors, by the name of their placeholder or argument.

@@ -20,6 +20,7 @@ _TEXT_SUFFIXES = (".pbtxt", ".prototxt", ".textproto", ".txt")
 _CALLS = ("StatefulPartitionedCall", "PartitionedCall")
 _DEFAULT_SIGNATURE = "serving_default"
 _MAX_LISTED = 8
+_INFERENCE = re.compile(r"__inference_(.+)_\d+")
 # Fields that stand at the beginning of a line of a text file, in the top-level message only.
 _TEXT_KINDS = (
     ("SavedModel", re.compile(r"^(saved_model_schema_version|meta_graphs)\b", re.MULTILINE)),
@@ -49,6 +50,9 @@ def graph_of_message(message: Any, signature: str | None, targets: Sequence[str]
     """The same of what `read_message` returned; its graph is that of the message, no copy."""
     kind = message.DESCRIPTOR.name
     if kind == "SavedModel":
+        function = None if targets or signature is None else _function(message, signature)
+        if function is not None:
+            return function
         message, signature = _choose_meta_graph(message, signature, bool(targets))
         kind = "MetaGraphDef"
     if kind == "GraphDef":
@@ -228,7 +232,59 @@ def _choose_meta_graph(
     for graph in graphs:
         if signature in graph.signature_def:
             return graph, signature
-    raise GraphError(f"no signature {signature!r}; {_similar(signature, callable_names)}")
+    known = {*callable_names, *(name for graph in graphs for name in _function_names(graph))}
+    raise GraphError(f"no signature or function {signature!r}; {_similar(signature, known)}")
+
+
+def _function_names(meta_graph: Any) -> dict[str, list[str]]:
+    """The functions that the model was saved with, in the library, by their name in Python."""
+    names: dict[str, list[str]] = {}
+    for name in sorted(meta_graph.object_graph_def.concrete_functions):
+        found = _INFERENCE.fullmatch(name)
+        if found and not found[1].startswith("signature_wrapper_"):
+            names.setdefault(found[1], []).append(name)
+    return names
+
+
+def _function(saved_model: Any, name: str) -> GraphOfFile | None:
+    """The function of that name, as the program that saved the model called it.
+
+    A signature calls it through a wrapper of some ops, and comes first.
+    """
+    for graph in saved_model.meta_graphs:
+        if name in graph.signature_def:
+            return None
+        traces = _function_names(graph).get(name, [])
+        if len(traces) > 1:
+            raise GraphError(f"function {name!r} was traced {len(traces)} times; save one of them")
+        if traces:
+            return _graph_of_function(graph, traces[0])
+    return None
+
+
+def _graph_of_function(meta_graph: Any, name: str) -> GraphOfFile:
+    """Its last arguments are what it captured: variables of the model, and constants."""
+    objects = meta_graph.object_graph_def
+    library = {f.signature.name: f for f in meta_graph.graph_def.library.function}
+    captured = list(objects.concrete_functions[name].bound_inputs)
+    if name not in library or not all(number < len(objects.nodes) for number in captured):
+        raise GraphError(f"the SavedModel is damaged: its function {name!r} is incomplete")
+    own = len(library[name].signature.input_arg) - len(captured)
+    variables = [None] * own + [_saved_variable(objects.nodes[number]) for number in captured]
+    return GraphOfFile(
+        graph_def=meta_graph.graph_def,
+        targets=[],
+        function=name,
+        arguments=tuple(Argument(device="", variable=variable) for variable in variables),
+    )
+
+
+def _saved_variable(node: Any) -> Variable | None:
+    if node.WhichOneof("kind") != "variable":
+        return None
+    shape = node.variable.shape
+    sizes = None if shape.unknown_rank else [dimension.size for dimension in shape.dim]
+    return Variable(dtype=node.variable.dtype, shape=sizes)
 
 
 def _is_callable(meta_graph: Any, signature: str) -> bool:

@@ -132,8 +132,13 @@ def keep(job: Job, plan: Plan, loaded: Loaded, store: PlanStore | None) -> Outco
 
 def failure(job: Job, error: BaseException) -> Outcome:
     """The outcome of a job that ended with an error."""
-    text = str(error) if isinstance(error, (HPlacerError, OSError)) else repr(error)
-    return Outcome(job=job, error=" ".join(text.split()))
+    return Outcome(job=job, error=error_text(error))
+
+
+def error_text(error: BaseException) -> str:
+    """In one line; what is no error of this package with its type."""
+    known = isinstance(error, (HPlacerError, OSError))
+    return " ".join((str(error) if known else repr(error)).split())
 
 
 def run_serially(

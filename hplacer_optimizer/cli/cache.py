@@ -1,0 +1,244 @@
+"""`hplacer cache`: looks after the stored plans."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from hplacer_optimizer.cli.arguments import (
+    FAILED,
+    OK,
+    add_command,
+    add_json,
+    add_store_options,
+    open_store,
+)
+from hplacer_optimizer.cli.plans import plan_document
+from hplacer_optimizer.cli.printing import print_json, print_table, step_time
+from hplacer_optimizer.errors import HPlacerError, MachineError, StoreError
+from hplacer_optimizer.machines.quantities import SIZE
+from hplacer_optimizer.store import MAX_BYTES, PlanStore, StoreEntry, read_file
+
+_DAY_S = 86_400.0
+
+
+def add_commands(commands: Any) -> None:
+    """Adds the commands of this module to the parser."""
+    text = "look after the stored plans"
+    cache = commands.add_parser("cache", help=text, epilog="example: hplacer cache list")
+    actions = cache.add_subparsers(metavar="ACTION", required=True)
+
+    def add(name: str, run: Any, text: str, example: str) -> argparse.ArgumentParser:
+        return add_command(actions, name, run, text, f"hplacer cache {example}")
+
+    listing = add("list", _list, "list the stored plans", "list --cache gs://team/plans")
+    path = add("path", _path, "print where the plans are", "path")
+    text = "read all of every stored plan; exit code 1 if one is damaged"
+    verify = add("verify", _verify, text, "verify --json")
+    remove = add("remove", _remove, "remove stored plans", "remove 3f9c2b1a")
+    remove.add_argument(
+        "fingerprints", nargs="+", metavar="FP", help="a fingerprint or its unique start"
+    )
+    text = "remove the plans that were not used for longest, until a limit holds"
+    prune = add("prune", _prune, text, "prune --max-size '200 MB' --unused-for 90")
+    prune.add_argument(
+        "--max-size",
+        type=_size,
+        metavar="SIZE",
+        help=f"of all plans of a directory (default, if nothing else is asked for: "
+        f"{SIZE.format(MAX_BYTES)}, the limit that writers keep)",
+    )
+    prune.add_argument(
+        "--unused-for", type=_days, metavar="DAYS", help="remove plans unused for so many days"
+    )
+    prune.add_argument("--damaged", action="store_true", help="remove files that hold no plan")
+    prune.add_argument("--dry-run", action="store_true", help="only tell what would be removed")
+    text = "copy plans to another directory or address, where they are better than what is there"
+    export = add("export", _export, text, "export gs://team/plans 3f9c2b1a")
+    export.add_argument("target", metavar="TO", help="a directory or an address")
+    text = "copy plans from a file, a directory or an address, where they are better"
+    imported = add("import", _import, text, "import colleague.hplan")
+    imported.add_argument("source", metavar="FROM", help="a plan file, a directory or an address")
+    for action in (export, imported):
+        action.add_argument(
+            "fingerprints", nargs="*", metavar="FP", help="only these; the unique start will do"
+        )
+    for action in (listing, path, verify, remove, prune, export, imported):
+        add_store_options(action)
+        add_json(action)
+
+
+def _size(text: str) -> int:
+    try:
+        return int(SIZE.parse(text, "size"))
+    except MachineError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _days(text: str) -> float:
+    days = float(text)
+    if not days >= 0:
+        raise argparse.ArgumentTypeError(f"{text} is no number of days")
+    return days
+
+
+def _list(options: argparse.Namespace) -> int:
+    store = open_store(options)
+    if options.json:
+        print_json([_entry_document(entry) for entry in store.entries()])
+        return OK
+    rows, errors = [], []
+    for entry in store.entries():
+        if entry.plan is None:
+            errors.append(entry.error)
+        else:
+            rows.append(_row(entry, len(store.layers) > 1))
+    if not rows and not errors:
+        print(f"no plans in {store.directory}")
+    columns = ("fingerprint", "label", "planner", "step", "ops", "devices", "created")
+    print_table((*columns, "directory") if len(store.layers) > 1 else columns, rows)
+    for error in errors:
+        print(f"unreadable: {error}")
+    return OK
+
+
+def _row(entry: StoreEntry, with_directory: bool) -> list[str]:
+    plan = entry.plan
+    assert plan is not None
+    row = [
+        plan.short_fingerprint,
+        plan.label,
+        plan.planner,
+        step_time(plan.step_time_ns, plan.feasible),
+        str(plan.num_ops),
+        str(len(plan.device_names)),
+        plan.created,
+    ]
+    return [*row, entry.path.rpartition("/")[0]] if with_directory else row
+
+
+def _entry_document(entry: StoreEntry) -> dict[str, Any]:
+    return {
+        "fingerprint": entry.fingerprint,
+        "path": entry.path,
+        "error": entry.error,
+        "plan": plan_document(entry.plan) if entry.plan else None,
+    }
+
+
+def _path(options: argparse.Namespace) -> int:
+    store = open_store(options)
+    if options.json:
+        layers = [layer.address for layer in store.layers]
+        print_json({"directory": store.directory, "layers": layers})
+    else:
+        print(store.directory)
+    return OK
+
+
+def _verify(options: argparse.Namespace) -> int:
+    store, checked, damaged = open_store(options), 0, []
+    for entry in store.entries(verify=True):
+        checked += 1
+        if entry.error:
+            damaged.append({"path": entry.path, "error": entry.error})
+            if not options.json:
+                print(f"failed  {entry.error}")
+    if options.json:
+        print_json({"directory": store.directory, "checked": checked, "damaged": damaged})
+    else:
+        print(f"{checked} plans in {store.directory}, {len(damaged)} damaged")
+    return FAILED if damaged else OK
+
+
+def _remove(options: argparse.Namespace) -> int:
+    store = open_store(options)
+    chosen = [store.resolve(prefix) for prefix in options.fingerprints]  # all, or none is removed
+    removed = [path for fingerprint in dict.fromkeys(chosen) for path in store.remove(fingerprint)]
+    return _tell_removed(removed, "removed", options)
+
+
+def _prune(options: argparse.Namespace) -> int:
+    max_bytes = options.max_size
+    if max_bytes is None and options.unused_for is None and not options.damaged:
+        max_bytes = MAX_BYTES
+    removed = open_store(options).prune(
+        max_bytes=max_bytes,
+        unused_s=None if options.unused_for is None else options.unused_for * _DAY_S,
+        damaged=options.damaged,
+        dry_run=options.dry_run,
+    )
+    return _tell_removed(removed, "would remove" if options.dry_run else "removed", options)
+
+
+def _tell_removed(paths: list[str], what: str, options: argparse.Namespace) -> int:
+    if options.json:
+        print_json({"removed": paths})
+        return OK
+    for path in paths:
+        print(f"{what} {path}")
+    if not paths:
+        print("nothing to remove")
+    return OK
+
+
+def _export(options: argparse.Namespace) -> int:
+    target = PlanStore(options.target, trust_shared=options.trust_shared, max_bytes=None)
+    return _copy(_stored(open_store(options), options.fingerprints), target, options)
+
+
+def _import(options: argparse.Namespace) -> int:
+    source, target = options.source, open_store(options)
+    if os.path.isfile(source) or source.endswith(".hplan"):
+        if options.fingerprints:
+            raise StoreError(f"{source}: is one plan file, so there is no fingerprint to choose")
+        return _copy(iter([(source, read_file(source))]), target, options)
+    if "://" not in source and not os.path.isdir(source):
+        raise StoreError(f"{source}: there is no such file or directory")
+    opened = PlanStore(source, trust_shared=options.trust_shared)
+    return _copy(_stored(opened, options.fingerprints), target, options)
+
+
+def _stored(store: PlanStore, prefixes: list[str]) -> Iterator[tuple[str, bytes | HPlacerError]]:
+    """Path and content of the chosen plans, or why one cannot be read."""
+    chosen = [store.resolve(prefix) for prefix in prefixes] if prefixes else store.fingerprints()
+    for fingerprint in dict.fromkeys(chosen):
+        try:
+            data = store.read(fingerprint)
+        except StoreError as error:
+            yield store.path(fingerprint), error
+            continue
+        if data is not None:  # else it was removed meanwhile
+            yield store.path(fingerprint), data
+
+
+def _copy(
+    plans: Iterator[tuple[str, bytes | HPlacerError]],
+    target: PlanStore,
+    options: argparse.Namespace,
+) -> int:
+    """Copies files as they are, each checked first; exit code 1 if one could not be read."""
+    copied: list[str] = []
+    kept: list[str] = []
+    errors: list[str] = []
+    for path, content in plans:
+        try:
+            if isinstance(content, HPlacerError):
+                raise content
+            plan, written = target.add(content, path)
+        except HPlacerError as failure:
+            errors.append(str(failure))
+        else:
+            (copied if written else kept).append(target.path(plan.fingerprint))
+    if options.json:
+        print_json({"copied": copied, "kept": kept, "errors": errors})
+    else:
+        for path in copied:
+            print(f"copied {path}")
+        for error in errors:
+            print(f"failed {error}")
+        summary = f"{len(copied)} plans copied to {target.directory}"
+        print(f"{summary}, {len(kept)} as good there already, {len(errors)} failed")
+    return FAILED if errors else OK
