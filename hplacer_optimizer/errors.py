@@ -51,5 +51,9 @@ class BenchError(HPlacerError):
     """A benchmark cannot run as asked; the message says what to change."""
 
 
+class CheckpointError(HPlacerError, ValueError):
+    """A learned planner's checkpoint is damaged, or of another graph, machine, setting or seed."""
+
+
 class JobListError(HPlacerError, ValueError):
     """A list of pretraining jobs is malformed; the message has the path of the faulty field."""

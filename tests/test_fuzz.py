@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def test_mutated_files_raise_nothing_but_typed_errors(tmp_path: Path) -> None:
-    outcomes = Counter(run_case(0, index, tmp_path) for index in range(2000))
+    outcomes = Counter(run_case(0, index, tmp_path) for index in range(3000))
     # Else the mutations would test the JSON syntax, or nothing.
     assert outcomes["loaded"] > 300
     assert len(outcomes) > 200
@@ -22,7 +22,7 @@ def test_mutated_files_raise_nothing_but_typed_errors(tmp_path: Path) -> None:
 def test_a_case_is_reproducible() -> None:
     assert [case_file(3, i) for i in range(20)] == [case_file(3, i) for i in range(20)]
     assert case_file(3, 0) != case_file(4, 0)
-    assert {case_file(3, i)[0] for i in range(2)} == set(TARGETS)
+    assert {case_file(3, i)[0] for i in range(3)} == set(TARGETS)
 
 
 BROKEN_ENGINE = """
@@ -46,17 +46,17 @@ def read_problem(file):
 
 
 def test_a_crash_a_hang_and_a_wrong_error_are_found(tmp_path: Path) -> None:
-    files = {index: case_file(0, index)[1] for index in range(20)}
+    files = {index: case_file(0, index)[1] for index in range(30)}
     broken = [index for index, data in files.items() if data.startswith(b"{")][:3]
     engine, failures = tmp_path / "engine.py", tmp_path / "failures"
     crash, hang, wrong = (files[index] for index in broken)
     path = str(next((ROOT / "hplacer_optimizer").glob("_engine.*.so")))
     engine.write_text(BROKEN_ENGINE.format(path=path, crash=crash, hang=hang, wrong=wrong))
-    command = [sys.executable, "-m", "tests.fuzz", "--count=20", "--jobs=1", "--limit-s=2"]
+    command = [sys.executable, "-m", "tests.fuzz", "--count=30", "--jobs=1", "--limit-s=2"]
     command += [f"--engine={engine}", f"--failures={failures}"]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert run.returncode == 1, run.stderr
-    assert "20 files" in run.stdout
+    assert "30 files" in run.stdout
     assert "3 failed" in run.stdout
     names = [f"seed0-case{index}.hplacer.json" for index in broken]
     assert {path.name for path in failures.glob("*.json")} == set(names)

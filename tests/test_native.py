@@ -138,6 +138,7 @@ LAYERS = (
     {"machines", "machines.detect", "machines.describe", "machines.list_devices"},
     {"captured", "validation"},
     {"planners"},
+    {"learning"},
     {"planning"},
     {"options", "store", "native"},
     {"loaders.sources", "loaders.gpu_kernels"},

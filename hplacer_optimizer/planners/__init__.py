@@ -11,7 +11,17 @@ from numpy.typing import NDArray
 
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.errors import OptionError
-from hplacer_optimizer.planners import etf, heft, human_expert, metis, scotch, sct, simple, topo
+from hplacer_optimizer.planners import (
+    etf,
+    heft,
+    human_expert,
+    learned,
+    metis,
+    scotch,
+    sct,
+    simple,
+    topo,
+)
 from hplacer_optimizer.planners.budget import Budget, Planner, Progress, ProgressCallback
 from hplacer_optimizer.planners.notes import collect_notes
 
@@ -28,10 +38,14 @@ __all__ = [
 _SEED = re.compile(r"0|[1-9][0-9]{0,17}")
 
 PLANNERS: dict[str, Planner] = {
+    "colocrl": learned.learned("colocrl"),
     "cpu_only": simple.cpu_only,
     "etf": etf.plan,
     "gpu_only": simple.gpu_only,
     "heft": heft.plan,
+    "hierarchical": learned.learned("hierarchical"),
+    "hierarchical_no_grouping": learned.learned("hierarchical_no_grouping"),
+    "hierarchical_random_grouping": learned.learned("hierarchical_random_grouping"),
     "human_expert": human_expert.plan,
     "metis": metis.plan,
     "mincut": scotch.mincut,

@@ -1,8 +1,8 @@
-"""Loads mutated problem and machine files and uses those that load: `python -m tests.fuzz --help`.
+"""Loads mutated files and uses those that load: `python -m tests.fuzz --help`.
 
-Exits with 1 if a case crashed, hung, or raised anything but a typed error. Its file and what was
-printed are then in build/fuzz/, named after the seed and the case, and `--seed SEED --begin CASE
---count 1` runs it again.
+Problem, machine and plan files are mutated. Exits with 1 if a case crashed, hung, or raised
+anything but a typed error. Its file and what was printed are then in build/fuzz/, named after the
+seed and the case; it is run again by `--seed SEED --begin CASE --count 1` without a target.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import Progress
 
-from tests.fuzz.cases import case_file
+from tests.fuzz.cases import TARGETS, case_file
 
 ROOT = Path(__file__).parents[2]
 CASES_PER_PROCESS = 2000
@@ -36,9 +36,11 @@ class Run:
         self.options = options
         self.progress = progress
         self.bar = progress.add_task("fuzzing", total=options.count)
-        end = options.begin + options.count
-        begins = range(options.begin, end, CASES_PER_PROCESS)
-        self.ranges = iter([(i, min(i + CASES_PER_PROCESS, end)) for i in begins])
+        step = 1 if options.target is None else len(TARGETS)
+        first = 0 if options.target is None else list(TARGETS).index(options.target)
+        cases = range(options.begin * step + first, (options.begin + options.count) * step, step)
+        begins = range(0, len(cases), CASES_PER_PROCESS)
+        self.ranges = iter([cases[i : i + CASES_PER_PROCESS] for i in begins])
         self.lock = threading.Lock()
         self.outcomes: Counter[str] = Counter()
         self.failures: list[Path] = []
@@ -49,19 +51,20 @@ class Run:
         with tempfile.TemporaryDirectory(dir=memory) as folder:
             while True:
                 with self.lock:
-                    begin, end = next(self.ranges, (0, 0))
-                if begin == end:
+                    cases = next(self.ranges, range(0))
+                if not cases:
                     return
-                while begin < end:
-                    begin = self._run_process(begin, end, folder)
+                while cases:
+                    cases = cases[self._run_process(cases, folder) :]
 
-    def _run_process(self, begin: int, end: int, folder: str) -> int:
-        """Runs cases until they are done or one takes the process down; returns the next case."""
+    def _run_process(self, cases: range, folder: str) -> int:
+        """Runs cases until all are done or one takes the process down; returns how many it ran."""
         command = [sys.executable, "-m", "tests.fuzz.worker", str(self.options.seed)]
-        command += [str(begin), str(end), folder, str(self.options.limit_s)]
+        command += [str(cases.start), str(cases.stop), str(cases.step)]
+        command += [folder, str(self.options.limit_s)]
         command += [self.options.engine] if self.options.engine else []
         log = Path(folder, "stderr")
-        running = None
+        running, done = None, 0
         with (
             open(log, "w") as errors,
             subprocess.Popen(
@@ -74,13 +77,13 @@ class Run:
                 running = int(index) if word == "begin" else None
                 if word == "end":
                     self._finish(int(index), outcome[0], log)
-                    begin = int(index) + 1
+                    done += 1
         if process.returncode == 0:
-            return begin
+            return done
         if running is None:
             raise RuntimeError(f"the worker does not run: {log.read_text()}")
         self._finish(running, "failed", log)
-        return running + 1
+        return done + 1
 
     def _finish(self, index: int, outcome: str, log: Path) -> None:
         with self.lock:
@@ -102,6 +105,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--begin", type=int, default=0, help="first case")
     parser.add_argument("--count", type=int, default=100_000, help="number of cases")
+    parser.add_argument(
+        "--target", choices=TARGETS, help="only files of this kind; cases count these then"
+    )
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes at once")
     parser.add_argument("--engine", help="file of the native engine, such as a sanitized one")
     parser.add_argument("--limit-s", type=float, default=20.0, help="longest time of a case")

@@ -19,7 +19,7 @@ import yaml
 from numpy.typing import NDArray
 
 from hplacer_optimizer import _engine
-from hplacer_optimizer.errors import InfeasibleError, MachineError, ProblemError
+from hplacer_optimizer.errors import InfeasibleError, MachineError, PlanError, ProblemError
 from hplacer_optimizer.machines import load_machine, save_machine
 from hplacer_optimizer.planners import get_planner
 from hplacer_optimizer.problem import Problem, load_problem_file, save_problem
@@ -31,6 +31,7 @@ from tests.fuzz.mutations import (
     mutate_text,
     mutate_tree,
 )
+from tests.fuzz.plan_files import plan_bytes, use_plan
 from tests.fuzz.seeds import golden_problem, machine_text, problem_on, random_problem
 
 __all__ = ["TARGETS", "case_file", "run_case"]
@@ -61,9 +62,9 @@ def run_case(seed: int, index: int, folder: Path) -> str:
     path.write_bytes(data)
     try:
         TARGETS[target][1](path, Random(index))
-    except (MachineError, ProblemError) as error:
+    except (MachineError, PlanError, ProblemError) as error:
         message = str(error).replace(str(path), "")
-        return re.sub(r"'.*?'|-?\d+|last read.*", "", message, flags=re.DOTALL)[:120]
+        return re.sub(r"'.*?'|\".*?\"|-?\d+|last read.*", "", message, flags=re.DOTALL)[:120]
     return "loaded"
 
 
@@ -154,4 +155,5 @@ def _use_machine(path: Path, random: Random) -> None:
 TARGETS: dict[str, tuple[Callable[[Random], bytes], Callable[[Path, Random], Any]]] = {
     "hplacer.json": (_problem_file, _use_problem),
     "yaml": (_machine_file, _use_machine),
+    "hplan": (plan_bytes, use_plan),
 }

@@ -1,0 +1,282 @@
+"""Runs a learned planner in a process of its own; what all callers of this package use.
+
+    learn()  --- problem, settings, limits --->  process.py: Trainer
+             <---- progress, best placement ---
+             <-> placements to measure, seconds   (only with a `reward`)
+
+TensorFlow's results depend on how many threads it has, which a process decides once: in one with a
+single thread the same seed and steps give the same placements on any number of cores. Nor does the
+policy then share state, devices or memory with a training script that it is learning for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from multiprocessing.connection import Connection, Pipe
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hplacer_optimizer import _engine, child_process, errors
+from hplacer_optimizer._engine import Problem
+from hplacer_optimizer.errors import OptionError, PlannerUnavailableError
+from hplacer_optimizer.learning.models import LEARNED_PLANNERS
+from hplacer_optimizer.learning.scoring import Reward, best_single_device
+from hplacer_optimizer.learning.settings import get_settings
+from hplacer_optimizer.planners.budget import Budget, Progress, ProgressCallback
+from hplacer_optimizer.planners.notes import add_note
+from hplacer_optimizer.simulator import simulate
+
+DEFAULT_BUDGET = Budget(seconds=60)
+
+_MODULE = "hplacer_optimizer.learning.process"
+_ENVIRONMENT = {
+    "CUDA_VISIBLE_DEVICES": "",
+    "HPLACER_DISABLE": "1",
+    "OMP_NUM_THREADS": "1",
+    "TF_CPP_MIN_LOG_LEVEL": "2",
+    "TF_ENABLE_ONEDNN_OPTS": "0",
+    "TF_NUM_INTEROP_THREADS": "1",
+    "TF_NUM_INTRAOP_THREADS": "1",
+}
+_POLL_S = 0.05
+_GRACE_S = 1.0  # after the last second of the budget, for a step to end
+_SAVING_S = 30.0  # the same where there is a checkpoint to write
+_LAST_WORDS = 500
+
+
+@dataclass(frozen=True, kw_only=True)
+class Learned:
+    """What a learned planner found."""
+
+    placement: NDArray[np.int32]
+    """[n], a device per op: the best one."""
+    makespan_ns: int | None
+    """By the simulator, or as measured; None if no placement was feasible."""
+    steps: int
+    """Updates of the policy, those before a resumed checkpoint included."""
+    placements: int
+    """Placements scored."""
+    curve: list[Progress]
+    """One entry per step of this run."""
+
+    @property
+    def feasible(self) -> bool:
+        """Whether it fits."""
+        return self.makespan_ns is not None
+
+
+def learn(
+    problem: Problem,
+    *,
+    model: str = "hierarchical",
+    preset: str = "default",
+    settings: Mapping[str, Any] | None = None,
+    budget: Budget | None = None,
+    seed: int = 0,
+    reward: Reward | None = None,
+    checkpoint: str | Path | None = None,
+    resume: bool = False,
+    logdir: str | Path | None = None,
+    on_progress: ProgressCallback | None = None,
+) -> Learned:
+    """Learns a placement by policy gradient, until the budget ends.
+
+    The same seed and steps give the same placements, for any number of threads; a run of seconds is
+    repeated by the steps that it did (`Learned.steps`).
+
+    Args:
+        problem: the graph and the machine.
+        model: one of LEARNED_PLANNERS.
+        preset: of hyperparameters, "default" or "paper".
+        settings: hyperparameters by name, in place of the preset's.
+        budget: None: 60 seconds. Steps count updates, those before a resumed checkpoint included;
+            seconds include the start of TensorFlow.
+        seed: of every random choice.
+        reward: measures a placement int32[n] in seconds per step, called in this process; an
+            exception or no finite number is a failed measurement, scored as an infeasible
+            placement. None: the simulator.
+        checkpoint: directory that keeps the policy, its optimizer, baselines, random state and best
+            placement, written whole or not at all every minute and at the end.
+        resume: goes on from the checkpoint, bit for bit; from nothing if there is none.
+        logdir: directory of TensorBoard's event files.
+        on_progress: called after each step.
+
+    Raises:
+        OptionError: an unknown model, preset or setting, or a wrong value.
+        InfeasibleError: an op has no device at all.
+        CheckpointError: the checkpoint is damaged, or of another graph, setting or seed.
+        PlannerUnavailableError: TensorFlow is not installed, or its process ended.
+    """
+    budget = budget or DEFAULT_BUDGET
+    if model not in LEARNED_PLANNERS:
+        raise OptionError(f"model: must be one of {', '.join(LEARNED_PLANNERS)}, got {model!r}")
+    if resume and checkpoint is None:
+        raise OptionError("resume: needs the directory of a checkpoint")
+    ends = None if budget.seconds is None else time.monotonic() + budget.seconds
+    _engine.check_candidates(problem)
+    chosen = get_settings(preset, settings)
+    if not problem.num_ops:
+        return Learned(
+            placement=np.zeros(0, np.int32), makespan_ns=0, steps=0, placements=0, curve=[]
+        )
+    file = io.BytesIO()
+    _engine.write_problem(problem, file)
+    request = {
+        "problem": file.getvalue(),
+        "model": model,
+        "settings": asdict(chosen),
+        "seed": seed,
+        "ends": ends,
+        "steps": budget.steps,
+        "patience": budget.patience,
+        "measures": reward is not None,
+        "checkpoint": None if checkpoint is None else str(checkpoint),
+        "resume": resume,
+        "logdir": None if logdir is None else str(logdir),
+    }
+    with _Process(request) as process:
+        found = _follow(process, budget, ends, checkpoint is not None, reward, on_progress)
+    return _or_single_device(problem, found, model) if reward is None else _must_be_found(found)
+
+
+def _follow(
+    process: _Process,
+    budget: Budget,
+    ends: float | None,
+    saves: bool,
+    reward: Reward | None,
+    on_progress: Callable[[Progress], None] | None,
+) -> Learned | None:
+    """Answers the process until it is done; None if it placed nothing in time."""
+    placement = None
+    makespan_ns = None
+    curve: list[Progress] = []
+    last_moment = None
+    while True:
+        now = time.monotonic()
+        if last_moment is None and (budget.stopped or (ends is not None and now > ends)):
+            process.send("stop", None)
+            last_moment = now + (_SAVING_S if saves else _GRACE_S)
+        if last_moment is not None and now > last_moment:
+            break
+        message = process.receive(_POLL_S)
+        if message is None:
+            continue
+        kind, content = message
+        if kind == "done":
+            break
+        if kind == "error":
+            name, text = content
+            raised: type[Exception] = getattr(errors, name, PlannerUnavailableError)
+            raise raised(text)
+        if kind == "measure":
+            assert reward is not None
+            process.send("seconds", _measured(reward, content))
+            continue
+        progress, improved = content
+        curve.append(progress)
+        if improved is not None:
+            placement, makespan_ns = improved
+        if on_progress:
+            on_progress(progress)
+    if placement is None:
+        return None
+    return Learned(
+        placement=placement,
+        makespan_ns=makespan_ns,
+        steps=curve[-1].steps if curve else 0,
+        placements=curve[-1].placements if curve else 0,
+        curve=curve,
+    )
+
+
+def _measured(reward: Reward, placement: NDArray[np.int32]) -> float:
+    """A failed measurement is data."""
+    try:
+        return float(reward(placement))
+    except Exception:
+        return float("inf")
+
+
+def _or_single_device(problem: Problem, found: Learned | None, model: str) -> Learned:
+    """In little time a policy may not even have found the best single device."""
+    single = best_single_device(problem)
+    trace = simulate(problem, single)
+    single_ns = trace.makespan_ns if trace.feasible else None
+    if found is None:
+        add_note(f"{model}: the budget ended before the first step; all is on one device")
+        found = Learned(placement=single, makespan_ns=single_ns, steps=0, placements=0, curve=[])
+    elif single_ns is not None and (found.makespan_ns is None or single_ns < found.makespan_ns):
+        add_note(f"{model}: {found.steps} steps found nothing better than a single device")
+        found = replace(found, placement=single, makespan_ns=single_ns)
+    return found
+
+
+def _must_be_found(found: Learned | None) -> Learned:
+    if found is None:
+        raise PlannerUnavailableError("the budget ended before the first step; give it more time")
+    return found
+
+
+class _Process:
+    """The child process; killed when the block ends, if it has not ended by itself."""
+
+    def __init__(self, request: dict[str, Any]) -> None:
+        self._connection: Connection
+        self._connection, theirs = Pipe()
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", _MODULE, str(theirs.fileno())],
+            env=child_process.environment(**_ENVIRONMENT),
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+        )
+        theirs.close()
+        self.send("request", request)
+
+    def __enter__(self) -> _Process:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is not None:  # interrupted: what was learned is kept
+            self.send("stop", None)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(_SAVING_S if kind is KeyboardInterrupt else 0)
+        self._process.kill()  # without effect on a process that has ended
+        self._connection.close()
+        assert self._process.stderr is not None
+        self._process.stderr.close()
+        self._process.wait()
+
+    def send(self, kind: str, content: Any) -> None:
+        """To a process that may have ended, which `receive` tells."""
+        with contextlib.suppress(OSError):
+            self._connection.send((kind, content))
+
+    def receive(self, seconds: float) -> tuple[str, Any] | None:
+        """The next message, None if there is none so soon.
+
+        Raises PlannerUnavailableError if the process has ended without a last one.
+        """
+        try:
+            if not self._connection.poll(seconds):
+                return None
+            message: tuple[str, Any] = self._connection.recv()
+            return message
+        except (EOFError, OSError):
+            assert self._process.stderr is not None
+            text = self._process.stderr.read().decode(errors="replace").strip()
+            code = self._process.wait()
+            raise PlannerUnavailableError(
+                f"the process that learns ended with exit code {code}: {text[-_LAST_WORDS:]}"
+            ) from None

@@ -1,0 +1,157 @@
+"""The process that learns: `python -m hplacer_optimizer.learning.process FD`; see learner.py.
+
+Messages are pairs over the socket FD, which nobody but the parent has. It sends ("request", dict),
+("stop", None) and ("seconds", float); gets ("progress", (Progress, (placement, makespan_ns) or
+None)), ("measure", placement), ("error", (type, text)) and ("done", None).
+"""
+
+from __future__ import annotations
+
+import io
+import signal
+import sys
+import threading
+import time
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hplacer_optimizer import _engine, child_process
+from hplacer_optimizer.errors import CheckpointError, HPlacerError
+from hplacer_optimizer.new_file import new_file
+from hplacer_optimizer.planners.budget import Budget, Progress
+
+if TYPE_CHECKING:
+    from hplacer_optimizer.learning.training import Trainer
+
+CHECKPOINT = "policy.npz"  # in the directory of a checkpoint
+
+_SAVE_EVERY_S = 60.0
+
+
+def main(fd: int) -> None:
+    """Answers one request."""
+    child_process.end_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C comes from the parent
+    parent = _Parent(Connection(fd))
+    try:
+        _learn(parent)
+    except HPlacerError as error:
+        parent.send("error", (type(error).__name__, str(error)))
+    except ModuleNotFoundError as error:
+        hint = f"needs TensorFlow: {error}; pip install 'hplacer-optimizer[cpu]'"
+        parent.send("error", ("PlannerUnavailableError", hint))
+    else:
+        parent.send("done", None)
+
+
+class _Parent:
+    """The other end of the socket."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self.request: dict[str, Any] = connection.recv()[1]
+        self.stop = threading.Event()
+
+    def send(self, kind: str, content: Any) -> None:
+        self._connection.send((kind, content))
+
+    def listen(self) -> None:
+        """Takes notice of a wish to stop."""
+        if self._connection.poll():
+            self._connection.recv()
+            self.stop.set()
+
+    def measure(self, placement: NDArray[np.int32]) -> float:
+        """Seconds per step; inf once the parent wants an end."""
+        if self.stop.is_set():
+            return float("inf")
+        self.send("measure", placement)
+        kind, seconds = self._connection.recv()
+        if kind == "stop":
+            self.stop.set()
+            self._connection.recv()  # the answer comes all the same
+            return float("inf")
+        return float(seconds)
+
+
+def _learn(parent: _Parent) -> None:
+    from hplacer_optimizer.learning.events import EventLog
+    from hplacer_optimizer.learning.scoring import Scorer
+    from hplacer_optimizer.learning.settings import Settings
+    from hplacer_optimizer.learning.training import Trainer
+
+    request = parent.request
+    problem = _engine.read_problem(io.BytesIO(request["problem"]))
+    settings = Settings(**request["settings"])
+    reward = parent.measure if request["measures"] else None
+    scorer = Scorer(problem, settings.failing_factor, reward)
+    trainer = Trainer(problem, request["model"], settings, request["seed"], scorer)
+    keeper = _Keeper(trainer, request["checkpoint"])
+    if request["resume"]:
+        keeper.restore()
+    events = EventLog(request["logdir"]) if request["logdir"] else None
+    told = None
+
+    def on_step(progress: Progress) -> None:
+        nonlocal told
+        best = trainer.best
+        improved = None if best is None or best is told else (best.placement, best.makespan_ns)
+        told = best
+        parent.send("progress", (progress, improved))
+        parent.listen()
+        if events:
+            events.write(trainer)
+        keeper.save_if_due()
+
+    if trainer.curve:  # what a resumed run already knows
+        on_step(trainer.curve[-1])
+    left_s = None if request["ends"] is None else request["ends"] - time.monotonic()
+    if left_s is None or left_s > 0:
+        budget = Budget(
+            seconds=left_s, steps=request["steps"], patience=request["patience"], stop=parent.stop
+        )
+        trainer.run(budget, on_step)
+    keeper.save()
+
+
+class _Keeper:
+    """Writes the checkpoint, if one is wanted."""
+
+    def __init__(self, trainer: Trainer, directory: str | None) -> None:
+        self._trainer = trainer
+        self._path = None if directory is None else Path(directory) / CHECKPOINT
+        self._due = time.monotonic() + _SAVE_EVERY_S
+
+    def restore(self) -> None:
+        """From the file, if there is one. Raises CheckpointError, which names it."""
+        assert self._path is not None
+        try:
+            self._trainer.restore(self._path.read_bytes())
+        except FileNotFoundError:
+            pass
+        except CheckpointError as error:
+            raise CheckpointError(f"{self._path}: {error}") from None
+
+    def save_if_due(self) -> None:
+        if time.monotonic() > self._due:
+            self.save()
+
+    def save(self) -> None:
+        """Raises CheckpointError if the file cannot be written."""
+        if self._path is None:
+            return
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with new_file(self._path) as file:
+                file.write(self._trainer.save())
+        except OSError as error:
+            raise CheckpointError(f"{self._path}: cannot be written: {error}") from None
+        self._due = time.monotonic() + _SAVE_EVERY_S
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

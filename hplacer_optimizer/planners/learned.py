@@ -1,0 +1,27 @@
+"""The planners that learn, with their default preset; `hplacer_optimizer.learning` has the rest."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hplacer_optimizer._engine import Problem
+from hplacer_optimizer.planners.budget import Budget, Planner, ProgressCallback
+
+
+def learned(model: str) -> Planner:
+    """The planner of that name, one of LEARNED_PLANNERS."""
+
+    def plan(
+        problem: Problem,
+        *,
+        budget: Budget | None = None,
+        seed: int = 0,
+        on_progress: ProgressCallback | None = None,
+    ) -> NDArray[np.int32]:
+        from hplacer_optimizer.learning import learn
+
+        found = learn(problem, model=model, budget=budget, seed=seed, on_progress=on_progress)
+        return found.placement
+
+    return plan
