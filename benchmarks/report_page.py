@@ -1,7 +1,7 @@
 """The HTML report in headless Chromium: its size, its first paint, frames per second while zooming.
 
     python -m hplacer_optimizer.workloads.graphs nmt layers=8 -o nmt_8.meta
-    hplacer pretrain nmt_8.meta --machine 1cpu-8xk40 --planner human_expert
+    hplacer pretrain nmt_8.meta --machine 1cpu-8xk40 --planner hierarchical --steps 70
     python -m benchmarks.report_page PLAN [--seconds 5] [--screenshot FILE] [--json]
 
 PLAN is a plan file. The page is drawn in software, without a GPU. One wheel event per frame zooms
