@@ -25,6 +25,7 @@
 #include "engine/problem.h"
 #include "engine/simulator.h"
 #include "engine/topo.h"
+#include "engine_local_search.h"
 #include "engine_problem_file.h"
 #include "engine_streams.h"
 
@@ -472,4 +473,5 @@ PYBIND11_MODULE(_engine, module) {
   hplacer::RegisterSimulator(&module);
   hplacer::RegisterLowerBound(&module);
   hplacer::RegisterPlanners(&module);
+  hplacer::RegisterLocalSearch(&module);
 }

@@ -1,0 +1,75 @@
+#include "engine/placement_scorer.h"
+
+#include <algorithm>
+
+#include "engine/critical_chain.h"
+#include "engine/step_simulation.h"
+
+namespace hplacer {
+namespace {
+
+int64_t MissingBytes(const Problem& problem, const std::vector<int64_t>& peak_bytes) {
+  int64_t missing = 0;
+  for (int32_t device = 0; device < problem.num_devices(); ++device) {
+    missing +=
+        std::max<int64_t>(0, peak_bytes[device] - problem.spec().device_memory_bytes[device]);
+  }
+  return missing;
+}
+
+template <typename EventKey>
+class Scorer : public PlacementScorer {
+ public:
+  Scorer(const Problem& problem, const TailTables& tables)
+      : problem_(problem), tails_(problem, tables) {}
+
+  bool Run(const int32_t* placement, const Score& cutoff, Score* score,
+           Schedule* schedule) override {
+    work_ = 0;
+    *score = Score();
+    if (!tails_.Compute(placement)) {
+      score->missing_links = CountMissingLinks(problem_, placement);
+      return *score < cutoff;
+    }
+    score->missing_links = 0;
+    bool has_trace;
+    if (cutoff.feasible()) {
+      if (tails_.path_ns() >= cutoff.makespan_ns) return false;
+      const StepCutoff limit{cutoff.makespan_ns, tails_.tail_ns().data(), tails_.load_ns().data()};
+      has_trace = simulation_.Run(problem_, placement, &limit);
+    } else {
+      has_trace = simulation_.Run(problem_, placement);
+    }
+    work_ = simulation_.num_started();
+    if (!has_trace) return false;
+    score->missing_bytes = MissingBytes(problem_, simulation_.peak_bytes());
+    score->makespan_ns = simulation_.makespan_ns();
+    if (!(*score < cutoff)) return false;
+    if (schedule != nullptr) FillSchedule(placement, schedule);
+    return true;
+  }
+
+ private:
+  void FillSchedule(const int32_t* placement, Schedule* schedule) {
+    simulation_.CopyTimes(&schedule->start_ns, &finish_ns_);
+    FindCriticalChain(problem_, placement, schedule->start_ns, finish_ns_, simulation_.Transfers(),
+                      &schedule->critical, &schedule->sent_from);
+  }
+
+  const Problem& problem_;
+  PlacedTails tails_;
+  StepSimulation<EventKey, false> simulation_;
+  std::vector<int64_t> finish_ns_;
+};
+
+}  // namespace
+
+std::unique_ptr<PlacementScorer> MakePlacementScorer(const Problem& problem,
+                                                     const TailTables& tables) {
+  if (StepSimulation<ShortEventKey, false>::Fits(problem)) {
+    return std::make_unique<Scorer<ShortEventKey>>(problem, tables);
+  }
+  return std::make_unique<Scorer<LongEventKey>>(problem, tables);
+}
+
+}  // namespace hplacer
