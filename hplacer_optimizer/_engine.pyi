@@ -4,6 +4,7 @@ n ops, T outputs, m devices of K kinds, L links, E data edges, C control edges, 
 Arrays named `*_ptr` are CSR offsets. Properties that are arrays are read-only views.
 """
 
+from collections.abc import Callable
 from io import BufferedIOBase
 
 import numpy as np
@@ -231,3 +232,21 @@ def place_topo(problem: Problem, devices: list[int]) -> _Int32:
 
 def mean_costs(problem: Problem) -> tuple[_Int64, _Int64, int]:
     """Means over candidates and links in ns: of ops [n], tensors [T], a control signal."""
+
+def local_search(
+    problem: Problem,
+    starts: _Int32,
+    *,
+    seed: int,
+    threads: int,
+    seconds: float | None,
+    max_evaluations: int | None,
+    patience: int | None,
+    on_progress: Callable[[int, int | None], bool],
+) -> tuple[_Int32, int, bool, bool]:
+    """Searches for a fast placement from many starts, among them those of shape [count, n].
+
+    `on_progress(evaluations, makespan_ns or None)` says whether to go on. Returns (placement,
+    evaluations, whether time or on_progress ended it, whether it is proved to be optimal). Raises
+    InfeasibleError if a unit has no candidate.
+    """

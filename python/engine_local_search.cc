@@ -57,7 +57,7 @@ py::tuple Run(const Problem& problem, const Placements& starts, uint64_t seed, i
   }
   return py::make_tuple(py::array_t<int32_t>(static_cast<py::ssize_t>(result.placement.size()),
                                              result.placement.data()),
-                        result.evaluations, result.is_optimal);
+                        result.evaluations, result.ended_by_time, result.is_optimal);
 }
 
 }  // namespace

@@ -10,7 +10,7 @@
 namespace hplacer {
 namespace {
 
-constexpr double kForget = 0.995;      // of what kinds of moves were worth, per round
+constexpr double kForget = 0.995;  // of what kinds of moves were worth, per round
 constexpr double kLeastKindShare = 0.02;
 
 }  // namespace
@@ -19,7 +19,9 @@ Annealing::Annealing(const SearchSpace& space, WorkerTeam* team, uint64_t seed)
     : space_(space), problem_(space.problem()), team_(team), seed_(seed) {
   for (int i = 0; i < team->size(); ++i) {
     workers_.push_back({MakePlacementScorer(problem_, space.tables()),
-                        std::make_unique<MoveMaker>(space), {}, {}});
+                        std::make_unique<MoveMaker>(space),
+                        {},
+                        {}});
   }
   gain_.fill(1);
   effort_.fill(1);
@@ -60,7 +62,8 @@ Score Annealing::Run(const AnnealingSchedule& schedule, const Limits& limits,
     }
   }
   if (getenv("HP_STATS")) {
-    for (int k = 0; k < kNumMoveKinds; ++k) fprintf(stderr, " %d:%.3g/%.3g", k, gain_[k], effort_[k]);
+    for (int k = 0; k < kNumMoveKinds; ++k)
+      fprintf(stderr, " %d:%.3g/%.3g", k, gain_[k], effort_[k]);
     fprintf(stderr, "\n");
   }
   return best;

@@ -56,9 +56,8 @@ Coarsening::Coarsening(const Problem& problem, const std::vector<int32_t>& unit_
   }
   for (int32_t op = 0; op < n; ++op) {
     for (int32_t c = problem.control_out_ptr()[op]; c < problem.control_out_ptr()[op + 1]; ++c) {
-      pairs.emplace_back(static_cast<uint64_t>(op) << 32 |
-                             static_cast<uint64_t>(problem.control_out()[c]),
-                         0);
+      pairs.emplace_back(
+          static_cast<uint64_t>(op) << 32 | static_cast<uint64_t>(problem.control_out()[c]), 0);
     }
   }
   SetArcs(&pairs);
@@ -142,8 +141,8 @@ int32_t Coarsening::BestPartner(int32_t u, const std::vector<int32_t>& label,
   double best_rating = -1;
   const auto consider = [&](int32_t v, int64_t transfer_ns) {
     if (v == u || partner[v] != kNone || !MayMerge(u, v, max_work_ns)) return;
-    const double rating = static_cast<double>(transfer_ns + 1) /
-                          static_cast<double>(work_ns_[u] + work_ns_[v] + 1);
+    const double rating =
+        static_cast<double>(transfer_ns + 1) / static_cast<double>(work_ns_[u] + work_ns_[v] + 1);
     if (rating > best_rating) {
       best_rating = rating;
       best = v;
@@ -366,7 +365,8 @@ Problem Coarsening::Contract() const {
   for (int32_t op = 0; op < n; ++op) {
     for (int32_t i = problem_.control_out_ptr()[op]; i < problem_.control_out_ptr()[op + 1]; ++i) {
       const int32_t to = cluster_[problem_.control_out()[i]];
-      if (to != cluster_[op]) spec.control_edges.insert(spec.control_edges.end(), {cluster_[op], to});
+      if (to != cluster_[op])
+        spec.control_edges.insert(spec.control_edges.end(), {cluster_[op], to});
     }
   }
 

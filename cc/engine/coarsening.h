@@ -1,4 +1,5 @@
-// A problem's graph with clusters of ops in place of ops: a smaller problem of nearly equal answers.
+// A problem's graph with clusters of ops in place of ops: a smaller problem of nearly equal
+// answers.
 //
 // Multilevel search (Hendrickson and Leland, "A Multilevel Algorithm for Partitioning Graphs", SC
 // 1995) moves whole clusters first. A coarse problem is an ordinary `Problem`: the same simulator
@@ -66,9 +67,9 @@ class Coarsening {
   const Problem& problem_;
   uint64_t seed_;
   bool latest_ = true;
-  std::vector<int32_t> cluster_;      // [n]
-  std::vector<int64_t> work_ns_;      // [clusters]
-  std::vector<int32_t> unit_;         // [clusters] a unit of one of its ops
+  std::vector<int32_t> cluster_;         // [n]
+  std::vector<int64_t> work_ns_;         // [clusters]
+  std::vector<int32_t> unit_;            // [clusters] a unit of one of its ops
   mutable std::vector<int32_t> parent_;  // [U] union-find over units
   std::vector<int64_t> unit_work_ns_;    // [U] of roots
   std::vector<int32_t> kind_of_unit_;    // [U] equal candidates and labels

@@ -51,7 +51,8 @@ struct SearchResult {
   std::vector<int32_t> placement;
   Score score;
   int64_t evaluations = 0;
-  bool is_optimal = false;  // all placements were enumerated
+  bool is_optimal = false;     // all placements were enumerated
+  bool ended_by_time = false;  // by `seconds` or `on_progress`
 };
 
 // Throws InfeasibleError if a unit has no candidate, ProblemError for a malformed start. The result

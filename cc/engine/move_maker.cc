@@ -21,6 +21,9 @@ void MoveMaker::Make(const SearchState& state, MoveKind kind, RandomStream* rand
     case kRegion:
       GrowRegion(seed, random_->LogBelow(std::max(2, problem_.num_units() / 4)));
       break;
+    case kCluster:
+      TakeCluster(seed);
+      break;
     case kChainPiece:
       TakeChainPiece();
       break;
@@ -43,7 +46,8 @@ void MoveMaker::Make(const SearchState& state, MoveKind kind, RandomStream* rand
       return;
   }
   if (region_.empty()) return;
-  const int32_t device = TargetDevice(region_[random_->Below(static_cast<int64_t>(region_.size()))]);
+  const int32_t device =
+      TargetDevice(region_[random_->Below(static_cast<int64_t>(region_.size()))]);
   if (random_->Below(2) == 0) PullAlong();
   SendTo(device, move);
 }
@@ -104,6 +108,19 @@ void MoveMaker::GrowRegion(int32_t seed, int32_t size) {
   }
 }
 
+// Of any level; what is on the seed's device, or all.
+void MoveMaker::TakeCluster(int32_t seed) {
+  const auto levels = static_cast<int64_t>(space_.clusters().size());
+  if (levels == 0) return;
+  const SearchSpace::Clusters& clusters = space_.clusters()[random_->Below(levels)];
+  const bool all = random_->Below(3) == 0;
+  const int32_t cluster = clusters.of_unit[seed], device = state_->unit_device[seed];
+  for (int32_t i = clusters.members.ptr[cluster]; i < clusters.members.ptr[cluster + 1]; ++i) {
+    const int32_t unit = clusters.members.items[i];
+    if (all || state_->unit_device[unit] == device) Mark(unit);
+  }
+}
+
 void MoveMaker::TakeChainPiece() {
   const std::vector<int32_t>& chain = state_->schedule.critical;
   if (chain.empty()) return;
@@ -126,7 +143,8 @@ void MoveMaker::TakeLookAlikes(int32_t seed) {
                                             (random_->Below(2) == 0 ? 2 : random_->Uniform()));
   for (int32_t i = alike.ptr[look]; i < alike.ptr[look + 1]; ++i) {
     const int32_t unit = alike.items[i];
-    if (state_->unit_device[unit] == device && std::abs(state_->unit_ns[unit] - now_ns) <= span_ns) {
+    if (state_->unit_device[unit] == device &&
+        std::abs(state_->unit_ns[unit] - now_ns) <= span_ns) {
       Mark(unit);
     }
   }
@@ -135,7 +153,8 @@ void MoveMaker::TakeLookAlikes(int32_t seed) {
 // The consumers on one device of a tensor that the seed makes, and half of the time the seed.
 void MoveMaker::TakeReaders(int32_t seed) {
   const int32_t first = problem_.unit_op_ptr()[seed];
-  const int32_t op = problem_.unit_ops()[first + random_->Below(problem_.unit_op_ptr()[seed + 1] - first)];
+  const int32_t op =
+      problem_.unit_ops()[first + random_->Below(problem_.unit_op_ptr()[seed + 1] - first)];
   const int32_t begin = problem_.consumer_ptr()[problem_.FirstTensor(op)];
   const int32_t end = problem_.consumer_ptr()[problem_.FirstTensor(op + 1)];
   if (begin == end) return;

@@ -1,11 +1,11 @@
 // Random changes of a placement, of every size: what a local search tries.
 //
 // Each kind of move picks units by another relation: one unit, a connected region of one device, a
-// piece of the critical chain, all look-alikes in a span of time, the readers of one tensor, all
-// that a device does in a span of time; and sends them to one device. `kSwapDevices` exchanges two
-// devices within a span of time or from some time on. Regions of all sizes are equally likely in
-// the logarithm. Half of the moves start on the critical chain. A unit whose neighbours are
-// all moved may go along.
+// cluster of the coarsening, a piece of the critical chain, all look-alikes in a span of time, the
+// readers of one tensor, all that a device does in a span of time; and sends them to one device.
+// `kSwapDevices` exchanges two devices within a span of time or from some time on. Regions of all
+// sizes are equally likely in the logarithm. Half of the moves start on the critical chain. A unit
+// whose neighbours are all moved may go along.
 //
 // One object per thread, to keep its arrays. A move depends on nothing but the state and the
 // random stream.
@@ -26,6 +26,7 @@ namespace hplacer {
 enum MoveKind : int32_t {
   kOneUnit,
   kRegion,
+  kCluster,
   kChainPiece,
   kLookAlikes,
   kReaders,
@@ -59,6 +60,7 @@ class MoveMaker {
   void Mark(int32_t unit);
   bool IsMarked(int32_t unit) const { return mark_[unit] == mark_id_; }
   void GrowRegion(int32_t seed, int32_t size);
+  void TakeCluster(int32_t seed);
   void TakeChainPiece();
   void TakeLookAlikes(int32_t seed);
   void TakeReaders(int32_t seed);

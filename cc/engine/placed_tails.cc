@@ -37,9 +37,7 @@ bool PlacedTails::Compute(const int32_t* placement) {
   control_ns_.assign(graph.controls.size(), kUnknown);
   path_ns_ = 0;
   bool linked = true;
-  const auto way_ns = [&](int32_t op) {
-    return problem_.CostNs(op, placement[op]) + tail_ns_[op];
-  };
+  const auto way_ns = [&](int32_t op) { return problem_.CostNs(op, placement[op]) + tail_ns_[op]; };
   for (auto it = tables_.order.rbegin(); it != tables_.order.rend(); ++it) {
     const int32_t op = *it, device = placement[op];
     int64_t tail_ns = 0;

@@ -6,6 +6,7 @@
 #define HPLACER_ENGINE_SEARCH_SPACE_H_
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "engine/placed_tails.h"
@@ -17,6 +18,9 @@ namespace hplacer {
 struct Grouping {
   std::vector<int32_t> ptr, items;
 };
+
+// Positions of 0..labels.size()-1 by label 0..count-1, ascending.
+Grouping GroupByLabel(const std::vector<int32_t>& labels, int32_t count);
 
 class SearchSpace {
  public:
@@ -45,6 +49,19 @@ class SearchSpace {
   const std::vector<int32_t>& look() const { return look_; }  // [U]
   const Grouping& look_alikes() const { return look_alikes_; }
 
+  // Clusters of units, from fine to coarse: unit_cluster[level][unit] and their members.
+  struct Clusters {
+    std::vector<int32_t> of_unit;  // [U]
+    Grouping members;
+  };
+  const std::vector<Clusters>& clusters() const { return clusters_; }
+  void ClearClusters() { clusters_.clear(); }
+  // `of_unit`: a label 0..count-1 per unit.
+  void AddClusters(std::vector<int32_t> of_unit, int32_t count) {
+    Grouping members = GroupByLabel(of_unit, count);
+    clusters_.push_back({std::move(of_unit), std::move(members)});
+  }
+
  private:
   void FindNeighbours();
   void SumLoads();
@@ -57,10 +74,8 @@ class SearchSpace {
   std::vector<int64_t> load_ns_;
   std::vector<int32_t> look_;
   Grouping look_alikes_;
+  std::vector<Clusters> clusters_;
 };
-
-// Positions of 0..labels.size()-1 by label 0..count-1, ascending.
-Grouping GroupByLabel(const std::vector<int32_t>& labels, int32_t count);
 
 }  // namespace hplacer
 

@@ -11,7 +11,18 @@ from numpy.typing import NDArray
 
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.errors import OptionError
-from hplacer_optimizer.planners import etf, heft, human_expert, metis, scotch, sct, simple, topo
+from hplacer_optimizer.planners import (
+    auto,
+    etf,
+    heft,
+    human_expert,
+    local_search,
+    metis,
+    scotch,
+    sct,
+    simple,
+    topo,
+)
 from hplacer_optimizer.planners.budget import Budget, Planner, Progress, ProgressCallback
 from hplacer_optimizer.planners.notes import collect_notes
 
@@ -28,11 +39,13 @@ __all__ = [
 _SEED = re.compile(r"0|[1-9][0-9]{0,17}")
 
 PLANNERS: dict[str, Planner] = {
+    "auto": auto.plan,
     "cpu_only": simple.cpu_only,
     "etf": etf.plan,
     "gpu_only": simple.gpu_only,
     "heft": heft.plan,
     "human_expert": human_expert.plan,
+    "local_search": local_search.plan,
     "metis": metis.plan,
     "mincut": scotch.mincut,
     "random": simple.random,
