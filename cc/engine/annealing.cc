@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
-#include <cstdlib>
 #include <limits>
 #include <utility>
 
@@ -60,11 +58,6 @@ Score Annealing::Run(const AnnealingSchedule& schedule, const Limits& limits,
       *placement = state_.placement;
       if (limits.on_best) limits.on_best(*placement, best);
     }
-  }
-  if (getenv("HP_STATS")) {
-    for (int k = 0; k < kNumMoveKinds; ++k)
-      fprintf(stderr, " %d:%.3g/%.3g", k, gain_[k], effort_[k]);
-    fprintf(stderr, "\n");
   }
   return best;
 }
@@ -144,14 +137,21 @@ void Annealing::FinishRound(int32_t count) {
     }
   }
   if (best >= 0) Accept(&candidates_[best]);
-  if (best >= 0 || count == 0) {
-    const std::vector<int64_t>& start_ns = state_.schedule.start_ns;
-    if (start_ns.empty()) return;
-    state_.unit_ns.assign(problem_.num_units(), std::numeric_limits<int64_t>::max());
-    for (int32_t op = 0; op < problem_.num_ops(); ++op) {
-      int64_t& unit_ns = state_.unit_ns[problem_.units()[op]];
-      unit_ns = std::min(unit_ns, start_ns[op]);
-    }
+  if (best >= 0 || count == 0) IndexSchedule();
+}
+
+// What the moves ask of a new schedule.
+void Annealing::IndexSchedule() {
+  const std::vector<int64_t>& start_ns = state_.schedule.start_ns;
+  state_.busy_ns.assign(static_cast<size_t>(SearchState::kSlices) * problem_.num_devices(), 0);
+  if (start_ns.empty()) return;
+  state_.unit_ns.assign(problem_.num_units(), std::numeric_limits<int64_t>::max());
+  for (int32_t op = 0; op < problem_.num_ops(); ++op) {
+    int64_t& unit_ns = state_.unit_ns[problem_.units()[op]];
+    unit_ns = std::min(unit_ns, start_ns[op]);
+    const int32_t device = state_.placement[op];
+    state_.busy_ns[static_cast<size_t>(state_.SliceOf(start_ns[op])) * problem_.num_devices() +
+                   device] += problem_.CostNs(op, device);
   }
 }
 

@@ -72,6 +72,7 @@ class Annealing {
   Score DrawCutoff(double temperature, RandomStream* random) const;
   void TryCandidate(int32_t index, double temperature, Worker* worker, Candidate* candidate) const;
   void FinishRound(int32_t count);
+  void IndexSchedule();
 
   const SearchSpace& space_;
   const Problem& problem_;

@@ -42,6 +42,7 @@ struct SearchOptions {
   int64_t max_evaluations = std::numeric_limits<int64_t>::max();
   // Ends after so many evaluations without a better placement.
   int64_t patience = std::numeric_limits<int64_t>::max();
+  int64_t max_enumerated = 60'000;           // with so many placements at most, all are looked at
   std::vector<std::vector<int32_t>> starts;  // devices per op; units are put on candidates
   // Called between rounds; returns whether to go on.
   std::function<bool(const SearchProgress&)> on_progress;

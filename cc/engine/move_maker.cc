@@ -5,7 +5,12 @@
 namespace hplacer {
 
 MoveMaker::MoveMaker(const SearchSpace& space)
-    : space_(space), problem_(space.problem()), mark_(problem_.num_units(), 0) {}
+    : space_(space), problem_(space.problem()), mark_(problem_.num_units(), 0) {
+  load_before_ns_.push_back(0);
+  for (int32_t unit = 0; unit < problem_.num_units(); ++unit) {
+    load_before_ns_.push_back(load_before_ns_.back() + space.LeastLoadNs(unit));
+  }
+}
 
 void MoveMaker::Make(const SearchState& state, MoveKind kind, RandomStream* random, Move* move) {
   state_ = &state;
@@ -52,34 +57,74 @@ void MoveMaker::Make(const SearchState& state, MoveKind kind, RandomStream* rand
   SendTo(device, move);
 }
 
+// On the critical chain, or anywhere; as likely as it takes time, or all alike.
 int32_t MoveMaker::SeedUnit() {
   const Schedule& schedule = state_->schedule;
+  const std::vector<int32_t>& chain = schedule.critical;
   const auto pick = [this](const std::vector<int32_t>& ops) {
     return problem_.units()[ops[random_->Below(static_cast<int64_t>(ops.size()))]];
   };
-  const int32_t die = random_->Below(8);
+  const int32_t die = random_->Below(16);
   if (die < 2 && !schedule.sent_from.empty()) return pick(schedule.sent_from);
-  if (die < 5 && !schedule.critical.empty()) return pick(schedule.critical);
+  if (die < 4 && !chain.empty()) return pick(chain);
+  if (die < 9 && !chain.empty()) {
+    const auto time_ns =
+        static_cast<int64_t>(random_->Uniform() * static_cast<double>(state_->score.makespan_ns));
+    const auto op = std::find_if(chain.begin(), chain.end(),
+                                 [&](int32_t i) { return schedule.start_ns[i] <= time_ns; });
+    return problem_.units()[op == chain.end() ? chain.back() : *op];
+  }
+  if (die < 13) {
+    const auto draw =
+        static_cast<int64_t>(random_->Uniform() * static_cast<double>(load_before_ns_.back()));
+    const auto after = std::upper_bound(load_before_ns_.begin(), load_before_ns_.end() - 1, draw);
+    return static_cast<int32_t>(after - load_before_ns_.begin()) - 1;
+  }
   return random_->Below(problem_.num_units());
 }
 
-// The device of a neighbour, or any candidate.
+// The device of a neighbour, the one that would do the unit soonest, or any candidate.
 int32_t MoveMaker::TargetDevice(int32_t unit) {
   const int32_t here = state_->unit_device[unit];
-  const int32_t begin = space_.neighbour_ptr()[unit], end = space_.neighbour_ptr()[unit + 1];
-  if (end > begin && random_->Below(4) > 0) {
-    for (int32_t attempt = 0; attempt < 4; ++attempt) {
-      const int32_t other = space_.neighbours()[begin + random_->Below(end - begin)].unit;
-      if (state_->unit_device[other] != here) return state_->unit_device[other];
-    }
-  }
+  const int32_t die = random_->Below(8);
+  int32_t device = die < 4 ? NeighbourDevice(unit) : die < 7 ? IdleDevice(unit) : here;
   const int32_t first = problem_.candidate_ptr()[unit];
   const int32_t count = problem_.candidate_ptr()[unit + 1] - first;
-  int32_t device = here;
   for (int32_t attempt = 0; attempt < 4 && device == here; ++attempt) {
     device = problem_.candidates()[first + random_->Below(count)];
   }
   return device;
+}
+
+int32_t MoveMaker::NeighbourDevice(int32_t unit) {
+  const int32_t here = state_->unit_device[unit];
+  const int32_t begin = space_.neighbour_ptr()[unit], end = space_.neighbour_ptr()[unit + 1];
+  for (int32_t attempt = 0; attempt < 4 && begin < end; ++attempt) {
+    const int32_t other = space_.neighbours()[begin + random_->Below(end - begin)].unit;
+    if (state_->unit_device[other] != here) return state_->unit_device[other];
+  }
+  return here;
+}
+
+// Of two random candidates the one that has less to do around the time of the unit, with the unit.
+int32_t MoveMaker::IdleDevice(int32_t unit) {
+  const int32_t here = state_->unit_device[unit];
+  const int32_t first = problem_.candidate_ptr()[unit];
+  const int32_t count = problem_.candidate_ptr()[unit + 1] - first;
+  const int32_t slice = state_->SliceOf(state_->unit_ns[unit]);
+  int32_t best = here;
+  int64_t best_ns = 0;
+  for (int32_t attempt = 0; attempt < 2; ++attempt) {
+    const int32_t device = problem_.candidates()[first + random_->Below(count)];
+    if (device == here) continue;
+    const int64_t ns =
+        space_.LoadNs(unit, device) +
+        state_->busy_ns[static_cast<size_t>(slice) * problem_.num_devices() + device];
+    if (best != here && ns >= best_ns) continue;
+    best = device;
+    best_ns = ns;
+  }
+  return best;
 }
 
 void MoveMaker::Mark(int32_t unit) {

@@ -43,6 +43,13 @@ struct SearchState {
   std::vector<int64_t> unit_ns;      // [U] when its first op starts
   Score score;
   Schedule schedule;
+  // [slices * m] how long each device works in each of kSlices equal parts of the step.
+  std::vector<int64_t> busy_ns;
+
+  static constexpr int32_t kSlices = 64;
+  int32_t SliceOf(int64_t time_ns) const {
+    return static_cast<int32_t>(time_ns * kSlices / (score.makespan_ns + 1));
+  }
 };
 
 using Move = std::vector<std::pair<int32_t, int32_t>>;  // (unit, device), units distinct
@@ -57,6 +64,8 @@ class MoveMaker {
  private:
   int32_t SeedUnit();
   int32_t TargetDevice(int32_t unit);
+  int32_t NeighbourDevice(int32_t unit);
+  int32_t IdleDevice(int32_t unit);
   void Mark(int32_t unit);
   bool IsMarked(int32_t unit) const { return mark_[unit] == mark_id_; }
   void GrowRegion(int32_t seed, int32_t size);
@@ -74,6 +83,7 @@ class MoveMaker {
   const Problem& problem_;
   const SearchState* state_ = nullptr;
   RandomStream* random_ = nullptr;
+  std::vector<int64_t> load_before_ns_;  // [U + 1] of the units before
   std::vector<int32_t> region_;
   std::vector<int64_t> mark_;  // [U]
   int64_t mark_id_ = 0;

@@ -49,6 +49,8 @@ class Scorer : public PlacementScorer {
     return true;
   }
 
+  const std::vector<int64_t>& peak_bytes() const override { return simulation_.peak_bytes(); }
+
  private:
   void FillSchedule(const int32_t* placement, Schedule* schedule) {
     simulation_.CopyTimes(&schedule->start_ns, &finish_ns_);

@@ -50,6 +50,9 @@ class PlacementScorer {
   virtual bool Run(const int32_t* placement, const Score& cutoff, Score* score,
                    Schedule* schedule) = 0;
 
+  // Of the last run, if it was simulated to its end.
+  virtual const std::vector<int64_t>& peak_bytes() const = 0;  // [m]
+
   // Ops that the last run simulated.
   int64_t work() const { return work_; }
 

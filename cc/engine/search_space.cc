@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <limits>
 #include <numeric>
 #include <string>
 #include <unordered_map>
@@ -40,6 +41,22 @@ SearchSpace::SearchSpace(const Problem& problem) : problem_(problem), tables_(pr
   FindNeighbours();
   SumLoads();
   FindLookAlikes();
+}
+
+int64_t SearchSpace::LeastLoadNs(int32_t unit) const {
+  int64_t least_ns = std::numeric_limits<int64_t>::max();
+  for (int32_t i = problem_.candidate_ptr()[unit]; i < problem_.candidate_ptr()[unit + 1]; ++i) {
+    least_ns = std::min(least_ns, LoadNs(unit, problem_.candidates()[i]));
+  }
+  return least_ns;
+}
+
+double SearchSpace::MeanLoadNs() const {
+  double sum_ns = 0;
+  for (int32_t unit = 0; unit < problem_.num_units(); ++unit) {
+    sum_ns += static_cast<double>(LeastLoadNs(unit));
+  }
+  return sum_ns / problem_.num_units();
 }
 
 void SearchSpace::FindNeighbours() {

@@ -44,6 +44,10 @@ class SearchSpace {
                     problem_.spec().device_kind[device]];
   }
 
+  int64_t LeastLoadNs(int32_t unit) const;  // on any candidate
+
+  double MeanLoadNs() const;  // of the units
+
   // Units that look alike: equal costs and sizes, and so do their surroundings. In an unrolled
   // network these are the repetitions of one part.
   const std::vector<int32_t>& look() const { return look_; }  // [U]

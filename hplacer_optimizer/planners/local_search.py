@@ -19,10 +19,12 @@ from hplacer_optimizer.planners import simple, topo
 from hplacer_optimizer.planners.budget import Budget, Progress, ProgressCallback
 from hplacer_optimizer.planners.devices import devices_of_type
 from hplacer_optimizer.planners.notes import add_note
+from hplacer_optimizer.simulator import simulate
 
 LARGE_OPS = 10_000
 _SECONDS, _LARGE_SECONDS = 10.0, 60.0
 _PATIENCE = 20_000
+_HOLDERS_TOLD = 5
 
 
 def default_budget(problem: Problem) -> Budget:
@@ -75,7 +77,32 @@ def search(
     )
     if ended_by_time:
         add_note(f"local_search: {evaluations} evaluations")
+    _note_what_is_missing(problem, placement)
     return placement
+
+
+def _note_what_is_missing(problem: Problem, placement: NDArray[np.int32]) -> None:
+    """Says that no placement is feasible where that is proved, else what this one lacks."""
+    trace = simulate(problem, placement)
+    if trace.feasible:
+        return
+    proof = _engine.lower_bound(problem).infeasible_because
+    for reason in proof:
+        add_note(f"local_search: no placement is feasible: {reason}")
+    if not proof:
+        add_note(f"local_search: found no feasible placement: {trace.infeasible_because[0]}")
+    missing = trace.peak_bytes - problem.device_memory_bytes
+    if trace.makespan_ns is None or missing.max() <= 0:
+        return
+    device = int(missing.argmax())
+    holders = [
+        f"{what} of '{problem.op_names[op]}' ({size_bytes} bytes)"
+        for op, what, size_bytes in trace.peak_holders(device)[:_HOLDERS_TOLD]
+    ]
+    add_note(
+        f"local_search: most of the memory of '{problem.device_names[device]}' holds "
+        + ", ".join(holders)
+    )
 
 
 def _cheap_starts(problem: Problem) -> list[NDArray[np.int32]]:
