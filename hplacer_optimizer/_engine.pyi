@@ -233,6 +233,12 @@ def place_topo(problem: Problem, devices: list[int]) -> _Int32:
 def mean_costs(problem: Problem) -> tuple[_Int64, _Int64, int]:
     """Means over candidates and links in ns: of ops [n], tensors [T], a control signal."""
 
+def simulate_below(problem: Problem, placements: _Int32, cutoff_ns: int, threads: int) -> _Int64:
+    """Makespans of placements [count, n]; -1 if infeasible, or if not below the cutoff.
+
+    Each simulation ends as soon as it is certain that the step lasts `cutoff_ns` or longer.
+    """
+
 def local_search(
     problem: Problem,
     starts: _Int32,

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/local_search.h"
+#include "engine/placement_scorer.h"
 #include "engine/problem.h"
 
 namespace py = pybind11;
@@ -18,11 +19,12 @@ namespace {
 
 using Placements = py::array_t<int32_t, py::array::c_style>;
 
-std::vector<std::vector<int32_t>> Rows(const Problem& problem, const Placements& placements) {
-  if (placements.ndim() != 2 || placements.shape(1) != problem.num_ops()) {
-    throw ProblemError("starts: must have shape [count, " + std::to_string(problem.num_ops()) +
-                       "]");
-  }
+void CheckShape(const Problem& problem, const Placements& placements, const std::string& name) {
+  if (placements.ndim() == 2 && placements.shape(1) == problem.num_ops()) return;
+  throw ProblemError(name + ": must have shape [count, " + std::to_string(problem.num_ops()) + "]");
+}
+
+std::vector<std::vector<int32_t>> Rows(const Placements& placements) {
   std::vector<std::vector<int32_t>> rows;
   for (py::ssize_t row = 0; row < placements.shape(0); ++row) {
     const int32_t* first = placements.data() + row * placements.shape(1);
@@ -45,7 +47,8 @@ py::tuple Run(const Problem& problem, const Placements& starts, uint64_t seed, i
   options.seconds = seconds.value_or(options.seconds);
   options.max_evaluations = max_evaluations.value_or(options.max_evaluations);
   options.patience = patience.value_or(options.patience);
-  options.starts = Rows(problem, starts);
+  CheckShape(problem, starts, "starts");
+  options.starts = Rows(starts);
   options.on_progress = [&on_progress](const SearchProgress& progress) {
     const py::gil_scoped_acquire acquire;
     return on_progress(progress.evaluations, MakespanOrNone(progress.best)).cast<bool>();
@@ -60,12 +63,28 @@ py::tuple Run(const Problem& problem, const Placements& starts, uint64_t seed, i
                         result.evaluations, result.ended_by_time, result.is_optimal);
 }
 
+py::array_t<int64_t> Below(const Problem& problem, const Placements& placements, int64_t cutoff_ns,
+                           int threads) {
+  CheckShape(problem, placements, "placements");
+  const py::ssize_t count = placements.shape(0);
+  py::array_t<int64_t> makespan_ns(count);
+  const int32_t* devices = placements.data();
+  int64_t* makespan_data = makespan_ns.mutable_data();
+  {
+    const py::gil_scoped_release release;
+    SimulateBelow(problem, devices, count, cutoff_ns, threads, makespan_data);
+  }
+  return makespan_ns;
+}
+
 }  // namespace
 
 void RegisterLocalSearch(py::module_* module) {
   module->def("local_search", &Run, py::arg("problem"), py::arg("starts"), py::kw_only(),
               py::arg("seed"), py::arg("threads"), py::arg("seconds"), py::arg("max_evaluations"),
               py::arg("patience"), py::arg("on_progress"));
+  module->def("simulate_below", &Below, py::arg("problem"), py::arg("placements"),
+              py::arg("cutoff_ns"), py::arg("threads"));
 }
 
 }  // namespace hplacer

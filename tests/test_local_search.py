@@ -63,6 +63,20 @@ def test_small_problems_are_solved_to_the_optimum(document: dict[str, Any]) -> N
         assert step_ns(problem, placement) == makespan_ns[feasible].min()
 
 
+@settings(max_examples=200, deadline=None)
+@given(document=problems(max_ops=6))
+def test_a_simulation_that_is_cut_off_agrees_with_the_whole_one(document: dict[str, Any]) -> None:
+    problem = problem_from_dict(document)
+    if not np.diff(problem.candidate_ptr).all() or not problem.num_ops:
+        return
+    placements = every_placement(problem)[:500]
+    makespan_ns, feasible, _ = _engine.simulate_batch(problem, placements, 1)
+    for cutoff_ns in np.unique(makespan_ns):
+        expected = np.where(feasible & (makespan_ns < cutoff_ns), makespan_ns, -1)
+        below = _engine.simulate_below(problem, placements, int(cutoff_ns), 2)
+        assert below.tolist() == expected.tolist()
+
+
 @BOTH
 def test_each_chain_gets_a_device(name: str) -> None:
     document, optimum = chains(4, 30, cost_ns=100, size_bytes=200)

@@ -113,11 +113,11 @@ Score Annealing::DrawCutoff(double temperature, RandomStream* random) const {
 }
 
 void Annealing::FinishRound(int32_t count) {
-  int32_t best = -1;
+  int32_t chosen = -1;
   for (int32_t i = 0; i < count; ++i) {
     const Candidate& candidate = candidates_[i];
     work_ += candidate.work + problem_.num_ops() / 16;
-    if (candidate.is_scored && (best < 0 || candidate.score < candidates_[best].score)) best = i;
+    if (candidate.is_scored && chosen < 0) chosen = i;
   }
   for (int32_t k = 0; k < kNumMoveKinds; ++k) {
     gain_[k] = gain_[k] * kForget + (1 - kForget);
@@ -132,12 +132,12 @@ void Annealing::FinishRound(int32_t count) {
           0.1 + static_cast<double>(candidate.work) / static_cast<double>(problem_.num_ops());
       gain_[candidate.kind] += improves;
     }
-    if (improves && i != best && static_cast<int32_t>(retries_.size()) < kRoundSize / 2) {
+    if (improves && i != chosen && static_cast<int32_t>(retries_.size()) < kRoundSize / 2) {
       retries_.push_back(candidate.move);
     }
   }
-  if (best >= 0) Accept(&candidates_[best]);
-  if (best >= 0 || count == 0) IndexSchedule();
+  if (chosen >= 0) Accept(&candidates_[chosen]);
+  if (chosen >= 0 || count == 0) IndexSchedule();
 }
 
 // What the moves ask of a new schedule.

@@ -1,10 +1,10 @@
 // Simulated annealing of a placement on one problem, or one level of a multilevel search.
 //
 // Rounds: each makes a fixed number of moves of the current placement, scores them side by side,
-// and goes to the best of those that are good enough. How much worse a placement may be is drawn
+// and goes to the first of those that is good enough. How much worse a placement may be is drawn
 // before it is scored (Kirkpatrick et al., "Optimization by Simulated Annealing", Science 1983),
-// so that its simulation ends as soon as it is certain to be too slow. Improving moves that lost
-// against a better one are tried again on top of it. Kinds of moves that paid are made more often.
+// so that its simulation ends as soon as it is certain to be too slow. Other improving moves of the
+// round are tried again on top of it. Kinds of moves that paid are made more often.
 //
 // What happens depends on the seed and on scores alone, not on time or the number of threads.
 

@@ -26,7 +26,8 @@ constexpr int32_t kRepairs = 4;
 constexpr int64_t kTryInterval = 256;  // evaluations of a coarse level
 // Levels whose clusters are small enough for a coarse step to last nearly as long as a fine one.
 constexpr size_t kAnnealedLevels = 2;
-constexpr double kFirstWorkPerOp = 400, kWorkGrowth = 1.6;
+// In simulated ops.
+constexpr double kFirstWorkPerOp = 400, kLeastFirstWork = 10'000, kWorkGrowth = 1.6;
 // Shares of the makespan; at least the mean unit to begin with.
 constexpr double kBeginTemperature = 0.002, kFinestBeginTemperature = 0.0005;
 constexpr double kCooling = 0.01;
@@ -134,7 +135,8 @@ class Search {
   }
 
   void RunCycle(int32_t cycle) {
-    const double work = kFirstWorkPerOp * problem_.num_ops() * std::pow(kWorkGrowth, cycle);
+    const double work = std::max(kFirstWorkPerOp * problem_.num_ops(), kLeastFirstWork) *
+                        std::pow(kWorkGrowth, cycle);
     std::vector<int32_t> label;
     if (cycle > 0) label = UnitDevices(problem_, result_.placement);
     SearchLevels levels(space_, label, options_.seed + static_cast<uint64_t>(cycle) * 1009);

@@ -142,7 +142,7 @@ TEST_CASE("annealing finds the optimum of small problems nearly always") {
     const SearchResult exact = LocalSearch(problem, options);
     REQUIRE(exact.is_optimal);
     options.max_enumerated = 0;
-    options.max_evaluations = 3000;
+    options.max_evaluations = 5000;
     const SearchResult found = LocalSearch(problem, options);
     CHECK(!found.is_optimal);
     REQUIRE(found.score.makespan_ns >= exact.score.makespan_ns);
