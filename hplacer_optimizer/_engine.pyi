@@ -4,6 +4,7 @@ n ops, T outputs, m devices of K kinds, L links, E data edges, C control edges, 
 Arrays named `*_ptr` are CSR offsets. Properties that are arrays are read-only views.
 """
 
+from collections.abc import Callable
 from io import BufferedIOBase
 
 import numpy as np
@@ -237,4 +238,28 @@ def cluster_units(problem: Problem, sizes: list[int], clusters_per_device: int) 
 
     `clusters_per_device`, at least 1, bounds the work of a cluster: see cc/engine/unit_clusters.h.
     Coarser clusters are unions of finer ones. Raises InfeasibleError if a unit has no candidate.
+    """
+
+def simulate_below(problem: Problem, placements: _Int32, cutoff_ns: int, threads: int) -> _Int64:
+    """Makespans of placements [count, n]; -1 if infeasible, or if not below the cutoff.
+
+    Each simulation ends as soon as it is certain that the step lasts `cutoff_ns` or longer.
+    """
+
+def local_search(
+    problem: Problem,
+    starts: _Int32,
+    *,
+    seed: int,
+    threads: int,
+    seconds: float | None,
+    max_evaluations: int | None,
+    patience: int | None,
+    on_progress: Callable[[int, int | None], bool],
+) -> tuple[_Int32, int, bool, bool]:
+    """Searches for a fast placement from many starts, among them those of shape [count, n].
+
+    `on_progress(evaluations, makespan_ns or None)` says whether to go on. Returns (placement,
+    evaluations, whether time or on_progress ended it, whether it is proved to be optimal). Raises
+    InfeasibleError if a unit has no candidate.
     """

@@ -26,6 +26,7 @@
 #include "engine/simulator.h"
 #include "engine/topo.h"
 #include "engine/unit_clusters.h"
+#include "engine_local_search.h"
 #include "engine_problem_file.h"
 #include "engine_streams.h"
 
@@ -487,4 +488,5 @@ PYBIND11_MODULE(_engine, module) {
   hplacer::RegisterSimulator(&module);
   hplacer::RegisterLowerBound(&module);
   hplacer::RegisterPlanners(&module);
+  hplacer::RegisterLocalSearch(&module);
 }

@@ -11,8 +11,10 @@ bool StepSimulation<EventKey, kRecord>::Fits(const Problem& problem) {
 }
 
 template <typename EventKey, bool kRecord>
-bool StepSimulation<EventKey, kRecord>::Run(const Problem& problem, const int32_t* placement) {
+bool StepSimulation<EventKey, kRecord>::Run(const Problem& problem, const int32_t* placement,
+                                            const StepCutoff* cutoff) {
   problem_ = &problem;
+  cutoff_ = cutoff;
   graph_ = &problem.step_graph();
   op_records_ = graph_->ops.data();
   tensor_records_ = graph_->tensors.data();
@@ -26,6 +28,7 @@ bool StepSimulation<EventKey, kRecord>::Run(const Problem& problem, const int32_
   for (;;) {
     startable_channels_.Drain([this](int32_t channel) { StartTransfer(channel); });
     startable_devices_.Drain([this](int32_t device) { StartOps(device); });
+    if (was_cut_off_) return false;
     if (events_.empty()) return true;
     now_ns_ = events_.time_ns();
     ApplyRound();
@@ -75,7 +78,11 @@ template <typename EventKey, bool kRecord>
 void StepSimulation<EventKey, kRecord>::Reset() {
   const int32_t num_devices = problem_->num_devices(), num_channels = problem_->num_channels();
   now_ns_ = makespan_ns_ = 0;
-  unlinked_ = false;
+  unlinked_ = was_cut_off_ = false;
+  num_started_ = 0;
+  if (cutoff_ != nullptr) {
+    unstarted_ns_.assign(cutoff_->load_ns, cutoff_->load_ns + num_devices);
+  }
   sends_.clear();
   gate_pending_.clear();
   events_.Reset(MaxEvents(*problem_));
@@ -176,10 +183,16 @@ template <typename EventKey, bool kRecord>
 void StepSimulation<EventKey, kRecord>::StartOps(int32_t device) {
   ArrivalQueue<int32_t>& queue = ready_[device];
   queue.Seal();
+  if (cutoff_ != nullptr) CheckCutoff(device);
   for (; free_slots_[device] > 0 && !queue.empty(); --free_slots_[device]) {
     const int32_t op = queue.Pop();
     OpState& state = ops_[op];
+    ++num_started_;
+    if (cutoff_ != nullptr) unstarted_ns_[device] -= state.finish_ns;
     state.finish_ns += now_ns_;
+    if (cutoff_ != nullptr && state.finish_ns + cutoff_->tail_ns[op] >= cutoff_->ns) {
+      was_cut_off_ = true;
+    }
     events_.Push(state.finish_ns, op);
     PrefetchFinish(op);
     if constexpr (kRecord) {
@@ -189,6 +202,14 @@ void StepSimulation<EventKey, kRecord>::StartOps(int32_t device) {
       Allocate(device, op_records_[op].start_bytes, {});
     }
   }
+}
+
+// The ops that a device has not started yet take it their costs' sum over its slots from now on.
+template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::CheckCutoff(int32_t device) {
+  const int64_t left_ns = cutoff_->ns - now_ns_;
+  const int32_t slots = problem_->spec().device_slots[device];
+  if (unstarted_ns_[device] / slots >= left_ns) was_cut_off_ = true;
 }
 
 // What FinishOp will read first; large graphs do not stay in the cache.

@@ -34,6 +34,14 @@
 
 namespace hplacer {
 
+// Ends a run as soon as it is certain that the step will last `ns` or longer.
+struct StepCutoff {
+  int64_t ns;
+  // [n] how long the step goes on at least after the op has finished, under the run's placement.
+  const int64_t* tail_ns;
+  const int64_t* load_ns;  // [m] the costs of the ops on the device
+};
+
 // EventKey: see EventQueue. kRecord: keep the memory changes.
 template <typename EventKey, bool kRecord>
 class StepSimulation {
@@ -43,8 +51,15 @@ class StepSimulation {
 
   // Returns whether there is a trace. The placement must be in range. The problem must outlive the
   // use of the result.
-  bool Run(const Problem& problem, const int32_t* placement);
+  bool Run(const Problem& problem, const int32_t* placement) {
+    return Run(problem, placement, nullptr);
+  }
+  // With a cutoff there is no trace either if the run ended early.
+  bool Run(const Problem& problem, const int32_t* placement, const StepCutoff* cutoff);
 
+  // Whether the last run met its cutoff, and how many ops it had started.
+  bool was_cut_off() const { return was_cut_off_; }
+  int32_t num_started() const { return num_started_; }
   int64_t makespan_ns() const { return makespan_ns_; }
   const std::vector<int64_t>& peak_bytes() const { return peak_bytes_; }
   void CopyTimes(std::vector<int64_t>* start_ns, std::vector<int64_t>* finish_ns) const;
@@ -90,6 +105,7 @@ class StepSimulation {
   void Apply(int32_t event);
   void SortRound();
   void StartOps(int32_t device);
+  void CheckCutoff(int32_t device);
   void PrefetchFinish(int32_t op) const;
   void AllocateOutputs(int32_t op, int32_t device);
   void StartTransfer(int32_t channel);
@@ -121,6 +137,11 @@ class StepSimulation {
   const StepGraph::Tensor* tensor_records_ = nullptr;
   const int32_t* consumers_ = nullptr;
   int32_t num_tensors_ = 0;
+
+  const StepCutoff* cutoff_ = nullptr;
+  bool was_cut_off_ = false;
+  int32_t num_started_ = 0;
+  std::vector<int64_t> unstarted_ns_;  // [m] with a cutoff: the costs of the ops to start
 
   int64_t now_ns_ = 0, makespan_ns_ = 0;
   bool unlinked_ = false;                         // a transfer has no link

@@ -12,10 +12,12 @@ from numpy.typing import NDArray
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.errors import OptionError
 from hplacer_optimizer.planners import (
+    auto,
     etf,
     heft,
     human_expert,
     learned,
+    local_search,
     metis,
     scotch,
     sct,
@@ -38,6 +40,7 @@ __all__ = [
 _SEED = re.compile(r"0|[1-9][0-9]{0,17}")
 
 PLANNERS: dict[str, Planner] = {
+    "auto": auto.plan,
     "colocrl": learned.learned("colocrl"),
     "cpu_only": simple.cpu_only,
     "etf": etf.plan,
@@ -47,6 +50,7 @@ PLANNERS: dict[str, Planner] = {
     "hierarchical_no_grouping": learned.learned("hierarchical_no_grouping"),
     "hierarchical_random_grouping": learned.learned("hierarchical_random_grouping"),
     "human_expert": human_expert.plan,
+    "local_search": local_search.plan,
     "metis": metis.plan,
     "mincut": scotch.mincut,
     "random": simple.random,

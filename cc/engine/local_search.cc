@@ -1,0 +1,221 @@
+#include "engine/local_search.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <memory>
+#include <utility>
+
+#include "engine/annealing.h"
+#include "engine/candidates.h"
+#include "engine/enumeration.h"
+#include "engine/etf.h"
+#include "engine/heft.h"
+#include "engine/memory_repair.h"
+#include "engine/search_levels.h"
+#include "engine/search_space.h"
+#include "engine/worker_team.h"
+
+namespace hplacer {
+namespace {
+
+using Placement = std::vector<int32_t>;
+
+constexpr double kProgressInterval = 0.02;  // seconds
+constexpr int32_t kRepairs = 4;
+constexpr int64_t kTryInterval = 256;  // evaluations of a coarse level
+// Levels whose clusters are small enough for a coarse step to last nearly as long as a fine one.
+constexpr size_t kAnnealedLevels = 2;
+// In simulated ops.
+constexpr double kFirstWorkPerOp = 400, kLeastFirstWork = 10'000, kWorkGrowth = 1.6;
+// Shares of the makespan; at least the mean unit to begin with.
+constexpr double kBeginTemperature = 0.002, kFinestBeginTemperature = 0.0005;
+constexpr double kCooling = 0.01;
+
+// Which limits a search has met.
+class SearchClock {
+ public:
+  explicit SearchClock(const SearchOptions& options)
+      : options_(options), begin_(std::chrono::steady_clock::now()) {}
+
+  int64_t evaluations() const { return evaluations_; }
+  bool IsOver() const { return is_over_; }
+  bool WasEndedByTime() const { return ended_by_time_; }
+
+  // The evaluations that may be made now, at most `wanted`.
+  int32_t Take(int32_t wanted, const Score& best) {
+    if (is_over_) return 0;
+    const std::chrono::duration<double> now = std::chrono::steady_clock::now() - begin_;
+    if (now.count() >= reported_at_ + kProgressInterval) {
+      reported_at_ = now.count();
+      Report(best);
+    }
+    if (now.count() >= options_.seconds) ended_by_time_ = true;
+    const int64_t left = std::min(options_.max_evaluations - evaluations_,
+                                  options_.patience - (evaluations_ - improved_at_));
+    is_over_ = ended_by_time_ || left <= 0;
+    if (is_over_) return 0;
+    const auto taken = static_cast<int32_t>(std::min<int64_t>(wanted, left));
+    evaluations_ += taken;
+    return taken;
+  }
+
+  // Tells how far the search has come, unless it was told already.
+  void Report(const Score& best) {
+    if (!options_.on_progress || reported_ == evaluations_) return;
+    reported_ = evaluations_;
+    if (!options_.on_progress({evaluations_, best})) ended_by_time_ = true;
+  }
+
+  void OnImproved() { improved_at_ = evaluations_; }
+
+ private:
+  const SearchOptions& options_;
+  const std::chrono::steady_clock::time_point begin_;
+  int64_t evaluations_ = 0, improved_at_ = 0, reported_ = -1;
+  double reported_at_ = -kProgressInterval;
+  bool ended_by_time_ = false, is_over_ = false;
+};
+
+class Search {
+ public:
+  Search(const Problem& problem, const SearchOptions& options)
+      : problem_(problem),
+        options_(options),
+        clock_(options),
+        team_(std::max(1, options.threads)),
+        space_(problem),
+        scorer_(MakePlacementScorer(problem, space_.tables())) {}
+
+  SearchResult Run() {
+    TryStarts();
+    if (CountPlacements(problem_, options_.max_enumerated) <= options_.max_enumerated) {
+      result_.is_optimal = EnumeratePlacements(
+          space_, &team_, [this](int32_t wanted) { return Take(wanted); }, &result_.placement,
+          &result_.score);
+    } else {
+      for (int32_t cycle = 0; !clock_.IsOver(); ++cycle) RunCycle(cycle);
+    }
+    clock_.Report(result_.score);
+    result_.evaluations = clock_.evaluations();
+    result_.ended_by_time = clock_.WasEndedByTime();
+    return std::move(result_);
+  }
+
+ private:
+  int32_t Take(int32_t wanted) { return clock_.Take(wanted, result_.score); }
+
+  void Keep(const Placement& placement, const Score& score) {
+    if (!(score < result_.score)) return;
+    result_.placement = placement;
+    result_.score = score;
+    clock_.OnImproved();
+  }
+
+  // Scores a placement of the problem itself, the first one in any case.
+  void Try(const Placement& placement) {
+    if (Take(1) == 0 && !result_.placement.empty()) return;
+    tried_at_ = clock_.evaluations();
+    Score score;
+    if (scorer_->Run(placement.data(), result_.score, &score, nullptr)) Keep(placement, score);
+  }
+
+  void TryStarts() {
+    Try(OnCandidates(problem_, PlaceHeft(problem_)));
+    Try(OnCandidates(problem_, PlaceEtf(problem_)));
+    for (int32_t device = 0; device < problem_.num_devices(); ++device) {
+      Try(OnCandidates(problem_, Placement(problem_.num_ops(), device)));
+    }
+    for (const Placement& start : options_.starts) Try(OnCandidates(problem_, start));
+    for (int32_t i = 0; i < kRepairs && !result_.score.feasible() && Take(1) > 0; ++i) {
+      int32_t evaluations = 0;
+      Try(RepairMemory(problem_, scorer_.get(), options_.seed + i, result_.placement,
+                       &evaluations));
+    }
+  }
+
+  void RunCycle(int32_t cycle) {
+    const double work = std::max(kFirstWorkPerOp * problem_.num_ops(), kLeastFirstWork) *
+                        std::pow(kWorkGrowth, cycle);
+    std::vector<int32_t> label;
+    if (cycle > 0) label = UnitDevices(problem_, result_.placement);
+    SearchLevels levels(space_, label, options_.seed + static_cast<uint64_t>(cycle) * 1009);
+    levels.GiveClustersTo(&space_);
+    Placement current = result_.placement;
+    if (cycle == 0) current = BestStartOn(&levels);
+    double share = 0.5;
+    for (size_t i = std::min(kAnnealedLevels, levels.size()); i-- > 0 && !clock_.IsOver();) {
+      const SearchLevel& level = levels[i];
+      Placement coarse = level.Restrict(current);
+      Anneal(level.space(), work * share, kBeginTemperature, &coarse,
+             [&](const Placement& better, const Score&) {
+               if (clock_.evaluations() >= tried_at_ + kTryInterval) Try(level.Expand(better));
+             });
+      current = level.Expand(coarse);
+      Try(current);
+      share /= 2;
+    }
+    if (clock_.IsOver()) return;
+    Anneal(space_, work * share, kFinestBeginTemperature, &current,
+           [this](const Placement& placement, const Score& score) { Keep(placement, score); });
+  }
+
+  // The fastest on the first annealed level: partitions, list schedules of the levels, the best so
+  // far.
+  Placement BestStartOn(SearchLevels* levels) {
+    Placement best = result_.placement;
+    if (levels->size() == 0) return best;
+    const SearchLevel& judge = (*levels)[std::min(kAnnealedLevels, levels->size()) - 1];
+    const auto scorer = MakePlacementScorer(judge.problem(), judge.space().tables());
+    Score best_score;
+    const auto offer = [&](const Placement& fine) {
+      Score score;
+      if (!scorer->Run(judge.Restrict(fine).data(), best_score, &score, nullptr)) return;
+      best_score = score;
+      best = fine;
+    };
+    offer(best);
+    for (const Placement& start : levels->Starts(&team_, options_.seed)) {
+      if (clock_.IsOver()) break;
+      Try(start);
+      offer(start);
+    }
+    return best;
+  }
+
+  void Anneal(const SearchSpace& space, double work, double temperature, Placement* placement,
+              std::function<void(const Placement&, const Score&)> on_best) {
+    if (result_.score.feasible() && result_.score.makespan_ns > 0) {
+      temperature = std::max(temperature,
+                             space.MeanLoadNs() / static_cast<double>(result_.score.makespan_ns));
+    }
+    Annealing annealing(space, &team_, options_.seed ^ static_cast<uint64_t>(++anneals_) << 32);
+    annealing.Run({static_cast<int64_t>(work), temperature, temperature * kCooling},
+                  {[this](int32_t wanted) { return Take(wanted); }, std::move(on_best)}, placement);
+  }
+
+  const Problem& problem_;
+  const SearchOptions& options_;
+  SearchClock clock_;
+  WorkerTeam team_;
+  SearchSpace space_;
+  std::unique_ptr<PlacementScorer> scorer_;
+  SearchResult result_;
+  int64_t anneals_ = 0, tried_at_ = 0;
+};
+
+}  // namespace
+
+SearchResult LocalSearch(const Problem& problem, const SearchOptions& options) {
+  CheckCandidates(problem);
+  for (const std::vector<int32_t>& start : options.starts) CheckPlacement(problem, start);
+  if (problem.num_ops() == 0) {
+    SearchResult result;
+    result.score.missing_links = 0;
+    result.is_optimal = true;
+    return result;
+  }
+  return Search(problem, options).Run();
+}
+
+}  // namespace hplacer

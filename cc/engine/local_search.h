@@ -1,0 +1,65 @@
+// Anytime search for a fast placement: many starts, then annealing from coarse to fine.
+//
+//   starts ---------> best placement so far <--------------------------+
+//                              |                                       |
+//   problem --coarsen--> level 3 --anneal--> level 2 --anneal--> ... level 0 (the problem itself)
+//
+// Starts are the list schedulers, each device alone, and what the caller gives. A cycle coarsens
+// the graph (coarsening.h), anneals on the coarsest level, where a simulation is cheapest and a
+// move is largest, and refines the result level by level. The first cycle runs list schedulers on
+// each coarse level too. Later ones keep apart what the best placement keeps apart, with other
+// clusters each time (iterated multilevel search: Walshaw, "Multilevel Refinement for
+// Combinatorial Optimisation Problems", Annals of OR 2004), and are longer each time.
+//
+// A problem with few placements is enumerated instead, which proves the optimum.
+//
+// The result is never worse than any start. It depends on the problem, the seed, the starts and the
+// number of evaluations, not on time or threads: a search ended by time is repeated with the number
+// of evaluations that it reports. An evaluation is a placement made and scored, on any level.
+
+#ifndef HPLACER_ENGINE_LOCAL_SEARCH_H_
+#define HPLACER_ENGINE_LOCAL_SEARCH_H_
+
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <vector>
+
+#include "engine/placement_scorer.h"
+#include "engine/problem.h"
+
+namespace hplacer {
+
+struct SearchProgress {
+  int64_t evaluations;
+  const Score& best;
+};
+
+struct SearchOptions {
+  uint64_t seed = 0;
+  int threads = 1;
+  double seconds = std::numeric_limits<double>::infinity();
+  int64_t max_evaluations = std::numeric_limits<int64_t>::max();
+  // Ends after so many evaluations without a better placement.
+  int64_t patience = std::numeric_limits<int64_t>::max();
+  int64_t max_enumerated = 60'000;           // with so many placements at most, all are looked at
+  std::vector<std::vector<int32_t>> starts;  // devices per op; units are put on candidates
+  // Called between rounds; returns whether to go on.
+  std::function<bool(const SearchProgress&)> on_progress;
+};
+
+struct SearchResult {
+  std::vector<int32_t> placement;
+  Score score;
+  int64_t evaluations = 0;
+  bool is_optimal = false;     // all placements were enumerated
+  bool ended_by_time = false;  // by `seconds` or `on_progress`
+};
+
+// Throws InfeasibleError if a unit has no candidate, ProblemError for a malformed start. The result
+// may lack memory or links if no placement was found that does not.
+SearchResult LocalSearch(const Problem& problem, const SearchOptions& options);
+
+}  // namespace hplacer
+
+#endif  // HPLACER_ENGINE_LOCAL_SEARCH_H_

@@ -1,0 +1,117 @@
+"""The `local_search` planner: anytime multilevel search by simulation, in one native call.
+
+`cc/engine/local_search.h` says how. Starts are the list schedulers and each device alone; a caller
+may add placements of its own (`search`).
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hplacer_optimizer import _engine
+from hplacer_optimizer._engine import Problem
+from hplacer_optimizer.planners import simple, topo
+from hplacer_optimizer.planners.budget import Budget, Progress, ProgressCallback
+from hplacer_optimizer.planners.devices import devices_of_type
+from hplacer_optimizer.planners.notes import add_note
+from hplacer_optimizer.simulator import simulate
+
+LARGE_OPS = 10_000
+_SECONDS, _LARGE_SECONDS = 10.0, 60.0
+_PATIENCE = 20_000
+_HOLDERS_TOLD = 5
+
+
+def default_budget(problem: Problem) -> Budget:
+    """10 seconds, a minute above 10,000 ops, or until 20,000 evaluations brought nothing better."""
+    seconds = _LARGE_SECONDS if problem.num_ops > LARGE_OPS else _SECONDS
+    return Budget(seconds=seconds, patience=_PATIENCE)
+
+
+def plan(
+    problem: Problem,
+    *,
+    budget: Budget | None = None,
+    seed: int = 0,
+    on_progress: ProgressCallback | None = None,
+) -> NDArray[np.int32]:
+    """Returns int32[n], a device index per op; see `Planner`.
+
+    A step of the budget is one evaluation: a placement made and scored. A note tells how many there
+    were if the time ended the search: a budget of so many steps repeats it.
+    """
+    return search(problem, [], budget=budget, seed=seed, on_progress=on_progress)
+
+
+def search(
+    problem: Problem,
+    starts: Sequence[NDArray[np.int32]],
+    *,
+    budget: Budget | None,
+    seed: int,
+    on_progress: ProgressCallback | None,
+) -> NDArray[np.int32]:
+    """The same, from further placements (int32[n] each): the result is no worse than any."""
+    budget = budget or default_budget(problem)
+    rows = [*_cheap_starts(problem), *starts]
+
+    def report(evaluations: int, best_ns: int | None) -> bool:
+        if on_progress and evaluations:
+            on_progress(Progress(steps=evaluations, best_ns=best_ns, placements=evaluations))
+        return not budget.stopped
+
+    placement, evaluations, ended_by_time, _ = _engine.local_search(
+        problem,
+        np.array(rows, np.int32).reshape(len(rows), problem.num_ops),
+        seed=seed % (1 << 64),
+        threads=len(os.sched_getaffinity(0)),
+        seconds=math.inf if budget.seconds is None else budget.seconds,
+        max_evaluations=budget.steps,
+        patience=budget.patience,
+        on_progress=report,
+    )
+    if ended_by_time:
+        add_note(f"local_search: {evaluations} evaluations")
+    _note_what_is_missing(problem, placement)
+    return placement
+
+
+def _note_what_is_missing(problem: Problem, placement: NDArray[np.int32]) -> None:
+    """Says that no placement is feasible where that is proved, else what this one lacks."""
+    trace = simulate(problem, placement)
+    if trace.feasible:
+        return
+    proof = _engine.lower_bound(problem).infeasible_because
+    for reason in proof:
+        add_note(f"local_search: no placement is feasible: {reason}")
+    if not proof:
+        add_note(f"local_search: found no feasible placement: {trace.infeasible_because[0]}")
+    missing = trace.peak_bytes - problem.device_memory_bytes
+    if trace.makespan_ns is None or missing.max() <= 0:
+        return
+    device = int(missing.argmax())
+    holders = [
+        f"{what} of '{problem.op_names[op]}' ({size_bytes} bytes)"
+        for op, what, size_bytes in trace.peak_holders(device)[:_HOLDERS_TOLD]
+    ]
+    add_note(
+        f"local_search: most of the memory of '{problem.device_names[device]}' holds "
+        + ", ".join(holders)
+    )
+
+
+def _cheap_starts(problem: Problem) -> list[NDArray[np.int32]]:
+    _engine.check_candidates(problem)
+    if not problem.num_devices:
+        return []
+    starts = [topo.plan(problem)]
+    if devices_of_type(problem, "GPU"):
+        starts.append(simple.gpu_only(problem))
+    if devices_of_type(problem, "CPU"):
+        starts.append(simple.cpu_only(problem))
+    return starts

@@ -1,0 +1,90 @@
+#include "engine_local_search.h"
+
+#include <pybind11/numpy.h>
+#include <pybind11/stl.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/local_search.h"
+#include "engine/placement_scorer.h"
+#include "engine/problem.h"
+
+namespace py = pybind11;
+
+namespace hplacer {
+namespace {
+
+using Placements = py::array_t<int32_t, py::array::c_style>;
+
+void CheckShape(const Problem& problem, const Placements& placements, const std::string& name) {
+  if (placements.ndim() == 2 && placements.shape(1) == problem.num_ops()) return;
+  throw ProblemError(name + ": must have shape [count, " + std::to_string(problem.num_ops()) + "]");
+}
+
+std::vector<std::vector<int32_t>> Rows(const Placements& placements) {
+  std::vector<std::vector<int32_t>> rows;
+  for (py::ssize_t row = 0; row < placements.shape(0); ++row) {
+    const int32_t* first = placements.data() + row * placements.shape(1);
+    rows.emplace_back(first, first + placements.shape(1));
+  }
+  return rows;
+}
+
+py::object MakespanOrNone(const Score& score) {
+  if (!score.feasible()) return py::none();
+  return py::int_(score.makespan_ns);
+}
+
+py::tuple Run(const Problem& problem, const Placements& starts, uint64_t seed, int threads,
+              std::optional<double> seconds, std::optional<int64_t> max_evaluations,
+              std::optional<int64_t> patience, const py::object& on_progress) {
+  SearchOptions options;
+  options.seed = seed;
+  options.threads = threads;
+  options.seconds = seconds.value_or(options.seconds);
+  options.max_evaluations = max_evaluations.value_or(options.max_evaluations);
+  options.patience = patience.value_or(options.patience);
+  CheckShape(problem, starts, "starts");
+  options.starts = Rows(starts);
+  options.on_progress = [&on_progress](const SearchProgress& progress) {
+    const py::gil_scoped_acquire acquire;
+    return on_progress(progress.evaluations, MakespanOrNone(progress.best)).cast<bool>();
+  };
+  SearchResult result;
+  {
+    const py::gil_scoped_release release;
+    result = LocalSearch(problem, options);
+  }
+  return py::make_tuple(py::array_t<int32_t>(static_cast<py::ssize_t>(result.placement.size()),
+                                             result.placement.data()),
+                        result.evaluations, result.ended_by_time, result.is_optimal);
+}
+
+py::array_t<int64_t> Below(const Problem& problem, const Placements& placements, int64_t cutoff_ns,
+                           int threads) {
+  CheckShape(problem, placements, "placements");
+  const py::ssize_t count = placements.shape(0);
+  py::array_t<int64_t> makespan_ns(count);
+  const int32_t* devices = placements.data();
+  int64_t* makespan_data = makespan_ns.mutable_data();
+  {
+    const py::gil_scoped_release release;
+    SimulateBelow(problem, devices, count, cutoff_ns, threads, makespan_data);
+  }
+  return makespan_ns;
+}
+
+}  // namespace
+
+void RegisterLocalSearch(py::module_* module) {
+  module->def("local_search", &Run, py::arg("problem"), py::arg("starts"), py::kw_only(),
+              py::arg("seed"), py::arg("threads"), py::arg("seconds"), py::arg("max_evaluations"),
+              py::arg("patience"), py::arg("on_progress"));
+  module->def("simulate_below", &Below, py::arg("problem"), py::arg("placements"),
+              py::arg("cutoff_ns"), py::arg("threads"));
+}
+
+}  // namespace hplacer
