@@ -46,6 +46,9 @@ class Files(Protocol):
     def statuses(self) -> Iterator[FileStatus]:
         """Of the regular files; those that vanish meanwhile are left out."""
 
+    def check_trust(self) -> None:
+        """Raises StoreError if others can write the directory and nobody said to trust them."""
+
     def open(self, name: str) -> AbstractContextManager[BinaryFile | None]:
         """For reading; None if there is no such file."""
 

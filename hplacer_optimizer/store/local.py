@@ -58,6 +58,10 @@ class LocalFiles:
                 if stat.S_ISREG(status.st_mode):
                     yield FileStatus(name=name, size_bytes=status.st_size, used_s=status.st_mtime)
 
+    def check_trust(self) -> None:
+        with reported(self.address, "look at the plan store"):
+            self._refuse_writable_by_others(self.address, os.stat(self._directory))
+
     @contextlib.contextmanager
     def open(self, name: str) -> Iterator[BinaryFile | None]:
         with reported(self.path(name), "read the plan"):
@@ -132,7 +136,7 @@ class LocalFiles:
     def write(self, name: str, data: bytes) -> None:
         path = self.path(name)
         with reported(path, "write the plan"):
-            stem = name.partition(".")[0]
+            stem = name.strip(".").partition(".")[0]
             descriptor, temporary = tempfile.mkstemp(".tmp", f".{stem}.", self._directory)
             try:
                 with open(descriptor, "wb") as file:
