@@ -232,8 +232,9 @@ def place_topo(problem: Problem, devices: list[int]) -> _Int32:
 def mean_costs(problem: Problem) -> tuple[_Int64, _Int64, int]:
     """Means over candidates and links in ns: of ops [n], tensors [T], a control signal."""
 
-def cluster_units(problem: Problem, sizes: list[int]) -> list[_Int32]:
+def cluster_units(problem: Problem, sizes: list[int], clusters_per_device: int) -> list[_Int32]:
     """For each of the sizes, falling: the cluster of each unit, int32[U], by mean position.
 
+    `clusters_per_device`, at least 1, bounds the work of a cluster: see cc/engine/unit_clusters.h.
     Coarser clusters are unions of finer ones. Raises InfeasibleError if a unit has no candidate.
     """

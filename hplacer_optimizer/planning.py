@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from hplacer_optimizer._engine import Problem, StepTrace, lower_bound
 from hplacer_optimizer.captured import Captured, build_problem
 from hplacer_optimizer.errors import OptionError
+from hplacer_optimizer.learning import LEARNED_PLANNERS, learn
 from hplacer_optimizer.machines import Machine, machine_to_yaml
 from hplacer_optimizer.plan import Plan
 from hplacer_optimizer.plan_problem import PackedProblem
@@ -37,6 +38,7 @@ from hplacer_optimizer.validation import check_constraints
 
 _LOCAL_TASK = "/job:localhost/replica:0/task:0"
 _CURVE_POINTS = 1000
+_LEARNING = {"preset": "default", "checkpoint": None, "resume": False, "logdir": None}
 _LIMITS = ("seconds", "steps", "patience")
 
 
@@ -57,6 +59,15 @@ class Search:
     """Goes on from the checkpoint."""
     logdir: str | None = None
     """Directory of TensorBoard's event files."""
+
+    def __post_init__(self) -> None:
+        """Raises OptionError where a planner that does not learn is told how."""
+        if self.planner not in LEARNED_PLANNERS:
+            for name, default in _LEARNING.items():
+                if getattr(self, name) != default:
+                    raise OptionError(
+                        f"{name}: the planner '{self.planner}' does not learn; leave it out"
+                    )
 
 
 def make_plan(
@@ -92,7 +103,7 @@ def make_plan(
         label=captured.label,
         planner=search.planner,
         planner_notes=found.notes,
-        planner_options={},
+        planner_options=_planner_options(search),
         seed=search.seed,
         budget={
             **{name: limit for name, limit in limits.items() if limit is not None},
@@ -126,6 +137,10 @@ def make_plan(
         packed_problem=PackedProblem.of(problem, placement, captured.node_op),
     )
     return plan, trace
+
+
+def _planner_options(search: Search) -> dict[str, Any]:
+    return {"preset": search.preset} if search.planner in LEARNED_PLANNERS else {}
 
 
 def full_device_name(name: str) -> str:
@@ -163,15 +178,26 @@ def _search(problem: Problem, search: Search, on_progress: ProgressCallback | No
         if on_progress is not None:
             on_progress(progress)
 
-    planner = get_planner(search.planner)
-    for name in ("preset", "checkpoint", "resume", "logdir"):
-        if getattr(search, name) != getattr(Search, name):
-            raise OptionError(
-                f"{name}: the planner '{search.planner}' does not learn; leave it out"
-            )
     with collect_notes() as notes:
-        placement = planner(problem, budget=search.budget, seed=search.seed, on_progress=watch)
+        placement = _placement(problem, search, watch)
     return _Found(placement=placement, notes=list(notes), progress=last, curve=curve.points)
+
+
+def _placement(problem: Problem, search: Search, watch: ProgressCallback) -> NDArray[np.int32]:
+    if search.planner in LEARNED_PLANNERS:
+        return learn(
+            problem,
+            model=search.planner,
+            preset=search.preset,
+            budget=search.budget,
+            seed=search.seed,
+            checkpoint=search.checkpoint,
+            resume=search.resume,
+            logdir=search.logdir,
+            on_progress=watch,
+        ).placement
+    planner = get_planner(search.planner)
+    return planner(problem, budget=search.budget, seed=search.seed, on_progress=watch)
 
 
 class _Curve:

@@ -25,6 +25,7 @@ import numpy as np
 from hplacer_optimizer import machines, switch
 from hplacer_optimizer.errors import PlanError, StoreError
 from hplacer_optimizer.fingerprint import miss_line
+from hplacer_optimizer.learning import LEARNED_PLANNERS
 from hplacer_optimizer.log import LOGGER, warn_once
 from hplacer_optimizer.options import Options
 from hplacer_optimizer.plan import Plan
@@ -417,9 +418,10 @@ def _log_report(report: Any) -> None:
     if report.outcome == "planned":
         if plan.budget.get("steps_done"):
             LOGGER.info(
-                "planner of %s: %d steps, %d placements scored in %.1f s",
+                "planner of %s: %d %s, %d placements scored in %.1f s",
                 report.label,
                 plan.budget["steps_done"],
+                "updates of the policy" if plan.planner in LEARNED_PLANNERS else "steps",
                 plan.budget["placements_scored"],
                 plan.planning_s,
             )

@@ -437,17 +437,18 @@ void RegisterPlanners(py::module_* module) {
       py::arg("problem"), py::arg("devices"));
   module->def(
       "cluster_units",
-      [](const Problem& problem, const std::vector<int32_t>& sizes) {
+      [](const Problem& problem, const std::vector<int32_t>& sizes, int32_t clusters_per_device) {
+        if (clusters_per_device < 1) throw py::value_error("clusters_per_device must be positive");
         std::vector<std::vector<int32_t>> labels;
         {
           const py::gil_scoped_release release;
-          labels = ClusterUnits(problem, sizes);
+          labels = ClusterUnits(problem, sizes, clusters_per_device);
         }
         std::vector<py::array_t<int32_t>> arrays;
         for (const std::vector<int32_t>& of_size : labels) arrays.push_back(ToArray(of_size));
         return arrays;
       },
-      py::arg("problem"), py::arg("sizes"));
+      py::arg("problem"), py::arg("sizes"), py::arg("clusters_per_device"));
   module->def("mean_costs", [](const Problem& problem) {
     CheckCandidates(problem);
     const MeanCosts costs(problem);

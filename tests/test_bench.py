@@ -162,7 +162,7 @@ def test_tables_by_hand() -> None:
     assert expert[1:4] == ["2 s (2 to 2)", "0.0%", "+300%"]
     assert random[1:4] == ["1.5 s (1 to 2)", "25.0%", "+200%"]
     assert gpu[1:4] == ["OOM (/device:GPU:0 lacks 1.50 GiB)", "", ""]
-    assert (expert[5], gpu[5], random[5]) == ("1 s", "OOM", "")
+    assert (expert[6], gpu[6], random[6]) == ("1 s", "OOM", "")
     assert "lower bound 0.5 s (critical path)" in detail.title
 
 

@@ -14,8 +14,10 @@ from hplacer_optimizer.cli import main
 from hplacer_optimizer.errors import GraphError, PlanError
 from hplacer_optimizer.exports.graph_file import apply_plan
 from hplacer_optimizer.inspection import inspect_plan
+from hplacer_optimizer.loaders import load_graph
 from hplacer_optimizer.plan import Plan
 from hplacer_optimizer.planners import get_planner
+from hplacer_optimizer.planning import Search, make_plan
 from hplacer_optimizer.problem import load_problem_file
 from hplacer_optimizer.simulator import simulate
 from hplacer_optimizer.store import PlanStore
@@ -35,22 +37,19 @@ links:
       bricks: [[/job:localhost/replica:0/task:0/device:CPU:0,
                 /job:localhost/replica:0/task:0/device:CPU:1]]
 """
-# A model of two towers and a function that is called twice, trained for one step with a plan.
+# A model of two towers and a cond, which TensorFlow lowers, trained for a step with a plan.
 TRAIN = """
 graph = tf.Graph()
 with graph.as_default():
     x = v1.placeholder_with_default(normal([4, 8], 5), [4, 8], name="x")
-
-    @tf.function(autograph=False)
-    def squash(y):
-        return tf.nn.tanh(tf.nn.relu(y, name="rectified"), name="squashed")
-
     towers = []
-    for i, name in enumerate(["left", "right"]):
+    for name in ["left", "right"]:
         with v1.variable_scope(name):
-            w = v1.get_variable("w", initializer=normal([8, 16], i), use_resource=True)
-            towers.append(squash(tf.matmul(x, w, name="product")))
-    loss = tf.reduce_mean(tf.add_n(towers) ** 2, name="loss")
+            w = v1.get_variable("w", initializer=normal([8, 16], len(name)), use_resource=True)
+            towers.append(tf.nn.tanh(tf.matmul(x, w, name="product")))
+    both = tf.add_n(towers)
+    both = tf.cond(tf.reduce_sum(x) > 0, lambda: 2.0 * both, lambda: tf.nn.relu(both), name="pick")
+    loss = tf.reduce_mean(both ** 2, name="loss")
     train = v1.train.AdamOptimizer(0.01).minimize(loss, name="train")
     init = v1.global_variables_initializer()
     v1.train.export_meta_graph("graph.meta")
@@ -160,8 +159,8 @@ def test_an_applied_plan_takes_effect_without_the_optimizer(
     planned, left = planned_devices(trained.plan), set(document["left"])
     assert document["num_nodes"] == len(planned)
     assert document["num_set"] + len(left) == len(planned)
-    # One body, called twice: only what both calls agree on can be said in the file.
-    assert all("PartitionedCall" in name for name in left)
+    assert left  # of the lowered cond
+    assert all("pick" in name for name in left)
     where = processes.run(RUN_WITHOUT_US, tmp_path, prelude=f"PLACED = {placed!r}").report
     seen = planned.keys() & where.keys() - left
     assert len(seen) > 40
@@ -185,6 +184,55 @@ def test_apply_writes_text_and_refuses_a_directory(
     with pytest.raises(GraphError, match="a SavedModel is no single file"):
         apply_plan(trained.plan, tmp_path, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+SAVE_FUNCTION = """
+import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
+class Model(tf.Module):
+    def __init__(self):
+        self.w = tf.Variable(tf.ones([8, 4]))
+    @tf.function(input_signature=[tf.TensorSpec([6, 8], name="x")])
+    def __call__(self, x):
+        return {"y": tf.nn.relu(tf.matmul(x, self.w, name="product"), name="rectified")}
+model = Model()
+tf.saved_model.save(model, "saved", {"serving_default": model.__call__})
+saved = saved_model_pb2.SavedModel.FromString(open("saved/saved_model.pb", "rb").read())
+open("function.meta", "wb").write(saved.meta_graphs[0].SerializeToString())
+"""
+READ_FUNCTION = """
+import json
+import tensorflow as tf
+from tensorflow.core.protobuf import meta_graph_pb2
+graph = meta_graph_pb2.MetaGraphDef.FromString(open("placed.meta", "rb").read()).graph_def
+print("REPORT " + json.dumps({
+    body.signature.name: {node.name: node.device for node in body.node_def}
+    for body in graph.library.function}))
+"""
+
+
+@pytest.mark.slow
+def test_a_signature_gets_its_devices_in_the_body_of_its_function(tmp_path: Path) -> None:
+    pytest.importorskip("tensorflow")
+    processes.run(SAVE_FUNCTION, tmp_path, prelude="")
+    (tmp_path / "machine.yaml").write_text(MACHINE)
+    options: dict[str, Any] = {
+        "signature": "serving_default",
+        "machine": tmp_path / "machine.yaml",
+    }
+    loaded = load_graph(tmp_path / "function.meta", **options)
+    plan, _ = make_plan(loaded.captured, loaded.machine, Search(planner="round_robin"))
+    applied = apply_plan(plan, tmp_path / "function.meta", tmp_path / "placed.meta", **options)
+    planned = planned_devices(plan)
+    assert applied.num_set == len(planned) - len(applied.left) > 0
+    bodies = processes.run(READ_FUNCTION, tmp_path, prelude="").report
+    (wrapper,) = (nodes for nodes in bodies.values() if "StatefulPartitionedCall" in nodes)
+    (inner,) = (nodes for nodes in bodies.values() if nodes.get("rectified"))
+    found = wrapper | {f"StatefulPartitionedCall/{name}": inner[name] for name in inner}
+    seen = planned.keys() & found.keys()
+    assert {"StatefulPartitionedCall/product", "StatefulPartitionedCall", "Identity"} <= seen
+    assert {name: found[name] for name in seen} == {name: planned[name] for name in seen}
+    assert set(planned.values()) == set(plan.device_names)
 
 
 def test_why_reads_the_log_of_a_script(

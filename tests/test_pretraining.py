@@ -381,3 +381,21 @@ def test_training_goes_on_where_no_search_can_begin(exported: Path, tmp_path: Pa
     report = train(exported, tmp_path, "session.py", on_miss="background")
     assert [entry["outcome"] for entry in report["history"]] == ["planned"]
     assert report["stderr"].count("no search in the background: ") == 1
+
+
+@pytest.mark.parametrize(
+    "script", ["session.py", pytest.param("keras_fit.py", marks=pytest.mark.slow)]
+)
+def test_the_policy_is_trained_inside_of_the_pass(
+    exported: Path, tmp_path: Path, script: str
+) -> None:
+    options = {"planner": "hierarchical", "on_miss": "learn", "budget_s": 10}
+    report = train(exported, tmp_path, script, **options)
+    step = max(report["history"], key=lambda entry: entry["ops"])
+    assert (step["outcome"], step["planner"]) == ("planned", "hierarchical")
+    found = re.search(r"(\d+) updates of the policy, (\d+) placements", report["stderr"])
+    assert found
+    assert 0 < int(found[1]) < int(found[2])
+    again = train(exported, tmp_path, script, **options)["history"]
+    step = max(again, key=lambda entry: entry["ops"])
+    assert (step["outcome"], step["planner"]) == ("loaded", "hierarchical")

@@ -100,10 +100,25 @@ def test_a_long_learning_curve_is_thinned_out(loaded: jobs.Loaded) -> None:
     assert plan.budget["steps_done"] == 4000
 
 
-def test_what_only_learning_has_is_refused(loaded: jobs.Loaded) -> None:
-    chosen = replace(search(steps=1), checkpoint="here")
+def test_what_only_learning_has_is_refused() -> None:
     with pytest.raises(OptionError, match="checkpoint: the planner 'own:climb' does not learn"):
-        make_plan(loaded.captured, loaded.machine, chosen)
+        replace(search(steps=1), checkpoint="here")
+
+
+@pytest.mark.slow
+def test_learning_by_time_is_repeated_by_its_steps(loaded: jobs.Loaded) -> None:
+    timed_search = Search(planner="hierarchical", budget=Budget(seconds=15), seed=3)
+    timed, _ = make_plan(loaded.captured, loaded.machine, timed_search)
+    steps = timed.budget["steps_done"]
+    assert steps > 3
+    assert timed.planner_options == {"preset": "default"}
+    again, _ = make_plan(
+        loaded.captured, loaded.machine, replace(timed_search, budget=Budget(steps=steps))
+    )
+    assert np.array_equal(again.node_devices, timed.node_devices)
+    assert [p["best_ns"] for p in again.learning_curve] == [
+        p["best_ns"] for p in timed.learning_curve
+    ]
 
 
 def test_a_captured_step_survives_its_files(loaded: jobs.Loaded, tmp_path: Path) -> None:
@@ -174,9 +189,10 @@ defaults:
   machines: [1cpu-2xk40, mine.yaml]
 jobs:
   - graphs: [a.meta, /b/saved]
-    planners: [etf, random]
+    planners: [etf, hierarchical]
     seeds: [0, 1, 2]
     targets: train
+    preset: paper
     shapes: {x: [5, 8]}
   - capture: [train.py, --epochs, "1"]
     planners: heft
@@ -191,7 +207,7 @@ def test_a_list_is_the_product_of_its_entries(tmp_path: Path) -> None:
     found = read_jobs(tmp_path / "jobs.yaml")
     own, mine = str(tmp_path / "a.meta"), str(tmp_path / "mine.yaml")
     product = itertools.product(
-        (own, "/b/saved"), ("1cpu-2xk40", mine), ("etf", "random"), range(3)
+        (own, "/b/saved"), ("1cpu-2xk40", mine), ("etf", "hierarchical"), range(3)
     )
     assert [
         (job.graph.path, job.graph.machine, job.search.planner, job.search.seed)
@@ -200,6 +216,11 @@ def test_a_list_is_the_product_of_its_entries(tmp_path: Path) -> None:
     assert {job.search.budget for job in found[:-1]} == {Budget(seconds=120)}
     assert found[0].graph.shapes == (("x", (5, 8)),)
     assert found[0].graph.targets == ("train",)
+    assert {(job.search.planner, job.search.preset) for job in found} == {
+        ("etf", "default"),
+        ("hierarchical", "paper"),
+        ("heft", "default"),
+    }
     last = found[-1]
     assert last.graph.script == (str(tmp_path / "train.py"), "--epochs", "1")
     assert last.search.budget == Budget(seconds=120, steps=7)
@@ -222,6 +243,7 @@ def test_a_list_is_the_product_of_its_entries(tmp_path: Path) -> None:
         ("- {graphs: a, planners: [eft]}", "jobs[0].planners[0]: planner: unknown name 'eft'"),
         ("- {graphs: a, budget: 10}", "jobs[0].budget: '10' is no duration; write 90s, 10m"),
         ("- {graphs: a, soft_placement: 1}", "jobs[0].soft_placement: expected true or false"),
+        ("- {graphs: a, preset: big}", "jobs[0].preset: expected one of default, paper"),
         ("- {graphs: a, shapes: {x: 3}}", "jobs[0].shapes.x: expected a list"),
         ("- {graphs: a, steps: 0}", "jobs[0].steps: 0 is outside 1 to"),
     ],

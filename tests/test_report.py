@@ -9,6 +9,7 @@ import struct
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -158,6 +159,53 @@ def test_baselines_say_why_they_cannot() -> None:
     assert found["etf"].step_time_ns == expected.makespan_ns
     assert found["human_expert"].step_time_ns is None
     assert "is none of" in found["human_expert"].reason
+
+
+# Linear RGB as people with a kind of colour blindness see it (Machado, Oliveira and Fernandes, "A
+# Physiologically-based Model for Simulation of Color Vision Deficiency", 2009, severity 1).
+VISION = {
+    "trichromacy": [[1, 0, 0], [0, 1, 0], [0, 0, 1]],
+    "protanopia": [
+        [0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216],
+        [-0.003882, -0.048116, 1.051998],
+    ],
+    "deuteranopia": [
+        [0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413],
+        [-0.011820, 0.042940, 0.968881],
+    ],
+    "tritanopia": [
+        [1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602],
+        [0.004733, 0.691367, 0.303900],
+    ],
+}  # fmt: skip
+
+
+def oklab(linear_rgb: Any) -> Any:
+    """Rows of OKLab (Ottosson, 2020), where equal distances look equally far."""
+    to_lms = [
+        [0.4122214708, 0.5363325363, 0.0514459929], [0.2119034982, 0.6806995451, 0.1073969566],
+        [0.0883024619, 0.2817188376, 0.6299787005],
+    ]  # fmt: skip
+    to_lab = [
+        [0.2104542553, 0.7936177850, -0.0040720468], [1.9779984951, -2.4285922050, 0.4505937099],
+        [0.0259040371, 0.7827717662, -0.8086757660],
+    ]  # fmt: skip
+    return np.cbrt(np.clip(linear_rgb, 0, 1) @ np.transpose(to_lms)) @ np.transpose(to_lab)
+
+
+@pytest.mark.parametrize("vision", VISION)
+@pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
+def test_the_colours_of_devices_differ_for_everybody(theme: int, vision: str) -> None:
+    style = (resources.files("hplacer_optimizer.report") / "assets" / "page.css").read_text()
+    colours = [
+        re.findall(rf"--{name}: #([0-9a-f]{{6}});", style)[theme]
+        for name in ("cpu", *(f"c{i}" for i in range(8)))
+    ]
+    srgb = np.array([list(bytes.fromhex(colour)) for colour in colours]) / 255
+    linear = np.where(srgb <= 0.04045, srgb / 12.92, ((srgb + 0.055) / 1.055) ** 2.4)
+    seen = oklab(linear @ np.transpose(VISION[vision]))
+    distance = np.linalg.norm(seen[:, None] - seen[None], axis=2)
+    assert distance[np.triu_indices(len(seen), 1)].min() > 0.095
 
 
 # ---- the page in Chromium ----
@@ -355,7 +403,7 @@ def test_ops_are_drawn_where_and_in_the_colour_of_their_device(page: Page, dark:
     colours, own, background, first_hue = found
     assert own in colours
     assert (background == "rgb(13, 13, 13)") == dark
-    assert first_hue.strip() == ("#3987e5" if dark else "#2a78d6")
+    assert first_hue.strip() == ("#4154d0" if dark else "#178afe")
     assert page.browser.log() == []
 
 
@@ -423,7 +471,7 @@ def test_print_is_light_and_complete(page: Page) -> None:
         return [before, printed, read()];
         """
     )
-    assert colours == ["#3987e5", "#2a78d6", "#3987e5"]
+    assert colours == ["#4154d0", "#178afe", "#4154d0"]
     assert page.browser.log() == []
 
 

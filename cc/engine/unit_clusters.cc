@@ -14,12 +14,9 @@
 namespace hplacer {
 namespace {
 
-// A cluster holds at most this share of all work, over the number of devices.
-constexpr int64_t kClustersPerDevice = 8;
-
 class Agglomeration {
  public:
-  explicit Agglomeration(const Problem& problem);
+  Agglomeration(const Problem& problem, int32_t clusters_per_device);
 
   // Joins until at most `size` clusters are left, as far as candidates allow.
   void ShrinkTo(int32_t size);
@@ -59,7 +56,7 @@ class Agglomeration {
   int64_t max_work_ns_ = 0;
 };
 
-Agglomeration::Agglomeration(const Problem& problem)
+Agglomeration::Agglomeration(const Problem& problem, int32_t clusters_per_device)
     : parent_(problem.num_units()),
       version_(problem.num_units()),
       candidates_id_(problem.num_units()),
@@ -79,7 +76,8 @@ Agglomeration::Agglomeration(const Problem& problem)
     position_count_[unit] += 1;
   }
   const int64_t total_ns = std::accumulate(work_ns_.begin(), work_ns_.end(), int64_t{0});
-  max_work_ns_ = total_ns / (kClustersPerDevice * std::max(problem.num_devices(), 1)) + 1;
+  const int64_t least = int64_t{clusters_per_device} * std::max(problem.num_devices(), 1);
+  max_work_ns_ = total_ns / least + 1;
 
   std::vector<int32_t> last_reader(problem.num_units(), -1);  // the tensor that it last read
   for (int32_t tensor = 0; tensor < problem.num_tensors(); ++tensor) {
@@ -215,9 +213,10 @@ std::vector<int32_t> Agglomeration::Labels() const {
 }  // namespace
 
 std::vector<std::vector<int32_t>> ClusterUnits(const Problem& problem,
-                                               const std::vector<int32_t>& sizes) {
+                                               const std::vector<int32_t>& sizes,
+                                               int32_t clusters_per_device) {
   CheckCandidates(problem);
-  Agglomeration agglomeration(problem);
+  Agglomeration agglomeration(problem, clusters_per_device);
   std::vector<std::vector<int32_t>> labels;
   for (const int32_t size : sizes) {
     agglomeration.ShrinkTo(size);

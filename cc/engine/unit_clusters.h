@@ -7,15 +7,15 @@
 //     time to transfer all that a step moves between them / work of the smaller one
 //
 // which is how many times the smaller one's work its separation may cost. So a weight joins the
-// ops that read it in every unrolled step, and cheap ops their neighbours. No cluster grows beyond
-// a limit of work while there are pairs that do not; precedence is not seen, so that clusters may
-// wait for each other.
+// ops that read it in every unrolled step, and cheap ops their neighbours. While there are other
+// pairs no cluster grows beyond a limit: its share of all work if each device had so many clusters.
+// Precedence is not seen, so that clusters may wait for each other.
 //
-// Input: a Problem and sizes, descending. Result: for each size the cluster of each unit; coarser
-// clusters are unions of finer ones. Clusters are numbered by the mean topological position of
-// their ops. Only units with the same candidates are joined; those with a single candidate are one
-// cluster for each device, and count. There may be more clusters than asked for if the candidates
-// differ in more ways.
+// Input: a Problem, sizes, descending, and the clusters per device, at least 1. Result: for each
+// size the cluster of each unit; coarser clusters are unions of finer ones. Clusters are numbered
+// by the mean topological position of their ops. Only units with the same candidates are joined;
+// those with a single candidate are one cluster for each device, and count. There may be more
+// clusters than asked for if the candidates differ in more ways.
 //
 // Deterministic. Time about E log E.
 
@@ -32,7 +32,8 @@ namespace hplacer {
 // Returns, for each of `sizes` (falling), a cluster per unit. Throws InfeasibleError if a unit has
 // no candidate.
 std::vector<std::vector<int32_t>> ClusterUnits(const Problem& problem,
-                                               const std::vector<int32_t>& sizes);
+                                               const std::vector<int32_t>& sizes,
+                                               int32_t clusters_per_device);
 
 }  // namespace hplacer
 

@@ -28,9 +28,10 @@ from hplacer_optimizer._engine import Problem, lower_bound
 from hplacer_optimizer.bench.calibration import calibrate
 from hplacer_optimizer.bench.tasks import Task
 from hplacer_optimizer.errors import BenchError, HPlacerError
+from hplacer_optimizer.learning import LEARNED_PLANNERS, PRESETS
 from hplacer_optimizer.loaders import load_problem
 from hplacer_optimizer.machines import load_machine
-from hplacer_optimizer.planners import Budget, collect_notes, get_planner
+from hplacer_optimizer.planners import Budget, Progress, collect_notes, get_planner
 from hplacer_optimizer.problem import load_problem_file, save_problem
 from hplacer_optimizer.simulator import simulate
 from hplacer_optimizer.validation import check_constraints
@@ -59,6 +60,7 @@ class Cell:
     seed: int
     step_time_ns: int | None = None  # None: there is no trace, or no placement
     planning_s: float = 0.0
+    placements: int = 0  # that the planner scored; 0: it does not say
     missing_bytes: Mapping[str, int] = field(default_factory=dict)
     """By device: what its memory lacks. The placement is infeasible if there are any."""
     notes: Sequence[str] = ()  # what the planner said of its answer, e.g. a limit that it hit
@@ -79,6 +81,8 @@ class Experiment:
     planners: Sequence[str]
     seeds: Sequence[int] = (0,)
     budget_s: float | None = None
+    placements: int | None = None
+    """Scored placements of each planner that learns, in place of its budget."""
 
     @property
     def num_cells(self) -> int:
@@ -131,18 +135,25 @@ def run(
                 journal.add(_facts(task, problem))
             for planner, seed in missing:
                 on_start(f"{task.title}: {planner}")
-                cell = run_cell(problem, task.name, planner, seed, experiment.budget_s)
+                cell = run_cell(problem, task.name, planner, seed, experiment)
                 journal.add(cell)
                 on_cell(cell)
 
 
-def run_cell(problem: Problem, task: str, planner: str, seed: int, budget_s: float | None) -> Cell:
+def run_cell(problem: Problem, task: str, planner: str, seed: int, experiment: Experiment) -> Cell:
     """Plans and scores; a planner that cannot plan is a cell that says why."""
+    placements = 0
+
+    def on_progress(progress: Progress) -> None:
+        nonlocal placements
+        placements = progress.placements
+
     start_s = time.perf_counter()
     try:
-        budget = Budget(seconds=budget_s) if budget_s is not None else None
         with collect_notes() as notes:
-            placement = get_planner(planner)(problem, budget=budget, seed=seed)
+            placement = get_planner(planner)(
+                problem, budget=_budget(planner, experiment), seed=seed, on_progress=on_progress
+            )
         planning_s = time.perf_counter() - start_s
         check_constraints(problem, placement)
     except HPlacerError as error:
@@ -155,6 +166,7 @@ def run_cell(problem: Problem, task: str, planner: str, seed: int, budget_s: flo
         seed=seed,
         step_time_ns=trace.makespan_ns,
         planning_s=round(planning_s, 3),
+        placements=placements,
         missing_bytes={
             problem.device_names[device]: int(missing[device])
             for device in np.flatnonzero(missing > 0)
@@ -162,6 +174,14 @@ def run_cell(problem: Problem, task: str, planner: str, seed: int, budget_s: flo
         notes=list(notes),
         error="" if trace.has_trace else "; ".join(trace.infeasible_because),
     )
+
+
+def _budget(planner: str, experiment: Experiment) -> Budget | None:
+    if experiment.placements is not None and planner in LEARNED_PLANNERS:
+        settings = PRESETS["default"]
+        per_step = settings.groupings * settings.placements
+        return Budget(steps=max(1, experiment.placements // per_step))
+    return None if experiment.budget_s is None else Budget(seconds=experiment.budget_s)
 
 
 def _missing(experiment: Experiment, task: Task, results: Results) -> list[tuple[str, int]]:
@@ -265,7 +285,8 @@ class _Journal:
 
     @staticmethod
     def _setup(task: Task, experiment: Experiment) -> str:
-        return f"{_digest(task)} budget {experiment.budget_s}"
+        limits = f"budget {experiment.budget_s} placements {experiment.placements}"
+        return f"{_digest(task)} {limits}"
 
     def add(self, record: TaskFacts | Cell) -> None:
         self._results.add(record)

@@ -22,6 +22,7 @@ _TASK_COLUMNS = (
     "vs expert",
     "above bound",
     "planning",
+    "scored",
     "paper",
     "paper vs expert",
     "notes",
@@ -161,6 +162,7 @@ def _task_table(experiment: Experiment, results: Results, task: Task) -> Table:
             _percent(_reduction(row.median_s, expert_s)),
             _above(row, facts.lower_bound_ns),
             f"{max(cell.planning_s for cell in row.cells):.3g} s",
+            _count(max(cell.placements for cell in row.cells)),
             _published(published_s.get(row.planner)),
             _percent(_reduction(published_s.get(row.planner), published_s.get(EXPERT))),
             "; ".join(dict.fromkeys(note for cell in row.cells for note in cell.notes)),
@@ -198,6 +200,10 @@ def _above(row: Row, bound_ns: int | None) -> str:
     if row.median_s is None or not bound_ns:
         return ""
     return f"{row.median_s * 1e9 / bound_ns - 1:+.0%}"
+
+
+def _count(placements: int) -> str:
+    return f"{placements:,}" if placements else ""
 
 
 def _percent(share: float | None) -> str:

@@ -49,8 +49,8 @@ def _apply(options: argparse.Namespace) -> int:
     if applied.left:
         named = ", ".join(applied.left[:_MAX_NAMED])
         print(
-            f"hplacer: {len(applied.left)} nodes inside of functions keep TensorFlow's placement, "
-            f"since nothing in the file stands for them alone: {named} ...",
+            f"hplacer: {len(applied.left)} nodes keep TensorFlow's placement, since no node of "
+            f"the file stands for each of them alone: {named} ...",
             file=sys.stderr,
         )
     return OK

@@ -55,6 +55,12 @@ def _add_options(parser: argparse.ArgumentParser, name: str) -> None:
         "--budget", type=float, metavar="SECONDS", help="per placement; default: the planner's own"
     )
     parser.add_argument(
+        "--placements",
+        type=int,
+        metavar="N",
+        help="so many scored placements for each planner that learns, in place of its budget",
+    )
+    parser.add_argument(
         "-o",
         "--output",
         type=Path,
@@ -98,6 +104,8 @@ def _run(options: argparse.Namespace, tasks: Any) -> int:
 
     if options.seeds < 1:
         raise BenchError(f"--seeds: must be at least 1, got {options.seeds}")
+    if options.placements is not None and options.placements < 1:
+        raise BenchError(f"--placements: must be at least 1, got {options.placements}")
     planners = tuple(options.planner or PLANNERS)
     for planner in planners:
         get_planner(planner)  # an unknown name is an error now, not after the first graph
@@ -106,6 +114,7 @@ def _run(options: argparse.Namespace, tasks: Any) -> int:
         planners=planners,
         seeds=range(options.seeds),
         budget_s=options.budget,
+        placements=options.placements,
     )
     interrupted = False
     with _progress(experiment.num_cells) as (on_start, on_cell):

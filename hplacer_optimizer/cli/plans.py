@@ -5,11 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from hplacer_optimizer.cli.arguments import (
-    OK,
-    add_command,
-    add_json,
-)
+from hplacer_optimizer.cli.arguments import OK, add_command, add_json
 from hplacer_optimizer.cli.load_tables import add_depth, load_document, print_loads
 from hplacer_optimizer.cli.printing import count_per_device, print_json, print_table
 from hplacer_optimizer.cli.stored_plans import (

@@ -209,7 +209,6 @@ _OF_ONE_JOB = (
 
 def _jobs(options: argparse.Namespace) -> list[Job]:
     from hplacer_optimizer.pretraining.job_list import read_jobs
-    from hplacer_optimizer.pretraining.jobs import slug
 
     if options.list is None:
         jobs = [_job(options)]
@@ -218,19 +217,32 @@ def _jobs(options: argparse.Namespace) -> list[Job]:
             if getattr(options, name):
                 raise OptionError(f"--list: {name} stands in the file; leave it out here")
         jobs = read_jobs(Path(options.list))
-    names = [slug(job) if options.list else "" for job in jobs]  # a directory for each of a list
-    if options.checkpoint and len(set(names)) < len(names):
+        if options.checkpoint or options.logdir or options.resume:
+            jobs = _with_directories(jobs, options)
+    return jobs
+
+
+def _with_directories(jobs: list[Job], options: argparse.Namespace) -> list[Job]:
+    """Of a list: a directory for each job whose planner learns."""
+    from hplacer_optimizer.learning import LEARNED_PLANNERS
+    from hplacer_optimizer.pretraining.jobs import slug
+
+    names = [slug(job) for job in jobs]
+    if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise OptionError(f"--checkpoint: two jobs of the list would share the directory {twice}")
-    kept: list[Job] = []
-    for job, name in zip(jobs, names, strict=True):
+
+    def changed(job: Job, name: str) -> Job:
+        if job.search.planner not in LEARNED_PLANNERS:
+            return job
         checkpoint, logdir = (
             str(Path(given, name)) if given else None
             for given in (options.checkpoint, options.logdir)
         )
         search = replace(job.search, checkpoint=checkpoint, resume=options.resume, logdir=logdir)
-        kept.append(replace(job, search=search))
-    return kept
+        return replace(job, search=search)
+
+    return [changed(job, name) for job, name in zip(jobs, names, strict=True)]
 
 
 def _job(options: argparse.Namespace) -> Job:
@@ -262,6 +274,9 @@ def _job(options: argparse.Namespace) -> Job:
             budget=default_budget(options.budget, options.steps, options.patience),
             cost_table=options.cost_table,
             preset=options.preset or Search.preset,
+            checkpoint=options.checkpoint,
+            resume=options.resume,
+            logdir=options.logdir,
         ),
     )
 

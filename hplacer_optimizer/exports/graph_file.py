@@ -2,9 +2,10 @@
 
     plan --map_nodes--> device per node --[child: graph file in, devices set]--> graph file out
 
-The plan names nodes as the pass sees them, inside of called functions, too: "call/MatMul" is the
-node "MatMul" in the body of the function that "call" calls. A body has one device per node, so one
-that is called from several places carries only what all of them agree on.
+The plan names nodes as the pass sees them, inlined: "call/MatMul" is the node "MatMul" in the body
+of the function that "call" calls. A body that is called from several places carries only what all
+of them agree on. What TensorFlow makes of control flow before the pass, such as the Switch and
+Merge nodes of a lowered cond, stands in no file and is left to TensorFlow.
 """
 
 from __future__ import annotations
@@ -30,8 +31,9 @@ __all__ = ["Applied", "apply_plan"]
 
 _LIMIT_S = 300.0
 _LIMIT_S_PER_BYTE = 10e-6
-_REQUEST, _RESULT, _GRAPH = "request.json", "result.json", "graph"
 _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
+_GRAPH_BODY = ""  # stands for the graph itself among the bodies
+_REQUEST, _RESULT, _GRAPH = "request.json", "result.json", "graph"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,31 +114,30 @@ def main(directory: str) -> None:
 
 def _set_devices(graph_def: Any, function: str, devices: Mapping[str, str]) -> dict[str, Any]:
     bodies = {body.signature.name: body.node_def for body in graph_def.library.function}
-    named: dict[tuple[str, int], list[str]] = {}
-    for name, place in _walk(graph_def.node, bodies, function, "", ()):
+    bodies[_GRAPH_BODY] = graph_def.node
+    names: dict[tuple[str, int], list[str]] = {}
+    for name, place in _walk(bodies, function or _GRAPH_BODY, "", ()):
         if name in devices:
-            named.setdefault(place, []).append(name)
-    set_names = set()
-    for (body, index), names in named.items():
-        choices = {devices[name] for name in names}
+            names.setdefault(place, []).append(name)
+    left = set(devices)
+    for (body, index), alike in names.items():
+        choices = {devices[name] for name in alike}
         if len(choices) == 1:
-            nodes = bodies[body] if body else graph_def.node
-            (nodes[index].device,) = choices
-            set_names.update(names)
-    left = [name for name in devices if name not in set_names]
-    return {"num_set": len(set_names), "left": left}
+            (bodies[body][index].device,) = choices
+            left.difference_update(alike)
+    return {"num_set": len(devices) - len(left), "left": sorted(left)}
 
 
 def _walk(
-    graph: Any, bodies: Mapping[str, Any], body: str, prefix: str, within: tuple[str, ...]
+    bodies: Mapping[str, Any], body: str, prefix: str, within: tuple[str, ...]
 ) -> Iterator[tuple[str, tuple[str, int]]]:
-    """Every node's name once calls are inlined, and where it is: (body, index), "": the graph."""
-    for index, node in enumerate(bodies[body] if body else graph):
+    """Each node by the name that it gets when calls are inlined, and where it is: (body, index)."""
+    for index, node in enumerate(bodies[body]):
         name = prefix + node.name
         yield name, (body, index)
         called = node.attr["f"].func.name if node.op in _CALLS else node.op
         if called in bodies and called not in within:
-            yield from _walk(graph, bodies, called, f"{name}/", (*within, called))
+            yield from _walk(bodies, called, f"{name}/", (*within, called))
 
 
 if __name__ == "__main__":

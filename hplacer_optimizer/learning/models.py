@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +23,8 @@ from hplacer_optimizer.errors import OptionError
 from hplacer_optimizer.learning import colocation
 from hplacer_optimizer.learning.items import Items, make_items
 from hplacer_optimizer.learning.settings import Settings
-from hplacer_optimizer.planners.devices import first_candidate
+from hplacer_optimizer.planners.devices import candidate_mask, first_candidate
+from hplacer_optimizer.simulator import simulate_batch
 
 LEARNED_PLANNERS = (
     "colocrl",
@@ -30,6 +32,9 @@ LEARNED_PLANNERS = (
     "hierarchical_no_grouping",
     "hierarchical_random_grouping",
 )
+
+_CLUSTERS_PER_DEVICE = (1, 2, 4, 8)
+_TRIALS = 16  # random placements of each
 
 _Int32 = NDArray[np.int32]
 
@@ -74,7 +79,9 @@ def make_model(problem: Problem, name: str, settings: Settings, rng: Any) -> Mod
         raise OptionError(f"model: must be one of {', '.join(LEARNED_PLANNERS)}, got {name!r}")
     finest = settings.clusters if 0 < settings.clusters < problem.num_units else problem.num_units
     groups = min(settings.groups, finest)
-    of_unit, coarse = _engine.cluster_units(problem, [finest, groups])
+    bias = -settings.slow_device_penalty * _slowness(problem)
+    fallback = first_candidate(problem, np.argsort(-bias, kind="stable").tolist())
+    of_unit, coarse = _clusters(problem, finest, groups, bias, fallback, rng)
     grouping = first_grouping = None
     if name == "colocrl":
         of_unit = colocation.groups_of_units(problem)
@@ -88,7 +95,6 @@ def make_model(problem: Problem, name: str, settings: Settings, rng: Any) -> Mod
         groups = max(groups, int(coarse.max(initial=0)) + 1)
         first_grouping = np.zeros(int(of_unit.max(initial=-1)) + 1, np.int32)
         first_grouping[of_unit] = coarse
-    bias = -settings.slow_device_penalty * _slowness(problem)
     return Model(
         items=make_items(problem, of_unit, settings.position_frequencies),
         num_groups=groups,
@@ -97,8 +103,40 @@ def make_model(problem: Problem, name: str, settings: Settings, rng: Any) -> Mod
         has_placer=name != "hierarchical_no_grouping",
         device_bias=bias.astype(np.float32),
         problem=problem,
-        fallback=first_candidate(problem, np.argsort(-bias, kind="stable").tolist()),
+        fallback=fallback,
     )
+
+
+def _clusters(
+    problem: Problem,
+    finest: int,
+    coarsest: int,
+    bias: NDArray[np.float64],
+    fallback: _Int32,
+    rng: Any,
+) -> tuple[_Int32, _Int32]:
+    """int32[U] twice: a fine and a coarse clustering of the units.
+
+    Of several limits to the work of a cluster, that whose random placements are the fastest:
+    unrolled layers want to stay whole, branches of a wide graph do not.
+    """
+    may_run = candidate_mask(problem)
+    units = np.arange(problem.num_units)
+    share = np.exp(bias) / np.exp(bias).sum()
+    best = (np.inf, 0)
+    found = []
+    for clusters_per_device in _CLUSTERS_PER_DEVICE:
+        fine, coarse = _engine.cluster_units(problem, [finest, coarsest], clusters_per_device)
+        found.append((fine, coarse))
+        size = (_TRIALS, int(fine.max(initial=-1)) + 1)
+        device = rng.choice(problem.num_devices, size=size, p=share)[:, fine]
+        placed = np.where(may_run[units, device], device, fallback)[:, problem.units]
+        makespan_ns, _, _ = simulate_batch(
+            problem, placed.astype(np.int32), threads=os.cpu_count() or 1
+        )
+        mean_ns = float(np.where(makespan_ns < 0, np.inf, makespan_ns).mean())
+        best = min(best, (mean_ns, len(found) - 1))
+    return found[best[1]]
 
 
 def _slowness(problem: Problem) -> NDArray[np.float64]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from hplacer_optimizer.errors import JobListError, MachineError, OptionError
+from hplacer_optimizer.learning import LEARNED_PLANNERS, PRESETS
 from hplacer_optimizer.machines import shipped_machines
 from hplacer_optimizer.machines.document import MAX_BYTES, Field, parse_yaml
 from hplacer_optimizer.planners import Budget, get_planner
@@ -108,14 +109,8 @@ def _jobs(entry: Field, defaults: dict[str, Field], where: Path) -> Iterator[Job
         capture_timeout_s=get("capture_timeout", _duration, GraphSpec.capture_timeout_s),
     )
     table = get("cost_table", Field.text)
-    search = Search(
-        planner="",
-        budget=default_budget(
-            get("budget", _duration), get("steps", _count), get("patience", _count)
-        ),
-        cost_table=str(where / table) if table else None,
-        preset=get("preset", Field.text, Search.preset),
-    )
+    budget = default_budget(get("budget", _duration), get("steps", _count), get("patience", _count))
+    preset = get("preset", _preset, Search.preset)
     if "capture" in own:
         specs = [replace(spec, script=_script(own["capture"], where))]
     else:
@@ -130,7 +125,13 @@ def _jobs(entry: Field, defaults: dict[str, Field], where: Path) -> Iterator[Job
                 for seed in seeds:
                     yield Job(
                         graph=replace(graph, machine=machine),
-                        search=replace(search, planner=planner, seed=seed),
+                        search=Search(
+                            planner=planner,
+                            seed=seed,
+                            budget=budget,
+                            cost_table=str(where / table) if table else None,
+                            preset=preset if planner in LEARNED_PLANNERS else Search.preset,
+                        ),
                     )
 
 
@@ -164,6 +165,12 @@ def _planners(field: Field) -> list[str]:
         except OptionError as error:
             raise MachineError(f"{item.path}: {error}") from None
     return _texts(field)
+
+
+def _preset(field: Field) -> str:
+    if field.value not in PRESETS:
+        raise MachineError(f"{field.path}: expected one of {', '.join(PRESETS)}")
+    return field.text()
 
 
 def _duration(field: Field) -> float:

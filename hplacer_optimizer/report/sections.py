@@ -11,6 +11,7 @@ from hplacer_optimizer._engine import LowerBound, Problem, StepTrace
 from hplacer_optimizer.loads import channel_loads, device_loads
 from hplacer_optimizer.plan import Plan, format_ns
 from hplacer_optimizer.report.baselines import Baseline
+from hplacer_optimizer.report.curve import draw_curve
 from hplacer_optimizer.report.html import Cell, facts, items, paragraph, table, tiles
 from hplacer_optimizer.sizes import format_bytes
 
@@ -106,62 +107,8 @@ def learning(plan: Plan, bound: LowerBound) -> str:
     mean = [(point["steps"], point["mean_ns"]) for point in points if point["mean_ns"] is not None]
     last = points[-1]
     placements = f", {last['placements']} placements tried" if last["placements"] else ""
-    return _curve(best, mean, bound.ns) + paragraph(
+    return draw_curve(best, mean, bound.ns) + paragraph(
         f"{last['steps']} steps{placements}; best {format_ns(last['best_ns'])}"
-    )
-
-
-_WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 560, 220, 62, 54, 12, 30
-
-
-def _curve(
-    best: Sequence[tuple[int, float]], mean: Sequence[tuple[int, float]], bound_ns: int | None
-) -> str:
-    last_step = max(step for step, _ in best)
-    values = [value for _, value in (*best, *mean)]
-    top = max(values) * 1.05 or 1.0
-    bottom = min(values) * 0.9
-    if bound_ns is not None and bound_ns > top / 8:  # a far bound would flatten the curve
-        bottom = min(bottom, bound_ns * 0.95)
-
-    def x(step: float) -> float:
-        return _LEFT + (_WIDTH - _LEFT - _RIGHT) * step / max(last_step, 1)
-
-    def y(value: float) -> float:
-        return _TOP + (_HEIGHT - _TOP - _BOTTOM) * (top - value) / (top - bottom)
-
-    def line(style: str, points: Sequence[tuple[int, float]], name: str) -> str:
-        path = " ".join(f"{x(step):.1f},{y(value):.1f}" for step, value in points)
-        end = f'<text x="{x(points[-1][0]) + 4:.0f}" y="{y(points[-1][1]) + 4:.0f}">{name}</text>'
-        return f'<polyline class="{style}" points="{path}"/>{end}'
-
-    parts = []
-    for i in range(5):
-        value = bottom + (top - bottom) * i / 4
-        parts.append(
-            f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y(value):.1f}" '
-            f'y2="{y(value):.1f}"/><text x="{_LEFT - 6}" y="{y(value) + 4:.1f}" '
-            f'text-anchor="end">{format_ns(round(value))}</text>'
-        )
-    for i in range(5):
-        step = last_step * i / 4
-        parts.append(
-            f'<text x="{x(step):.1f}" y="{_HEIGHT - 14}" text-anchor="middle">{step:.0f}</text>'
-        )
-    parts.append(
-        f'<text x="{(_LEFT + _WIDTH - _RIGHT) / 2}" y="{_HEIGHT - 1}" text-anchor="middle">'
-        "step of the search</text>"
-    )
-    if bound_ns is not None and bound_ns >= bottom:
-        level = f'y1="{y(bound_ns):.1f}" y2="{y(bound_ns):.1f}"'
-        parts.append(f'<line class="bound" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" {level}/>')
-        parts.append(f'<text x="{_WIDTH - _RIGHT + 4}" y="{y(bound_ns) + 4:.1f}">bound</text>')
-    if mean:
-        parts.append(line("mean", mean, "mean"))
-    parts.append(line("best", best, "best"))
-    return (
-        f'<svg class="chart" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" '
-        f'aria-label="Step time over the steps of the search">{"".join(parts)}</svg>'
     )
 
 

@@ -42,7 +42,7 @@ class LocalFiles:
         self._trust_shared = trust_shared
 
     def path(self, name: str) -> str:
-        return str(self._directory / name)
+        return os.path.join(self.address, name)
 
     def names(self) -> list[str]:
         with reported(self.address, "list the plan store"):

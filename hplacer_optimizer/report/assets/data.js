@@ -89,7 +89,7 @@ class Step {
   }
 
   laneName(lane) {
-    if (!("device" in lane)) return lane.channel;
+    if (!("device" in lane)) return lane.channel.replaceAll("/device:", "");
     const several = this.lanes.some((other) => other.device === lane.device && other.slot > 0);
     return this.devices[lane.device].label + (several ? ` slot ${lane.slot}` : "");
   }

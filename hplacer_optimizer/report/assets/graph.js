@@ -141,6 +141,8 @@ class ScopeGraph {
     const top = Math.log1p(arrows[0]?.bytes ?? 0) || 1;
     const lines = arrows.slice(0, MAX_ARROWS).reverse().map((arrow) => this.drawArrow(arrow, top));
     this.svg.replaceChildren(...lines, ...boxes.map((box) => this.drawBox(box)));
+    const pane = this.svg.parentElement;
+    pane.scrollTop = (pane.scrollHeight - pane.clientHeight) / 2; // columns are centred
   }
 
   drawArrow({ from, to, bytes, count, crosses }, top) {

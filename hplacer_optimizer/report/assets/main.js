@@ -2,6 +2,7 @@
 
 async function main() {
   await draw();
+  performance.mark("drawn");
   document.documentElement.dataset.ready = "true";
 }
 

@@ -12,7 +12,7 @@ class Timeline {
     this.range = root.querySelector(".range");
     this.matches = null; // spans that the search found, by lane
     this.selected = -1; // a span
-    this.row = 0;
+    this.row = Math.max(0, step.lanes.findIndex((lane) => lane.begin < lane.end));
     let y = GAP;
     for (const [i, lane] of step.lanes.entries()) {
       if (i && (lane.device !== step.lanes[i - 1].device)) y += GAP;

@@ -1,0 +1,395 @@
+"""What the learned planners learn, and how fast.
+
+    python benchmarks/learning.py [--output DIR] [--seconds 90] [--seeds 3] [--json]
+    python benchmarks/learning.py --parts throughput large
+
+Parts, all by the simulator, on the papers' tasks and calibrated machines:
+
+    throughput  placements drawn, scored and learned from per second on Inception-V3 (2 K40 and a
+                CPU), start of TensorFlow excluded: with the network sizes of Google's released
+                controller (60 groups, Placer 512, Grouper 64), with both presets' other values, and
+                with the default preset. That controller made 0.6 per second.
+    curves      `hierarchical` for --seconds per task and seed: its learning curve as PNG and JSON;
+                the mean step time of its first and last tenth of placements, against the best
+                single device, 1,000 uniform placements on the GPUs and the best placement known
+                (of all list schedulers, partitioners, the expert and all seeds of this run); and
+                its best placement against the expert, beside the paper's figures.
+    effort      the best of as many uniform random placements, and of `hierarchical` with a random
+                grouping, after the same number of scored placements.
+    large       a training step of more than 80,000 ops (nmt_8 with longer sequences): seconds per
+                policy step and peak memory.
+
+Results are written to DIR/learning.json after every part.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hplacer_optimizer._engine import Problem, lower_bound
+from hplacer_optimizer.bench.experiment import prepare
+from hplacer_optimizer.bench.tasks import PAPER, Task
+from hplacer_optimizer.errors import HPlacerError
+from hplacer_optimizer.learning import LEARNED_PLANNERS, learn
+from hplacer_optimizer.planners import PLANNERS, Budget, Progress, collect_notes
+from hplacer_optimizer.planners.devices import candidate_mask, devices_of_type, first_candidate
+from hplacer_optimizer.simulator import simulate, simulate_batch
+
+PARTS = ("throughput", "curves", "effort", "large")
+CONTROLLER_PER_S, THROUGHPUT_GOAL = 0.6, 15.0
+CONTROLLER_SIZES = {"groups": 60, "placer_hidden": 512, "grouper_hidden": 64}
+CURVE_TASKS = ("inception_v3", "nmt_2")  # of which PNGs are drawn
+_UNIFORM = 1_000
+_BATCH = 50
+_LARGE_STEP_S, _LARGE_BYTES = 5.0, 8 * 10**9
+_LARGE = {"steps": 68}  # of the encoder and of the decoder
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the parts and prints what they found."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="default: all")
+    parser.add_argument("--output", type=Path, default=Path("hplacer-learning"), metavar="DIR")
+    parser.add_argument("--seconds", type=float, default=90.0, help="per curve; default: 90")
+    parser.add_argument("--seeds", type=int, default=3, help="default: 3")
+    parser.add_argument("--tasks", nargs="+", default=[task.name for task in PAPER])
+    parser.add_argument("--json", action="store_true", help="print JSON instead of lines")
+    options = parser.parse_args(argv)
+    options.output.mkdir(parents=True, exist_ok=True)
+    results: dict[str, Any] = {}
+    path = options.output / "learning.json"
+    if path.exists():
+        results = json.loads(path.read_text())
+    for part in options.parts:
+        results[part] = _RUN[part](options, results)
+        path.write_text(json.dumps(results, indent=1) + "\n")
+    print(json.dumps(results, indent=1) if options.json else _lines(results))
+    return 0
+
+
+def _tasks(options: argparse.Namespace) -> list[Task]:
+    return [task for task in PAPER if task.name in options.tasks]
+
+
+# ---- throughput ----
+
+
+def _throughput(options: argparse.Namespace, _: dict[str, Any]) -> dict[str, Any]:
+    problem = prepare(PAPER[0], options.output)
+    runs = {
+        "paper": ("paper", CONTROLLER_SIZES | {"clusters": 0}),
+        "default, equal sizes": ("default", CONTROLLER_SIZES),
+        "default": ("default", {}),
+    }
+    found = {}
+    for name, (preset, settings) in runs.items():
+        times: list[tuple[float, int]] = []
+
+        def told(progress: Progress, times: list[tuple[float, int]] = times) -> None:
+            times.append((time.monotonic(), progress.placements))
+
+        with collect_notes():
+            learn(
+                problem,
+                preset=preset,
+                settings=settings,
+                budget=Budget(seconds=40),
+                on_progress=told,
+            )
+        per_s = (times[-1][1] - times[0][1]) / (times[-1][0] - times[0][0])
+        found[name] = {"per_s": per_s, "times_the_controller": per_s / CONTROLLER_PER_S}
+    return found
+
+
+# ---- curves ----
+
+
+def _curves(options: argparse.Namespace, _: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for task in _tasks(options):
+        problem = prepare(task, options.output)
+        baselines = _baselines(problem)
+        uniform_ns, uniform_infeasible = _uniform_gpus(problem, _UNIFORM)
+        runs = []
+        for seed in range(options.seeds):
+            learned = learn(problem, budget=Budget(seconds=options.seconds), seed=seed)
+            runs.append(
+                {
+                    "seed": seed,
+                    "steps": learned.steps,
+                    "placements": learned.placements,
+                    "best_ns": learned.makespan_ns,
+                    "curve": [asdict(progress) for progress in learned.curve],
+                }
+            )
+        known_ns = min([*baselines.values(), *(run["best_ns"] for run in runs if run["best_ns"])])
+        found[task.name] = {
+            "seconds": options.seconds,
+            "lower_bound_ns": lower_bound(problem).ns,
+            "baselines_ns": baselines,
+            "single_device_ns": _best_single_device_ns(problem),
+            "uniform_gpus_ns": uniform_ns,
+            "uniform_gpus_infeasible": uniform_infeasible,
+            "best_known_ns": known_ns,
+            "runs": [{**run, **_learned(run["curve"], known_ns)} for run in runs],
+            "published_reduction": _published_reduction(task),
+        }
+        if task.name in CURVE_TASKS:
+            _draw(task, found[task.name], options.output / f"{task.name}-learning.png")
+    return found
+
+
+def _baselines(problem: Problem) -> dict[str, int]:
+    """Feasible step times of what needs no learning."""
+    found = {}
+    for name, planner in PLANNERS.items():
+        if name in (*LEARNED_PLANNERS, "random", "local_search"):  # which is a part of `auto`
+            continue
+        try:
+            with collect_notes():
+                trace = simulate(problem, planner(problem))
+        except HPlacerError:
+            continue
+        if trace.feasible and trace.makespan_ns is not None:
+            found[name] = trace.makespan_ns
+    return found
+
+
+def _best_single_device_ns(problem: Problem) -> int | None:
+    times = []
+    for device in range(problem.num_devices):
+        trace = simulate(problem, first_candidate(problem, [device])[problem.units])
+        if trace.feasible and trace.makespan_ns is not None:
+            times.append(trace.makespan_ns)
+    return min(times, default=None)
+
+
+def _uniform_gpus(problem: Problem, count: int) -> tuple[float | None, float]:
+    """Mean of the feasible ones, and the share of the others."""
+    makespan_ns, feasible = _score_uniform(problem, count, seed=0)
+    mean = float(makespan_ns[feasible].mean()) if feasible.any() else None
+    return mean, float(1 - feasible.mean())
+
+
+def _score_uniform(problem: Problem, count: int, seed: int) -> tuple[Any, Any]:
+    """Each unit on one of the GPUs where it may run, else where it may."""
+    gpus = devices_of_type(problem, "GPU")
+    may_run = candidate_mask(problem)
+    fallback = first_candidate(problem, gpus)
+    rng = np.random.default_rng(seed)
+    times, feasible = [], []
+    for start in range(0, count, _BATCH):
+        size = (min(_BATCH, count - start), problem.num_units)
+        device = rng.choice(gpus, size=size)
+        allowed = may_run[np.arange(problem.num_units), device]
+        placed = np.where(allowed, device, fallback)[:, problem.units].astype(np.int32)
+        makespan_ns, fits, _ = simulate_batch(problem, placed, threads=os.cpu_count() or 1)
+        times.append(makespan_ns)
+        feasible.append(fits)
+    return np.concatenate(times), np.concatenate(feasible)
+
+
+def _learned(curve: list[dict[str, Any]], known_ns: int) -> dict[str, Any]:
+    tenth = max(1, len(curve) // 10)
+    first, last = _mean(curve[:tenth]), _mean(curve[-tenth:])
+    closed = None
+    if first is not None and last is not None and first > known_ns:
+        closed = (first - last) / (first - known_ns)
+    return {
+        "first_tenth_ns": first,
+        "last_tenth_ns": last,
+        "gap_closed": closed,
+        "infeasible_first_tenth": statistics.fmean(p["infeasible"] for p in curve[:tenth]),
+        "infeasible_last_tenth": statistics.fmean(p["infeasible"] for p in curve[-tenth:]),
+    }
+
+
+def _mean(curve: list[dict[str, Any]]) -> float | None:
+    """Of the feasible placements: steps have equally many placements, not equally many feasible."""
+    shares = [(p["mean_ns"], 1 - p["infeasible"]) for p in curve if p["mean_ns"] is not None]
+    weight = sum(share for _, share in shares)
+    return sum(ns * share for ns, share in shares) / weight if weight else None
+
+
+def _published_reduction(task: Task) -> float | None:
+    ours, expert = (task.published_s.get(name) for name in ("hierarchical", "human_expert"))
+    return None if ours is None or expert is None else 1 - ours / expert
+
+
+def _draw(task: Task, found: dict[str, Any], path: Path) -> None:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 4.5), layout="constrained")
+    axes = figure.add_subplot()
+    for run, color in zip(found["runs"], ("tab:blue", "tab:orange", "tab:green"), strict=False):
+        curve = run["curve"]
+        placements = [p["placements"] for p in curve]
+        means = [np.nan if p["mean_ns"] is None else p["mean_ns"] / 1e6 for p in curve]
+        axes.plot(placements, means, color=color, alpha=0.4, linewidth=0.8)
+        axes.plot(
+            placements,
+            [np.nan if p["best_ns"] is None else p["best_ns"] / 1e6 for p in curve],
+            color=color,
+            label=f"seed {run['seed']}: best so far (thin: mean of a step)",
+        )
+    for name, key, style in (
+        ("best single device", "single_device_ns", "--"),
+        ("mean of uniform GPU placements", "uniform_gpus_ns", ":"),
+    ):
+        if found[key] is not None:
+            axes.axhline(found[key] / 1e6, color="gray", linestyle=style, label=name)
+    best_name, best_ns = min(found["baselines_ns"].items(), key=lambda item: item[1])
+    axes.axhline(best_ns / 1e6, color="black", linestyle="-.", label=f"best baseline: {best_name}")
+    axes.set_title(f"{task.title}: what `hierarchical` draws")
+    axes.set_xlabel("placements scored")
+    axes.set_ylabel("simulated step time, ms")
+    axes.legend(fontsize="small")
+    figure.savefig(path, dpi=100)
+
+
+# ---- effort ----
+
+
+def _effort(options: argparse.Namespace, results: dict[str, Any]) -> dict[str, Any]:
+    """For each task and seed, after as many placements as the curve of that seed has at most."""
+    found: dict[str, Any] = {}
+    for task in _tasks(options):
+        problem = prepare(task, options.output)
+        rows = []
+        for run in results["curves"][task.name]["runs"]:
+            makespan_ns, feasible = _score_uniform(problem, run["placements"], 1 + run["seed"])
+            with collect_notes():
+                grouped = learn(
+                    problem,
+                    model="hierarchical_random_grouping",
+                    budget=Budget(seconds=options.seconds / 2, steps=run["steps"]),
+                    seed=run["seed"],
+                )
+            same = [p for p in run["curve"] if p["placements"] <= grouped.placements]
+            rows.append(
+                {
+                    "seed": run["seed"],
+                    "placements_random": run["placements"],
+                    "random_ns": int(makespan_ns[feasible].min()) if feasible.any() else None,
+                    "hierarchical_ns": run["best_ns"],
+                    "placements_random_grouping": grouped.placements,
+                    "random_grouping_ns": grouped.curve[-1].best_ns if grouped.curve else None,
+                    "hierarchical_as_many_ns": same[-1]["best_ns"] if same else None,
+                }
+            )
+        found[task.name] = rows
+    return found
+
+
+# ---- large ----
+
+
+def _large(options: argparse.Namespace, _: dict[str, Any]) -> dict[str, Any]:
+    nmt_8 = next(task for task in PAPER if task.name == "nmt_8")
+    parameters = {**nmt_8.parameters, **_LARGE}
+    problem = prepare(replace(nmt_8, name="nmt_8_long", parameters=parameters), options.output)
+    found = {}
+    for preset in ("default", "paper"):
+        times = [time.monotonic()]
+        peak = 0
+
+        def told(_: Progress, times: list[float] = times) -> None:
+            nonlocal peak
+            times.append(time.monotonic())
+            peak = max(peak, _peak_bytes_of_children())
+
+        with collect_notes():
+            learn(problem, preset=preset, budget=Budget(steps=6), on_progress=told)
+        steps = np.diff(times)[1:]  # the first holds the start of TensorFlow
+        found[preset] = {
+            "ops": problem.num_ops,
+            "units": problem.num_units,
+            "step_s": float(np.median(steps)),
+            "slowest_step_s": float(steps.max()),
+            "start_s": float(times[1] - times[0]),
+            "peak_bytes": peak,
+        }
+    return found
+
+
+def _peak_bytes_of_children() -> int:
+    """The largest resident size that a child of this process has had."""
+    own = os.getpid()
+    peaks = [0]
+    for status in Path("/proc").glob("[0-9]*/status"):
+        try:
+            lines = dict(line.split(":", 1) for line in status.read_text().splitlines())
+        except (OSError, ValueError):
+            continue
+        if int(lines["PPid"]) == own and "VmHWM" in lines:
+            peaks.append(int(lines["VmHWM"].split()[0]) * 1024)
+    return max(peaks)
+
+
+# ---- what is printed ----
+
+
+def _lines(results: dict[str, Any]) -> str:
+    lines = []
+    for name, row in results.get("throughput", {}).items():
+        lines.append(
+            f"throughput, {name}: {row['per_s']:.1f} placements/s, "
+            f"{row['times_the_controller']:.0f} times the controller (goal {THROUGHPUT_GOAL:.0f})"
+        )
+    for task, row in results.get("curves", {}).items():
+        runs = row["runs"]
+        best = [run["best_ns"] / 1e9 for run in runs if run["best_ns"] is not None]
+        if not best:
+            lines.append(f"{task}: no feasible placement")
+            continue
+        name, baseline_ns = min(row["baselines_ns"].items(), key=lambda item: item[1])
+        line = f"{task}: {statistics.median(best):.4g} s ({min(best):.4g} to {max(best):.4g}), "
+        expert_ns = row["baselines_ns"].get("human_expert")
+        if expert_ns:
+            reduction = 1 - statistics.median(best) * 1e9 / expert_ns
+            line += f"{reduction:.1%} below the expert (paper: {row['published_reduction']:.1%}), "
+        closed = ["-" if r["gap_closed"] is None else f"{r['gap_closed']:.0%}" for r in runs]
+        line += f"best baseline {name} {baseline_ns / 1e9:.4g} s; gap closed {', '.join(closed)}"
+        line += f"; infeasible at last {max(r['infeasible_last_tenth'] for r in runs):.1%}"
+        lines.append(line)
+    for task, rows in results.get("effort", {}).items():
+        random_won = sum(_wins(row["hierarchical_ns"], row["random_ns"]) for row in rows)
+        grouped_won = sum(
+            _wins(row["hierarchical_as_many_ns"], row["random_grouping_ns"]) for row in rows
+        )
+        lines.append(
+            f"{task}: beats uniform random search in {random_won} of {len(rows)} seeds, "
+            f"random grouping in {grouped_won}"
+        )
+    for preset, row in results.get("large", {}).items():
+        lines.append(
+            f"{row['ops']:,} ops, preset {preset}: {row['step_s']:.2f} s per policy step "
+            f"(slowest {row['slowest_step_s']:.2f}, goal {_LARGE_STEP_S}), "
+            f"{row['peak_bytes'] / 1e9:.2f} GB (goal {_LARGE_BYTES / 1e9:.0f})"
+        )
+    return "\n".join(lines)
+
+
+def _wins(ours_ns: int | None, theirs_ns: int | None) -> bool:
+    return ours_ns is not None and (theirs_ns is None or ours_ns < theirs_ns)
+
+
+_RUN: dict[str, Callable[[argparse.Namespace, dict[str, Any]], dict[str, Any]]] = {
+    "throughput": _throughput,
+    "curves": _curves,
+    "effort": _effort,
+    "large": _large,
+}
+
+if __name__ == "__main__":
+    raise SystemExit(main())
