@@ -42,7 +42,7 @@ class GfileFiles:
                 status = gfile.stat(self.path(name))
             if status is not None and not status.is_directory:
                 modified_s = status.mtime_nsec / 1e9
-                yield FileStatus(name=name, size_bytes=int(status.length), used_s=modified_s)
+                yield FileStatus(name, int(status.length), modified_s)
 
     @contextlib.contextmanager
     def open(self, name: str) -> Iterator[BinaryFile | None]:

@@ -53,10 +53,12 @@ class LocalFiles:
 
     def statuses(self) -> Iterator[FileStatus]:
         for name in self.names():
-            with contextlib.suppress(OSError):
+            try:
                 status = os.lstat(self.path(name))
-                if stat.S_ISREG(status.st_mode):
-                    yield FileStatus(name=name, size_bytes=status.st_size, used_s=status.st_mtime)
+            except OSError:  # it has just been removed
+                continue
+            if stat.S_ISREG(status.st_mode):
+                yield FileStatus(name, status.st_size, status.st_mtime)
 
     def check_trust(self) -> None:
         with reported(self.address, "look at the plan store"):
