@@ -60,7 +60,7 @@ cc-test-sanitize: preflight doctest ## The same under the address and undefined-
 
 # FUZZ = --seed 1 --count 1000 and so on: see `.venv/bin/python -m tests.fuzz --help`.
 .PHONY: fuzz
-fuzz: build ## Load 100,000 mutated problem and machine files under the sanitizers
+fuzz: build ## Load 100,000 mutated problem, machine and plan files under the sanitizers
 	@$(MAKE) --no-print-directory -sj$(JOBS) $(SANITIZED_ENGINE)
 	@LD_PRELOAD="$(foreach lib,asan ubsan stdc++,$(shell $(CXX) -print-file-name=lib$(lib).so))" \
 	  ASAN_OPTIONS=detect_leaks=0:hard_rss_limit_mb=4096 UBSAN_OPTIONS=print_stacktrace=1 \

@@ -76,7 +76,17 @@ class Options:
     cost_table: str | None = _option(
         None, "file of measured op costs (docs/costs.md); None: all costs are estimated"
     )
-    cache: str | None = _option(None, "plan store, a directory or URL; None: the default directory")
+    cache: str | None = _option(
+        None,
+        "plan store: a directory or URL, or several with ; between them, nearest first; "
+        "None: the default directory",
+    )
+    cache_max_bytes: int = _option(
+        2**30,
+        "of the plans in a local directory; the least recently used ones go first",
+        minimum=0,
+        maximum=_INT64_MAX,
+    )
     trust_shared: bool = _option(False, "read plans from a directory that others can write")
     on_miss: str = _option(
         "plan",

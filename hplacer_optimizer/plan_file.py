@@ -28,6 +28,7 @@ MAX_HEADER_BYTES = 1 << 16
 
 _MAGIC = f"{FORMAT_NAME}/".encode()
 _FIRST_READ_BYTES = 1 << 16  # a small plan needs no second read
+_PIECE_BYTES = 1 << 24
 _LINE = re.compile(rb"hplacer-plan/([12]) ([0-9a-f]{64}) (0|[1-9][0-9]{0,17})\n")
 _LINE_BYTES = 128
 _SECTION_NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
@@ -133,11 +134,15 @@ class PlanFile:
         if offset + length <= len(self._head):
             return self._head[offset : offset + length]
         self._file.seek(offset)
-        data = bytes(self._file.read(length))
-        if len(data) != length:
-            end = offset + length
-            raise PlanError(f"is truncated: {offset + len(data)} bytes of at least {end}")
-        return data
+        parts, missing = [], length
+        while missing:  # piece by piece: a wrong length must not take that much memory
+            part = bytes(self._file.read(min(missing, _PIECE_BYTES)))
+            if not part:
+                end = offset + length
+                raise PlanError(f"is truncated: {end - missing} bytes of at least {end}")
+            parts.append(part)
+            missing -= len(part)
+        return b"".join(parts)
 
     def _read_header(self, offset: int, length: int) -> None:
         if length > MAX_HEADER_BYTES:

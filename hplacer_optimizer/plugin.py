@@ -174,7 +174,9 @@ def _options(request: Any) -> Options:
 
 
 def _store(options: Options) -> PlanStore:
-    return PlanStore(options.cache, trust_shared=options.trust_shared)
+    return PlanStore(
+        options.cache, trust_shared=options.trust_shared, max_bytes=options.cache_max_bytes
+    )
 
 
 def _detect(devices: Any, *, ask_driver: bool = False) -> machines.Machine:
@@ -245,9 +247,7 @@ def _plan(request: Any) -> None:
         _planning.release()
     _plans[store.directory, plan.fingerprint] = plan
     try:
-        if found is not None and plan.fingerprint in store.fingerprints():
-            store.remove(plan.fingerprint)  # however good it was: put() would keep the better one
-        store.put(plan)
+        store.put(plan, replace=found is not None)  # however good the one was that does not fit
     except StoreError as error:
         _warn_of_store(store, error)
     if options.on_miss == "background":

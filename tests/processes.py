@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -183,9 +184,12 @@ def run(
     package: Path = ROOT,
     log: str = "warning",
     timeout_s: float = 90.0,
+    wrapper: Sequence[str] = (),
     **environment: str,
 ) -> Outcome:
     """Runs the code in a fresh interpreter, with `directory` for its plans and its own modules.
+
+    `wrapper` is a command that runs the interpreter, whose command line is appended to it.
 
     Fails unless it ends with `returncode`.
     """
@@ -194,7 +198,7 @@ def run(
     script = directory / "script.py"  # in a file, since AutoGraph reads the source
     script.write_text(prelude + code)
     done = subprocess.run(
-        [sys.executable, str(script)],
+        [*wrapper, sys.executable, str(script)],
         capture_output=True,
         text=True,
         env=clean_environment(directory, package) | {"HPLACER_LOG": log} | environment,

@@ -17,6 +17,7 @@ import pytest
 
 from hplacer_optimizer import cli
 from hplacer_optimizer.cli import doctor
+from hplacer_optimizer.cli.checks import Check, environment_checks, store_checks
 from hplacer_optimizer.store import PlanStore
 from tests.test_plan import DATA, FINGERPRINT, make_plan, with_problem
 
@@ -428,13 +429,107 @@ def test_doctor_names_what_is_broken(cache: Path, monkeypatch: pytest.MonkeyPatc
     report = json.loads(done.stdout)
     checks = {check["name"]: check for check in report["checks"]}
     assert report["ok"] is False
-    assert checks["plan store"]["remedy"] == f"chmod go-w {cache}"
+    assert checks["plan store"]["remedy"].startswith(f"run `chmod go-w {cache}`")
     assert "unset HPLACER_DISABLE" in checks["HPLACER_DISABLE"]["remedy"]
     assert "debug, info" in checks["HPLACER_LOG"]["remedy"]
     assert checks["NumPy"]["remedy"] is None
-    done = hplacer("doctor", "--cache", cache)
-    assert "failed  plan store: " in done.stdout
-    assert f"        -> chmod go-w {cache}\n" in done.stdout
+    for name in ("TensorFlow", "native TensorFlow pass", "sample session"):
+        assert checks[name]["status"] == "ok"
+    sample = checks["sample session"]["detail"]
+    assert sample == "78 ops, 78 of their nodes placed on two CPU devices, and they ran there"
+    assert "CPU:0" in checks["devices"]["detail"]
+
+
+def test_doctor_prints_a_remedy_below_a_fault(
+    cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cache.chmod(0o777)
+    checks = [*store_checks(PlanStore(cache)), *environment_checks({})]
+    assert doctor._report(checks, as_json=False) == 1
+    fault, remedy, fine = capsys.readouterr().out.splitlines()
+    assert fault.startswith(f"failed  plan store: {cache}: other users can write here")
+    assert remedy.startswith(f"        -> run `chmod go-w {cache}`, or set trust_shared")
+    assert fine.startswith("ok      XLA: no setting")
+    assert doctor._report(checks[1:], as_json=False) == 0
+
+
+def status_of(check: Check) -> tuple[str, str, str]:
+    return check.status, check.detail, check.remedy or ""
+
+
+def test_doctor_looks_at_every_directory_of_the_store(cache: Path, tmp_path: Path) -> None:
+    missing, file = tmp_path / "missing", tmp_path / "file"
+    file.touch()
+    both = PlanStore(f"{missing};{cache}")
+    absent, newer = map(status_of, store_checks(both))
+    assert absent == ("ok", f"{missing}, 0 plans (is created when needed)", "")
+    assert (newer[0], newer[2]) == ("failed", "upgrade hplacer-optimizer")
+    assert f"{cache}, 2 plans, " in newer[1]
+    Path(both.layers[1].path(OTHER)).write_bytes(b"damaged")
+    ((_, detail, remedy),) = map(status_of, store_checks(PlanStore(cache)))
+    assert "1 unreadable: " in detail
+    assert remedy == f"hplacer cache prune --damaged --cache '{cache}'"
+    PlanStore(cache).remove(OTHER)
+    ((status, detail, _),) = map(status_of, store_checks(PlanStore(cache)))
+    assert status == "ok"
+    assert detail.endswith("readable and writable")
+    assert sorted(os.listdir(cache)) == [".lock", f"{FINGERPRINT}.hplan"]  # nothing is left
+    ((status, detail, remedy),) = map(status_of, store_checks(PlanStore(file / "below")))
+    assert status == "failed"
+    assert "is not writable" in detail
+    ((status, _, remedy),) = map(status_of, store_checks(PlanStore("/proc")))
+    assert (status, "choose another" in remedy) == ("failed", True)
+
+
+@pytest.mark.parametrize(
+    ("environment", "status", "text"),
+    [
+        ({}, "ok", "no setting of the environment hides steps"),
+        ({"TF_XLA_FLAGS": "--tf_xla_auto_jit=2"}, "note", "remove --tf_xla_auto_jit"),
+        ({"TF_XLA_FLAGS": "--tf_xla_auto_jit=0"}, "ok", "no setting"),
+        ({"TF_XLA_FLAGS": "--tf_xla_cpu_global_jit"}, "ok", "no setting"),
+        ({"TF_FUNCTION_JIT_COMPILE_DEFAULT": "1"}, "failed", "unset TF_FUNCTION_JIT_COMPILE"),
+    ],
+)
+def test_doctor_names_what_hides_the_step(
+    environment: dict[str, str], status: str, text: str
+) -> None:
+    (check,) = environment_checks(environment)
+    assert (check.name, check.status) == ("XLA", status)
+    assert text in f"{check.detail} {check.remedy}"
+
+
+def test_doctor_reads_the_options_of_the_environment() -> None:
+    good, _ = environment_checks({"HPLACER_OPTIONS": "seed=3"})
+    bad, _ = environment_checks({"HPLACER_OPTIONS": "sead=3"})
+    assert good.status == "ok"
+    assert bad.status == "failed"
+    assert "did you mean 'seed'?" in str(bad.remedy)
+
+
+@pytest.mark.parametrize(
+    ("found", "status", "text"),
+    [
+        ({"differences": [["a", "CPU:0", "CPU:1"]]}, "failed", "a is on CPU:1 instead of CPU:0"),
+        ({"outcome": "failed", "reason": "no kernel"}, "failed", "failed: no kernel"),
+        ({"checked": 0}, "failed", "did not take the plan over"),
+        ({}, "ok", "and they ran there"),
+    ],
+)
+def test_doctor_tells_what_became_of_the_sample(
+    found: dict[str, Any], status: str, text: str
+) -> None:
+    sample: dict[str, Any] = {"tensorflow": "2.21.0", "built_for": "2.21.0"}
+    sample |= {
+        "devices": ["/physical_device:CPU:0", "/physical_device:GPU:0"],
+        "ops": 8,
+        "placed": 8,
+    }
+    sample |= {"outcome": "planned", "reason": "", "checked": 8, "differences": [], **found}
+    _, _, listed, session = doctor._read_sample(sample)
+    assert status_of(listed) == ("ok", "CPU:0, GPU:0", "")
+    assert session.status == status
+    assert text in session.detail
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -393,6 +395,40 @@ def test_a_stored_plan_that_cannot_be_used_is_replaced(stores: dict[str, Any], c
 
 def test_a_stored_plan_of_a_newer_version_is_kept(stores: dict[str, Any]) -> None:
     assert not stores["replaced"]["newer"]
+
+
+def in_a_small_disk(then: str) -> list[str]:
+    """Runs a program that has a full or read-only file system of its own for its plans."""
+    script = f'mount -t tmpfs -o size=64k,mode=700 none "$TEST_CACHE" && {then} && exec "$@"'
+    return ["unshare", "--map-root-user", "--mount", "sh", "-c", script, "sh"]
+
+
+@pytest.mark.parametrize(
+    ("then", "reason"),
+    [
+        ("! cat /dev/zero > $TEST_CACHE/x 2> /dev/null", "No space left on device; free some"),
+        ("mount -o remount,ro $TEST_CACHE", "the file system is read-only"),
+    ],
+    ids=["full", "read-only"],
+)
+def test_training_on_a_disk_that_takes_no_plan(tmp_path: Path, then: str, reason: str) -> None:
+    wrapper = in_a_small_disk(then)
+    (tmp_path / "cache").mkdir()
+    tried = subprocess.run([*wrapper, "true"], env={**os.environ, "TEST_CACHE": str(tmp_path)})
+    if tried.returncode != 0:
+        pytest.skip("this system lets nobody mount a file system")
+    outcome = run(
+        "expected = losses(trainer())\non()\n"
+        "equal = np.allclose([losses(trainer()), losses(trainer())], [expected] * 2, rtol=1e-5)\n"
+        "report(equal=bool(equal), outcomes=outcomes(), files=sorted(os.listdir(CACHE)))\n",
+        tmp_path,
+        wrapper=wrapper,
+    )
+    assert outcome.report["equal"]
+    assert outcome.report["outcomes"] == ["planned", "loaded"]
+    (line,) = outcome.log
+    assert reason in line
+    assert not [name for name in outcome.report["files"] if name.endswith((".hplan", ".tmp"))]
 
 
 # ---- the end of the process ----

@@ -31,6 +31,7 @@ options = st.builds(
     loop_trip_count=counts,
     cost_table=st.none() | texts,
     cache=st.none() | texts,
+    cache_max_bytes=st.integers(0, 2**63 - 1),
     trust_shared=st.booleans(),
     on_miss=st.sampled_from(["plan", "background", "learn", "skip"]),
 )
@@ -49,6 +50,7 @@ def test_the_defaults() -> None:
         "loop_trip_count": 10,
         "cost_table": None,
         "cache": None,
+        "cache_max_bytes": 2**30,
         "trust_shared": False,
         "on_miss": "plan",
     }

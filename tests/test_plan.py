@@ -492,6 +492,7 @@ def old(**changes: Any) -> bytes:
         (frame(b'{"sections":[1]}'), "whose sections are not [name, length, SHA-256]", DELETE),
         (frame(b'{"sections":[["a",-1,"' + b"0" * 64 + b'"]]}'), "sections are not", DELETE),
         (frame(b'{"sections":[["a",true,"' + b"0" * 64 + b'"]]}'), "sections are not", DELETE),
+        (frame(b'{"sections":[["summary",%d,"' % 2**59 + b"0" * 64 + b'"]]}'), "truncated", DELETE),
         (pack({"summary": b"x", "node_names": b""}), "cannot be decompressed", DELETE),
         (pack({"summary": zlib.compress(b"{}")[:-1]}), "is not exactly one zlib stream", DELETE),
         (pack({"summary": zlib.compress(b"{}") + b"x"}), "is not exactly one zlib", DELETE),

@@ -415,6 +415,10 @@ assert "is not a plan file" in error, error
 assert store.put(slow) and store.get(FINGERPRINT) == slow
 assert store.remove("3f9c") == [f"{address}/deep/{FINGERPRINT}.hplan"]
 assert store.get(FINGERPRINT) is None and store.list() == []
+both = PlanStore(f"{address}/near;{address}/deep")
+assert store.put(slow) and both.get(FINGERPRINT) == slow
+assert PlanStore(f"{address}/near").get(FINGERPRINT) == slow
+assert len(both.prune(max_bytes=0)) == 2 and both.fingerprints() == []
 try:
     PlanStore("nowhere://x").put(slow)
 except StoreError as error:

@@ -69,7 +69,9 @@ def _search(directory: Path, job: dict[str, Any], stop: threading.Event) -> None
             _say(describe_progress(progress))
 
     plan, _ = make_plan(captured, machine, search, on_progress=tell)
-    store = PlanStore(job["cache"], trust_shared=job["trust_shared"])
+    store = PlanStore(
+        job["cache"], trust_shared=job["trust_shared"], max_bytes=job["cache_max_bytes"]
+    )
     stored = store.put(plan)
     ending = "stopped early, " if stop.is_set() else ""
     what = "stored" if stored else "not stored: the plan that is there is as good"

@@ -60,9 +60,10 @@ def resume(fingerprint: str, options: Options, store: PlanStore) -> str | None:
 
 def _directory(store: PlanStore, options: Options) -> Path:
     """Beside the plans; one's own where the store is remote or others write there, too."""
-    if "://" in store.directory or options.trust_shared:
+    nearest = store.layers[0]
+    if not nearest.is_local or options.trust_shared:
         return default_directory() / "pretraining"
-    return Path(store.directory) / "pretraining"
+    return Path(nearest.address) / "pretraining"
 
 
 def _log(parent: Path, fingerprint: str) -> Path:
@@ -94,6 +95,7 @@ def _write(
             "cost_table": os.path.abspath(table) if table else None,
             "cache": store.directory,
             "trust_shared": options.trust_shared,
+            "cache_max_bytes": options.cache_max_bytes,
             "attempts": 0,
         }
         (temporary / JOB).write_text(json.dumps(job))

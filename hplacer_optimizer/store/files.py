@@ -6,8 +6,7 @@ import errno
 import re
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from hplacer_optimizer.errors import StoreError
 from hplacer_optimizer.plan_file import BinaryFile
@@ -26,8 +25,7 @@ _FIXES = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class FileStatus:
+class FileStatus(NamedTuple):
     """What a listing tells of one file."""
 
     name: str
@@ -45,6 +43,9 @@ class Files(Protocol):
     def names(self) -> list[str]: ...
     def statuses(self) -> Iterator[FileStatus]:
         """Of the regular files; those that vanish meanwhile are left out."""
+
+    def check_trust(self) -> None:
+        """Raises StoreError if others can write the directory and nobody said to trust them."""
 
     def open(self, name: str) -> AbstractContextManager[BinaryFile | None]:
         """For reading; None if there is no such file."""

@@ -42,7 +42,7 @@ class GfileFiles:
                 status = gfile.stat(self.path(name))
             if status is not None and not status.is_directory:
                 modified_s = status.mtime_nsec / 1e9
-                yield FileStatus(name=name, size_bytes=int(status.length), used_s=modified_s)
+                yield FileStatus(name, int(status.length), modified_s)
 
     @contextlib.contextmanager
     def open(self, name: str) -> Iterator[BinaryFile | None]:
@@ -54,6 +54,9 @@ class GfileFiles:
             with gfile.GFile(path, "rb") as file:
                 yield file
 
+    def check_trust(self) -> None:
+        pass  # who may write there is up to the filesystem
+
     def mark_used(self, file: BinaryFile) -> None:
         pass
 
@@ -64,7 +67,7 @@ class GfileFiles:
         yield
 
     def write(self, name: str, data: bytes) -> None:
-        temporary = self.path(f".{name.partition('.')[0]}.{uuid.uuid4().hex}.tmp")
+        temporary = self.path(f".{name.strip('.').partition('.')[0]}.{uuid.uuid4().hex}.tmp")
         with self._gfile(self.path(name), "write the plan") as gfile:
             try:
                 with gfile.GFile(temporary, "wb") as file:

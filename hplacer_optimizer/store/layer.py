@@ -135,6 +135,17 @@ class Layer:
                 path = self.path(fingerprint)
                 yield StoreEntry(fingerprint=fingerprint, path=path, plan=plan, error=error)
 
+    def check_trust(self) -> None:
+        """Raises StoreError if plans of this directory would be refused."""
+        self._files.check_trust()
+
+    def check_writable(self) -> None:
+        """Writes a file and removes it; raises StoreError if that fails."""
+        name = ".0.check.tmp"  # else it would be a plan; a leftover goes away as others do
+        with self._files.writing():
+            self._files.write(name, b"x" * 4096)
+            self._files.remove(name)
+
     def total_bytes(self) -> int:
         """Of all plan files."""
         return sum(status.size_bytes for status in self._plans())

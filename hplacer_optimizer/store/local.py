@@ -42,7 +42,7 @@ class LocalFiles:
         self._trust_shared = trust_shared
 
     def path(self, name: str) -> str:
-        return str(self._directory / name)
+        return os.path.join(self.address, name)
 
     def names(self) -> list[str]:
         with reported(self.address, "list the plan store"):
@@ -53,10 +53,16 @@ class LocalFiles:
 
     def statuses(self) -> Iterator[FileStatus]:
         for name in self.names():
-            with contextlib.suppress(OSError):
+            try:
                 status = os.lstat(self.path(name))
-                if stat.S_ISREG(status.st_mode):
-                    yield FileStatus(name=name, size_bytes=status.st_size, used_s=status.st_mtime)
+            except OSError:  # it has just been removed
+                continue
+            if stat.S_ISREG(status.st_mode):
+                yield FileStatus(name, status.st_size, status.st_mtime)
+
+    def check_trust(self) -> None:
+        with reported(self.address, "look at the plan store"):
+            self._refuse_writable_by_others(self.address, os.stat(self._directory))
 
     @contextlib.contextmanager
     def open(self, name: str) -> Iterator[BinaryFile | None]:
@@ -132,7 +138,7 @@ class LocalFiles:
     def write(self, name: str, data: bytes) -> None:
         path = self.path(name)
         with reported(path, "write the plan"):
-            stem = name.partition(".")[0]
+            stem = name.strip(".").partition(".")[0]
             descriptor, temporary = tempfile.mkstemp(".tmp", f".{stem}.", self._directory)
             try:
                 with open(descriptor, "wb") as file:

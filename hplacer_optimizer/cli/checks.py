@@ -1,0 +1,144 @@
+"""The checks of `hplacer doctor` that need no TensorFlow: plan store and environment."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from hplacer_optimizer.errors import HPlacerError, OptionError
+from hplacer_optimizer.log import LEVELS
+from hplacer_optimizer.sizes import format_bytes
+from hplacer_optimizer.store import MAX_BYTES, PlanStore
+from hplacer_optimizer.store.layer import Layer
+
+_AUTO_JIT = re.compile(r"--tf_xla_auto_jit=(?!0\b|-)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """One line of `hplacer doctor`.
+
+    `remedy` is None when all is well; a `note` is no fault, but may not be what was wanted.
+    """
+
+    name: str
+    detail: str
+    remedy: str | None = None
+    note: bool = False
+
+    @property
+    def status(self) -> str:
+        if self.remedy is None:
+            return "ok"
+        return "note" if self.note else "failed"
+
+
+# ---- plan store ----
+
+
+def store_checks(store: PlanStore) -> Iterator[Check]:
+    """One check for each directory of the store, all of its plans read."""
+    for layer in store.layers:
+        try:
+            yield _check_layer(layer)
+        except HPlacerError as error:
+            detail, _, remedy = str(error).rpartition("; ")
+            yield Check(name="plan store", detail=detail, remedy=remedy)
+
+
+def _check_layer(layer: Layer) -> Check:
+    name, missing = "plan store", _missing_parent(layer)
+    if missing is not None:
+        if not missing.is_dir() or not os.access(missing, os.W_OK | os.X_OK):
+            return Check(
+                name=name,
+                detail=f"{layer.address}: {missing} is not writable",
+                remedy=f"chmod u+rwx {missing}, or choose another directory",
+            )
+        return Check(name=name, detail=f"{layer.address}, 0 plans (is created when needed)")
+    layer.check_trust()
+    layer.check_writable()
+    total = layer.total_bytes()
+    entries = list(layer.entries(verify=False))
+    detail = f"{layer.address}, {len(entries)} plans, {format_bytes(total)}"
+    errors = [entry.error for entry in entries if entry.error]
+    if errors:
+        newer = all("made by a newer version" in error for error in errors)
+        prune = f"hplacer cache prune --damaged --cache '{layer.address}'"
+        return Check(
+            name=name,
+            detail=f"{detail}, {len(errors)} unreadable: {errors[0]}",
+            remedy="upgrade hplacer-optimizer" if newer else prune,
+        )
+    if total > MAX_BYTES and layer.is_local:
+        return Check(
+            name=name,
+            detail=f"{detail}, more than writers keep by default ({format_bytes(MAX_BYTES)})",
+            remedy=f"hplacer cache prune --cache '{layer.address}', or raise cache_max_bytes",
+            note=True,
+        )
+    return Check(name=name, detail=f"{detail}, readable and writable")
+
+
+def _missing_parent(layer: Layer) -> Path | None:
+    """What exists of the path of a local directory that does not; None if it does."""
+    directory = existing = Path(layer.address).absolute()
+    if not layer.is_local or directory.exists():
+        return None
+    while not existing.exists():
+        existing = existing.parent
+    return existing
+
+
+# ---- environment ----
+
+
+def environment_checks(environment: Mapping[str, str]) -> Iterator[Check]:
+    """One check per variable of this package, and what hides a step from the placement."""
+    for name, value in sorted(environment.items()):
+        if name.startswith("HPLACER_"):
+            yield Check(name=name, detail=value, remedy=_remedy_of(name, value))
+    yield _check_xla(environment)
+
+
+def _remedy_of(name: str, value: str) -> str | None:
+    if name == "HPLACER_DISABLE" and value == "1":
+        return "no graph is planned: unset HPLACER_DISABLE"
+    if name == "HPLACER_LOG" and value.strip().lower() not in LEVELS:
+        return f"set it to one of {', '.join(LEVELS)}"
+    if name == "HPLACER_OPTIONS":
+        from hplacer_optimizer.options import Options
+
+        try:
+            Options.from_environment(value)
+        except OptionError as error:
+            return str(error)
+    return None
+
+
+def _check_xla(environment: Mapping[str, str]) -> Check:
+    name = "XLA"
+    if environment.get("TF_FUNCTION_JIT_COMPILE_DEFAULT") == "1":
+        return Check(
+            name=name,
+            detail="TF_FUNCTION_JIT_COMPILE_DEFAULT=1: every tf.function becomes one op, which "
+            "cannot be spread over devices",
+            remedy="unset TF_FUNCTION_JIT_COMPILE_DEFAULT",
+        )
+    flags = environment.get("TF_XLA_FLAGS", "")
+    if _AUTO_JIT.search(flags):
+        return Check(
+            name=name,
+            detail=f"TF_XLA_FLAGS={flags}: placed ops are compiled in clusters, so that steps take "
+            "another time than predicted",
+            remedy="remove --tf_xla_auto_jit from TF_XLA_FLAGS, or compare real step times",
+            note=True,
+        )
+    return Check(
+        name=name,
+        detail="no setting of the environment hides steps; jit_compile=True in a script does, and "
+        "compile() of Keras with its default where there is a GPU",
+    )
