@@ -144,6 +144,7 @@ void Annealing::FinishRound(int32_t count) {
 void Annealing::IndexSchedule() {
   const std::vector<int64_t>& start_ns = state_.schedule.start_ns;
   state_.busy_ns.assign(static_cast<size_t>(SearchState::kSlices) * problem_.num_devices(), 0);
+  state_.chain = FindCriticalChain(problem_, state_.placement.data(), state_.schedule);
   if (start_ns.empty()) return;
   state_.unit_ns.assign(problem_.num_units(), std::numeric_limits<int64_t>::max());
   for (int32_t op = 0; op < problem_.num_ops(); ++op) {

@@ -11,46 +11,45 @@ constexpr int32_t kNone = -1;
 
 class ChainWalk {
  public:
-  ChainWalk(const Problem& problem, const int32_t* placement, const std::vector<int64_t>& start_ns,
-            const std::vector<int64_t>& finish_ns, const std::vector<Transfer>& transfers)
+  ChainWalk(const Problem& problem, const int32_t* placement, const Schedule& schedule)
       : problem_(problem),
         placement_(placement),
-        start_ns_(start_ns),
-        finish_ns_(finish_ns),
-        transfers_(transfers) {
+        start_ns_(schedule.start_ns),
+        finish_ns_(schedule.finish_ns),
+        transfers_(schedule.transfers) {
     const int32_t n = problem.num_ops();
     ends_.resize(problem.num_devices());
-    for (int32_t op = 0; op < n; ++op) ends_[placement[op]].emplace_back(finish_ns[op], op);
+    for (int32_t op = 0; op < n; ++op) ends_[placement[op]].emplace_back(finish_ns_[op], op);
     for (auto& ends : ends_) std::sort(ends.begin(), ends.end());
     channel_ends_.resize(problem.num_channels());
     first_transfer_.assign(n + 1, 0);
-    for (size_t i = 0; i < transfers.size(); ++i) {
-      channel_ends_[transfers[i].channel].emplace_back(transfers[i].finish_ns,
-                                                       static_cast<int32_t>(i));
-      ++first_transfer_[transfers[i].src_op + 1];
+    for (size_t i = 0; i < transfers_.size(); ++i) {
+      channel_ends_[transfers_[i].channel].emplace_back(transfers_[i].finish_ns,
+                                                        static_cast<int32_t>(i));
+      ++first_transfer_[transfers_[i].src_op + 1];
     }
     for (int32_t op = 0; op < n; ++op) first_transfer_[op + 1] += first_transfer_[op];
     for (auto& ends : channel_ends_) std::sort(ends.begin(), ends.end());
   }
 
-  void Run(std::vector<int32_t>* ops, std::vector<int32_t>* senders) {
-    ops->clear();
-    senders->clear();
-    if (start_ns_.empty()) return;
+  CriticalChain Run() {
+    CriticalChain chain;
+    if (start_ns_.empty()) return chain;
     auto op = static_cast<int32_t>(std::max_element(finish_ns_.begin(), finish_ns_.end()) -
                                    finish_ns_.begin());
     // Ops without duration could be met again and again at one time.
     for (int32_t steps = 0; op != kNone && steps < problem_.num_ops(); ++steps) {
-      ops->push_back(op);
-      if (start_ns_[op] == 0) return;
+      chain.ops.push_back(op);
+      if (start_ns_[op] == 0) break;
       int32_t transfer = kNone;
       const int32_t input = LastInput(op, &transfer);
       if (transfer != kNone) {
-        op = WalkTransfers(transfer, senders);
+        op = WalkTransfers(transfer, &chain.senders);
       } else {
         op = input != kNone ? input : EndingAt(ends_[placement_[op]], start_ns_[op], op);
       }
     }
+    return chain;
   }
 
  private:
@@ -110,11 +109,9 @@ class ChainWalk {
 
 }  // namespace
 
-void FindCriticalChain(const Problem& problem, const int32_t* placement,
-                       const std::vector<int64_t>& start_ns, const std::vector<int64_t>& finish_ns,
-                       const std::vector<Transfer>& transfers, std::vector<int32_t>* ops,
-                       std::vector<int32_t>* senders) {
-  ChainWalk(problem, placement, start_ns, finish_ns, transfers).Run(ops, senders);
+CriticalChain FindCriticalChain(const Problem& problem, const int32_t* placement,
+                                const Schedule& schedule) {
+  return ChainWalk(problem, placement, schedule).Run();
 }
 
 }  // namespace hplacer

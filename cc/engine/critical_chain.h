@@ -11,16 +11,18 @@
 #include <cstdint>
 #include <vector>
 
+#include "engine/placement_scorer.h"
 #include "engine/problem.h"
-#include "engine/simulator.h"
 
 namespace hplacer {
 
-// Writes the ops of the chain, the last one first, and those of them whose transfers are on it.
-void FindCriticalChain(const Problem& problem, const int32_t* placement,
-                       const std::vector<int64_t>& start_ns, const std::vector<int64_t>& finish_ns,
-                       const std::vector<Transfer>& transfers, std::vector<int32_t>* ops,
-                       std::vector<int32_t>* senders);
+struct CriticalChain {
+  std::vector<int32_t> ops;      // the last one first
+  std::vector<int32_t> senders;  // those whose transfers are part of it
+};
+
+CriticalChain FindCriticalChain(const Problem& problem, const int32_t* placement,
+                                const Schedule& schedule);
 
 }  // namespace hplacer
 

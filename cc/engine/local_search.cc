@@ -22,7 +22,7 @@ namespace {
 using Placement = std::vector<int32_t>;
 
 constexpr double kProgressInterval = 0.02;  // seconds
-constexpr int32_t kRepairs = 4;
+constexpr int32_t kRepairs = 4, kStartsAtOnce = 4;
 constexpr int64_t kTryInterval = 256;  // evaluations of a coarse level
 // Levels whose clusters are small enough for a coarse step to last nearly as long as a fine one.
 constexpr size_t kAnnealedLevels = 2;
@@ -142,7 +142,7 @@ class Search {
     SearchLevels levels(space_, label, options_.seed + static_cast<uint64_t>(cycle) * 1009);
     levels.GiveClustersTo(&space_);
     Placement current = result_.placement;
-    if (cycle == 0) current = BestStartOn(&levels);
+    if (cycle == 0) current = BestStartOn(levels);
     double share = 0.5;
     for (size_t i = std::min(kAnnealedLevels, levels.size()); i-- > 0 && !clock_.IsOver();) {
       const SearchLevel& level = levels[i];
@@ -162,10 +162,10 @@ class Search {
 
   // The fastest on the first annealed level: partitions, list schedules of the levels, the best so
   // far.
-  Placement BestStartOn(SearchLevels* levels) {
+  Placement BestStartOn(const SearchLevels& levels) {
     Placement best = result_.placement;
-    if (levels->size() == 0) return best;
-    const SearchLevel& judge = (*levels)[std::min(kAnnealedLevels, levels->size()) - 1];
+    if (levels.size() == 0) return best;
+    const SearchLevel& judge = levels[std::min(kAnnealedLevels, levels.size()) - 1];
     const auto scorer = MakePlacementScorer(judge.problem(), judge.space().tables());
     Score best_score;
     const auto offer = [&](const Placement& fine) {
@@ -175,10 +175,14 @@ class Search {
       best = fine;
     };
     offer(best);
-    for (const Placement& start : levels->Starts(&team_, options_.seed)) {
-      if (clock_.IsOver()) break;
-      Try(start);
-      offer(start);
+    std::vector<Placement> starts(kStartsAtOnce);
+    for (int32_t i = 0; i < levels.num_starts() && !clock_.IsOver(); i += kStartsAtOnce) {
+      const int32_t count = std::min(kStartsAtOnce, levels.num_starts() - i);
+      team_.ForEach(count, [&](int, int32_t j) { starts[j] = levels.Start(i + j, options_.seed); });
+      for (int32_t j = 0; j < count; ++j) {
+        Try(starts[j]);
+        offer(starts[j]);
+      }
     }
     return best;
   }

@@ -59,19 +59,19 @@ void MoveMaker::Make(const SearchState& state, MoveKind kind, RandomStream* rand
 
 // On the critical chain, or anywhere; as likely as it takes time, or all alike.
 int32_t MoveMaker::SeedUnit() {
-  const Schedule& schedule = state_->schedule;
-  const std::vector<int32_t>& chain = schedule.critical;
+  const std::vector<int32_t>& chain = state_->chain.ops;
   const auto pick = [this](const std::vector<int32_t>& ops) {
     return problem_.units()[ops[random_->Below(static_cast<int64_t>(ops.size()))]];
   };
   const int32_t die = random_->Below(16);
-  if (die < 2 && !schedule.sent_from.empty()) return pick(schedule.sent_from);
+  if (die < 2 && !state_->chain.senders.empty()) return pick(state_->chain.senders);
   if (die < 4 && !chain.empty()) return pick(chain);
   if (die < 9 && !chain.empty()) {
     const auto time_ns =
         static_cast<int64_t>(random_->Uniform() * static_cast<double>(state_->score.makespan_ns));
-    const auto op = std::find_if(chain.begin(), chain.end(),
-                                 [&](int32_t i) { return schedule.start_ns[i] <= time_ns; });
+    const auto op = std::find_if(chain.begin(), chain.end(), [&](int32_t i) {
+      return state_->schedule.start_ns[i] <= time_ns;
+    });
     return problem_.units()[op == chain.end() ? chain.back() : *op];
   }
   if (die < 13) {
@@ -167,7 +167,7 @@ void MoveMaker::TakeCluster(int32_t seed) {
 }
 
 void MoveMaker::TakeChainPiece() {
-  const std::vector<int32_t>& chain = state_->schedule.critical;
+  const std::vector<int32_t>& chain = state_->chain.ops;
   if (chain.empty()) return;
   const auto size = static_cast<int32_t>(chain.size());
   const int32_t begin = random_->Below(size);

@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/critical_chain.h"
 #include "engine/placement_scorer.h"
 #include "engine/random_stream.h"
 #include "engine/search_space.h"
@@ -43,6 +44,7 @@ struct SearchState {
   std::vector<int64_t> unit_ns;      // [U] when its first op starts
   Score score;
   Schedule schedule;
+  CriticalChain chain;
   // [slices * m] how long each device works in each of kSlices equal parts of the step.
   std::vector<int64_t> busy_ns;
 

@@ -10,7 +10,8 @@
 namespace hplacer {
 namespace {
 
-constexpr int32_t kCoarsestSweeps = 400, kSweeps = 30;
+constexpr int64_t kCoarsestSweeps = 400, kSweeps = 30;
+constexpr int64_t kMaxVisits = 2'000'000;  // of units and neighbours, per level
 
 // The phase of each op: equal shares of the work by the earliest start.
 std::vector<int32_t> PhaseOfOps(const SearchSpace& space, int32_t phases) {
@@ -70,7 +71,7 @@ class LevelPartition {
     }
   }
 
-  void Anneal(std::vector<int32_t>* unit_device, int32_t sweeps, double begin_temperature,
+  void Anneal(std::vector<int32_t>* unit_device, int64_t max_sweeps, double begin_temperature,
               uint64_t stream) {
     device_ = unit_device;
     std::fill(load_ns_.begin(), load_ns_.end(), 0);
@@ -78,7 +79,9 @@ class LevelPartition {
       AddLoad(unit, (*device_)[unit], 1);
     }
     RandomStream random(options_.seed, stream, 0);
-    const int64_t moves = static_cast<int64_t>(problem_.num_units()) * sweeps;
+    const auto visits = static_cast<int64_t>(problem_.num_units() + space_.neighbours().size());
+    const int64_t sweeps = std::clamp<int64_t>(kMaxVisits / visits, 1, max_sweeps);
+    const int64_t moves = sweeps * problem_.num_units();
     for (int64_t i = 0; i < moves; ++i) {
       const double progress = static_cast<double>(i) / static_cast<double>(moves);
       const double temperature = begin_temperature * std::pow(0.01, progress);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "engine/critical_chain.h"
 #include "engine/infeasibility.h"
 #include "engine/step_simulation.h"
 #include "engine/worker_team.h"
@@ -47,23 +46,19 @@ class Scorer : public PlacementScorer {
     score->missing_bytes = MissingBytes(problem_, simulation_.peak_bytes());
     score->makespan_ns = simulation_.makespan_ns();
     if (!(*score < cutoff)) return false;
-    if (schedule != nullptr) FillSchedule(placement, schedule);
+    if (schedule != nullptr) {
+      simulation_.CopyTimes(&schedule->start_ns, &schedule->finish_ns);
+      schedule->transfers = simulation_.Transfers();
+    }
     return true;
   }
 
   const std::vector<int64_t>& peak_bytes() const override { return simulation_.peak_bytes(); }
 
  private:
-  void FillSchedule(const int32_t* placement, Schedule* schedule) {
-    simulation_.CopyTimes(&schedule->start_ns, &finish_ns_);
-    FindCriticalChain(problem_, placement, schedule->start_ns, finish_ns_, simulation_.Transfers(),
-                      &schedule->critical, &schedule->sent_from);
-  }
-
   const Problem& problem_;
   PlacedTails tails_;
   StepSimulation<EventKey, false> simulation_;
-  std::vector<int64_t> finish_ns_;
 };
 
 }  // namespace

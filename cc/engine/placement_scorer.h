@@ -17,6 +17,7 @@
 
 #include "engine/placed_tails.h"
 #include "engine/problem.h"
+#include "engine/simulator.h"
 
 namespace hplacer {
 
@@ -34,11 +35,10 @@ struct Score {
   }
 };
 
-// The times of one simulated step, and the ops that kept it from ending sooner, last one first.
+// The times of one simulated step.
 struct Schedule {
-  std::vector<int64_t> start_ns;   // [n]
-  std::vector<int32_t> critical;   // ops
-  std::vector<int32_t> sent_from;  // ops with a transfer on that way
+  std::vector<int64_t> start_ns, finish_ns;  // [n]
+  std::vector<Transfer> transfers;
 };
 
 class PlacementScorer {

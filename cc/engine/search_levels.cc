@@ -19,6 +19,8 @@ constexpr double kLeastShrinkage = 0.8;
 constexpr size_t kScheduledLevels = 2;  // coarser ones are too unlike the problem
 constexpr int32_t kPhases[] = {4, 16, 64};
 constexpr double kCutWeights[] = {0.2, 0.3, 0.45, 0.7};
+constexpr auto kNumWeights = static_cast<int32_t>(std::size(kCutWeights));
+constexpr auto kNumPartitions = static_cast<int32_t>(std::size(kPhases)) * kNumWeights;
 
 // The unit of `coarse` to which each unit of `fine` belongs; clusters are those of the same ops.
 std::vector<int32_t> UnitClusters(const Problem& fine, const std::vector<int32_t>& fine_cluster,
@@ -89,25 +91,21 @@ void SearchLevels::GiveClustersTo(SearchSpace* space) const {
   }
 }
 
-std::vector<std::vector<int32_t>> SearchLevels::Starts(WorkerTeam* team, uint64_t seed) const {
-  std::vector<PartitionLevel> hierarchy;
-  for (size_t i = levels_.size(); i-- > 0;) {
-    hierarchy.push_back({&levels_[i]->space(), &levels_[i]->cluster()});
-  }
-  constexpr auto kNumWeights = static_cast<int32_t>(std::size(kCutWeights));
-  constexpr auto kNumPartitions = static_cast<int32_t>(std::size(kPhases)) * kNumWeights;
-  const auto scheduled = static_cast<int32_t>(std::min(kScheduledLevels, levels_.size()));
-  std::vector<std::vector<int32_t>> starts(kNumPartitions + 2 * scheduled);
-  team->ForEach(static_cast<int32_t>(starts.size()), [&](int, int32_t i) {
-    if (i < kNumPartitions) {
-      starts[i] = PartitionByPhases(hierarchy,
-                                    {kPhases[i / kNumWeights], kCutWeights[i % kNumWeights], seed});
-      return;
+int32_t SearchLevels::num_starts() const {
+  return kNumPartitions + 2 * static_cast<int32_t>(std::min(kScheduledLevels, levels_.size()));
+}
+
+std::vector<int32_t> SearchLevels::Start(int32_t index, uint64_t seed) const {
+  if (index < kNumPartitions) {
+    std::vector<PartitionLevel> hierarchy;
+    for (size_t i = levels_.size(); i-- > 0;) {
+      hierarchy.push_back({&levels_[i]->space(), &levels_[i]->cluster()});
     }
-    const SearchLevel& level = *levels_[(i - kNumPartitions) / 2];
-    starts[i] = level.Expand(i % 2 == 0 ? PlaceHeft(level.problem()) : PlaceEtf(level.problem()));
-  });
-  return starts;
+    return PartitionByPhases(
+        hierarchy, {kPhases[index / kNumWeights], kCutWeights[index % kNumWeights], seed});
+  }
+  const SearchLevel& level = *levels_[(index - kNumPartitions) / 2];
+  return level.Expand(index % 2 == 0 ? PlaceHeft(level.problem()) : PlaceEtf(level.problem()));
 }
 
 std::vector<int32_t> UnitDevices(const Problem& problem, const std::vector<int32_t>& placement) {

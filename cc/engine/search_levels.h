@@ -14,7 +14,6 @@
 
 #include "engine/problem.h"
 #include "engine/search_space.h"
-#include "engine/worker_team.h"
 
 namespace hplacer {
 
@@ -52,7 +51,8 @@ class SearchLevels {
   void GiveClustersTo(SearchSpace* space) const;
 
   // Partitions by phases, and list schedules of the finer levels, as placements of the problem.
-  std::vector<std::vector<int32_t>> Starts(WorkerTeam* team, uint64_t seed) const;
+  int32_t num_starts() const;
+  std::vector<int32_t> Start(int32_t index, uint64_t seed) const;
 
  private:
   const Problem& problem_;

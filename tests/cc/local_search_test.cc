@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/coarsening.h"
+#include "engine/critical_chain.h"
 #include "engine/enumeration.h"
 #include "engine/memory_repair.h"
 #include "engine/phase_partition.h"
@@ -87,13 +88,11 @@ TEST_CASE("the critical chain is contiguous in time and ends with the step") {
     Score score;
     Schedule schedule;
     REQUIRE(scorer->Run(placement.data(), Score(), &score, &schedule));
-    const auto finish = [&](int32_t op) {
-      return schedule.start_ns[op] + problem.CostNs(op, placement[op]);
-    };
-    CHECK(finish(schedule.critical.front()) == score.makespan_ns);
-    CHECK(schedule.start_ns[schedule.critical.back()] == 0);
-    for (size_t i = 1; i < schedule.critical.size(); ++i) {
-      CHECK(finish(schedule.critical[i]) <= schedule.start_ns[schedule.critical[i - 1]]);
+    const std::vector<int32_t> chain = FindCriticalChain(problem, placement.data(), schedule).ops;
+    CHECK(schedule.finish_ns[chain.front()] == score.makespan_ns);
+    CHECK(schedule.start_ns[chain.back()] == 0);
+    for (size_t i = 1; i < chain.size(); ++i) {
+      CHECK(schedule.finish_ns[chain[i]] <= schedule.start_ns[chain[i - 1]]);
     }
   }
 }
