@@ -14,8 +14,10 @@ Parts, all by the simulator, on the papers' tasks and calibrated machines:
                 single device, 1,000 uniform placements on the GPUs and the best placement known
                 (of all list schedulers, partitioners, the expert and all seeds of this run); and
                 its best placement against the expert, beside the paper's figures.
-    effort      the best of as many uniform random placements, and of `hierarchical` with a random
-                grouping, after the same number of scored placements.
+    effort      `hierarchical` against `hierarchical_random_grouping` and against the best of
+                uniform random placements on the GPUs, each with the same number of scored
+                placements: those of --bench, the results.json of `hplacer bench paper
+                --placements N --seeds 3`.
     large       a training step of more than 80,000 ops (nmt_8 with longer sequences): seconds per
                 policy step and peak memory.
 
@@ -62,6 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--output", type=Path, default=Path("hplacer-learning"), metavar="DIR")
     parser.add_argument("--seconds", type=float, default=90.0, help="per curve; default: 90")
     parser.add_argument("--seeds", type=int, default=3, help="default: 3")
+    parser.add_argument("--bench", type=Path, metavar="FILE", help="for the part effort")
     parser.add_argument("--tasks", nargs="+", default=[task.name for task in PAPER])
     parser.add_argument("--json", action="store_true", help="print JSON instead of lines")
     options = parser.parse_args(argv)
@@ -260,35 +263,37 @@ def _draw(task: Task, found: dict[str, Any], path: Path) -> None:
 # ---- effort ----
 
 
-def _effort(options: argparse.Namespace, results: dict[str, Any]) -> dict[str, Any]:
-    """For each task and seed, after as many placements as the curve of that seed has at most."""
+def _effort(options: argparse.Namespace, _: dict[str, Any]) -> dict[str, Any]:
+    if options.bench is None:
+        raise SystemExit("effort: needs --bench, the results.json of `hplacer bench paper`")
+    bench = {task["name"]: task for task in json.loads(options.bench.read_text())["tasks"]}
     found: dict[str, Any] = {}
     for task in _tasks(options):
         problem = prepare(task, options.output)
+        cells = {row["planner"]: row["cells"] for row in bench[task.name]["planners"]}
         rows = []
-        for run in results["curves"][task.name]["runs"]:
-            makespan_ns, feasible = _score_uniform(problem, run["placements"], 1 + run["seed"])
-            with collect_notes():
-                grouped = learn(
-                    problem,
-                    model="hierarchical_random_grouping",
-                    budget=Budget(seconds=options.seconds / 2, steps=run["steps"]),
-                    seed=run["seed"],
-                )
-            same = [p for p in run["curve"] if p["placements"] <= grouped.placements]
+        for ours, grouped in zip(
+            cells["hierarchical"], cells["hierarchical_random_grouping"], strict=True
+        ):
+            count = ours["placements"]
+            makespan_ns, feasible = _score_uniform(problem, count, 1 + ours["seed"])
             rows.append(
                 {
-                    "seed": run["seed"],
-                    "placements_random": run["placements"],
-                    "random_ns": int(makespan_ns[feasible].min()) if feasible.any() else None,
-                    "hierarchical_ns": run["best_ns"],
-                    "placements_random_grouping": grouped.placements,
-                    "random_grouping_ns": grouped.curve[-1].best_ns if grouped.curve else None,
-                    "hierarchical_as_many_ns": same[-1]["best_ns"] if same else None,
+                    "seed": ours["seed"],
+                    "placements": count,
+                    "hierarchical_ns": _feasible_ns(ours),
+                    "random_grouping_ns": _feasible_ns(grouped),
+                    "random_search_ns": int(makespan_ns[feasible].min())
+                    if feasible.any()
+                    else None,
                 }
             )
         found[task.name] = rows
     return found
+
+
+def _feasible_ns(cell: dict[str, Any]) -> int | None:
+    return cell["step_time_ns"] if cell["feasible"] else None
 
 
 # ---- large ----
@@ -363,10 +368,9 @@ def _lines(results: dict[str, Any]) -> str:
         line += f"; infeasible at last {max(r['infeasible_last_tenth'] for r in runs):.1%}"
         lines.append(line)
     for task, rows in results.get("effort", {}).items():
-        random_won = sum(_wins(row["hierarchical_ns"], row["random_ns"]) for row in rows)
-        grouped_won = sum(
-            _wins(row["hierarchical_as_many_ns"], row["random_grouping_ns"]) for row in rows
-        )
+        ours = [row["hierarchical_ns"] for row in rows]
+        random_won = sum(map(_wins, ours, [row["random_search_ns"] for row in rows]))
+        grouped_won = sum(map(_wins, ours, [row["random_grouping_ns"] for row in rows]))
         lines.append(
             f"{task}: beats uniform random search in {random_won} of {len(rows)} seeds, "
             f"random grouping in {grouped_won}"
