@@ -39,7 +39,6 @@ pytest.importorskip("tensorflow")
 from hplacer_optimizer.learning.training import Trainer
 
 SMALL = {"clusters": 60, "groups": 12, "placer_hidden": 8, "groupings": 4, "placements": 4}
-SMALL |= {"imitate_clusters": 20}
 
 
 def chains(count: int = 2, length: int = 12) -> dict[str, Any]:

@@ -46,7 +46,6 @@ class Model:
     items: Items
     num_groups: int
     grouping: _Int32 | None  # [N] if it is not learned
-    first_grouping: _Int32 | None  # [N] what the Grouper is first taught, if anything
     has_placer: bool
     device_bias: NDArray[np.float32]  # [m] of the logits
     problem: Problem
@@ -81,8 +80,8 @@ def make_model(problem: Problem, name: str, settings: Settings, rng: Any) -> Mod
     groups = min(settings.groups, finest)
     bias = -settings.slow_device_penalty * _slowness(problem)
     fallback = first_candidate(problem, np.argsort(-bias, kind="stable").tolist())
-    of_unit, coarse = _clusters(problem, finest, groups, bias, fallback, rng)
-    grouping = first_grouping = None
+    of_unit = _clusters(problem, finest, bias, fallback, rng)
+    grouping = None
     if name == "colocrl":
         of_unit = colocation.groups_of_units(problem)
         groups = int(of_unit.max(initial=-1)) + 1
@@ -91,15 +90,10 @@ def make_model(problem: Problem, name: str, settings: Settings, rng: Any) -> Mod
         grouping = rng.integers(groups, size=int(of_unit.max(initial=-1)) + 1).astype(np.int32)
     elif name == "hierarchical_no_grouping":
         groups = problem.num_devices
-    elif settings.imitate_clusters:
-        groups = max(groups, int(coarse.max(initial=0)) + 1)
-        first_grouping = np.zeros(int(of_unit.max(initial=-1)) + 1, np.int32)
-        first_grouping[of_unit] = coarse
     return Model(
         items=make_items(problem, of_unit, settings.position_frequencies),
         num_groups=groups,
         grouping=grouping,
-        first_grouping=first_grouping,
         has_placer=name != "hierarchical_no_grouping",
         device_bias=bias.astype(np.float32),
         problem=problem,
@@ -108,14 +102,9 @@ def make_model(problem: Problem, name: str, settings: Settings, rng: Any) -> Mod
 
 
 def _clusters(
-    problem: Problem,
-    finest: int,
-    coarsest: int,
-    bias: NDArray[np.float64],
-    fallback: _Int32,
-    rng: Any,
-) -> tuple[_Int32, _Int32]:
-    """int32[U] twice: a fine and a coarse clustering of the units.
+    problem: Problem, count: int, bias: NDArray[np.float64], fallback: _Int32, rng: Any
+) -> _Int32:
+    """int32[U]: a clustering of the units.
 
     Of several limits to the work of a cluster, that whose random placements are the fastest:
     unrolled layers want to stay whole, branches of a wide graph do not.
@@ -123,20 +112,18 @@ def _clusters(
     may_run = candidate_mask(problem)
     units = np.arange(problem.num_units)
     share = np.exp(bias) / np.exp(bias).sum()
-    best = (np.inf, 0)
-    found = []
+    found: list[tuple[float, int, _Int32]] = []
     for clusters_per_device in _CLUSTERS_PER_DEVICE:
-        fine, coarse = _engine.cluster_units(problem, [finest, coarsest], clusters_per_device)
-        found.append((fine, coarse))
-        size = (_TRIALS, int(fine.max(initial=-1)) + 1)
-        device = rng.choice(problem.num_devices, size=size, p=share)[:, fine]
+        (cluster,) = _engine.cluster_units(problem, [count], clusters_per_device)
+        size = (_TRIALS, int(cluster.max(initial=-1)) + 1)
+        device = rng.choice(problem.num_devices, size=size, p=share)[:, cluster]
         placed = np.where(may_run[units, device], device, fallback)[:, problem.units]
         makespan_ns, _, _ = simulate_batch(
             problem, placed.astype(np.int32), threads=os.cpu_count() or 1
         )
         mean_ns = float(np.where(makespan_ns < 0, np.inf, makespan_ns).mean())
-        best = min(best, (mean_ns, len(found) - 1))
-    return found[best[1]]
+        found.append((mean_ns, clusters_per_device, cluster))
+    return min(found, key=lambda trial: trial[:2])[-1]
 
 
 def _slowness(problem: Problem) -> NDArray[np.float64]:

@@ -64,13 +64,19 @@ class Proposal:
 
 
 def propose(
-    model: Model, settings: Settings, rng: Any, probabilities: _Float32 | None, best: Best | None
+    model: Model,
+    settings: Settings,
+    explore: float,
+    rng: Any,
+    probabilities: _Float32 | None,
+    best: Best | None,
 ) -> Proposal:
     """Draws groupings, and which devices are to be drawn.
 
     Args:
         model: what is grouped.
         settings: of the policy.
+        explore: the share of rows whose changes are drawn uniformly.
         rng: a NumPy generator.
         probabilities: of the Grouper, [N, G]; None if the grouping is not learned.
         best: to be refined; None if nothing was scored yet.
@@ -94,7 +100,7 @@ def propose(
                 items = _region(model.items.neighbours, count, min(count, _MOST_ITEMS), rng)
                 drawn_items[row, items] = True
                 grouping[row, items], uniform[row, items] = _regroup(
-                    model, settings, rng, probabilities, best.grouping, items
+                    model, explore, rng, probabilities, best.grouping, items
                 )
         elif probabilities is None:
             assert model.grouping is not None
@@ -116,7 +122,7 @@ def propose(
             region = _region(adjacency, model.num_groups, model.num_groups, rng)
             drawn_groups[row, region] = True
             devices[row, region] = FREE
-            if rng.random() < settings.explore:
+            if rng.random() < explore:
                 together = may_run[region].any(axis=0)
                 device = rng.choice(np.flatnonzero(together))
                 devices[row, region] = np.where(may_run[region, device], device, FREE)
@@ -140,7 +146,7 @@ def _categorical(probabilities: _Float32, rng: Any) -> _Int32:
 
 def _regroup(
     model: Model,
-    settings: Settings,
+    explore: float,
     rng: Any,
     probabilities: _Float32,
     grouping: _Int32,
@@ -161,7 +167,7 @@ def _regroup(
     if not share.any():
         return drawn, np.take_along_axis(probabilities[items], drawn[:, None], axis=1)[:, 0]
     share /= share.sum()
-    if rng.random() < settings.explore:
+    if rng.random() < explore:
         group = _categorical(share[None], rng)[0]
         possible = probabilities[items, group] > 0
         drawn = np.where(possible, group, drawn)

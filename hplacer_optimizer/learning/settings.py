@@ -32,10 +32,11 @@ class Settings:
     placer_hidden: int = 64
     """LSTM units of the Placer, in each direction of the encoder. Paper: 512; an eighth of it draws
     and learns from several times as many placements per second, and finds better ones."""
-    groupings: int = 8
+    groupings: int = 32
     """Groupings drawn per step, m. Paper: 1."""
-    placements: int = 8
-    """Placements drawn per grouping, k. Paper: 4."""
+    placements: int = 2
+    """Placements drawn per grouping, k. Paper: 4; the same number of draws finds better placements
+    in more groupings."""
     learning_rate: float = 3e-3
     """Of Adam. Paper: 0.1, with which both softmaxes saturate within some tens of steps."""
     clip_norm: float = 1.0
@@ -58,9 +59,6 @@ class Settings:
     aligned_decoder: bool = True
     """Gives the decoder the encoder's state of the group that it places, which attention alone
     would have to find by content. Not in the paper."""
-    imitate_clusters: int = 200
-    """Updates that first teach the Grouper a coarser clustering, numbered by topological order;
-    then a group is a part of the graph from the start. Not in the paper."""
     slow_device_penalty: float = 2.0
     """Subtracted from a device's logit per factor e by which it is slower than the fastest: most
     uniform draws would spend their time on the CPU. Not in the paper."""
@@ -71,10 +69,13 @@ class Settings:
     """Share of groupings that start from the best placement so far: both networks decide anew on
     some clusters and groups only, and learn from these decisions. Policy gradient from good states,
     as large-neighbourhood search. Not in the paper."""
-    explore: float = 0.2
+    explore: float = 0.5
     """In these, the share of rows where all that is decided anew goes to one device, drawn
     uniformly (of the Grouper: to one group, that of a neighbour), with importance weights: a chain
     moves in one step, where op by op each step would cost transfers. Not in the paper."""
+    explore_half_life: int = 200
+    """Steps after which that share is half of what it was, down to a tenth: the policy takes over
+    as it learns. Not in the paper."""
     imitate_best: float = 0.05
     """Weight of the likelihood of the best placement so far. Not in the paper."""
 
@@ -106,6 +107,7 @@ _MINIMA: dict[str, float] = {
     "groups": 1,
     "grouper_hidden": 1,
     "placer_hidden": 1,
+    "explore_half_life": 1,
     "groupings": 1,
     "placements": 1,
     "learning_rate": 1e-9,
@@ -129,7 +131,6 @@ PRESETS: dict[str, Settings] = {
         entropy_bonus=0.0,
         normalise_advantages=False,
         aligned_decoder=False,
-        imitate_clusters=0,
         slow_device_penalty=0.0,
         position_frequencies=0,
         refine=0.0,

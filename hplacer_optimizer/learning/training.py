@@ -39,7 +39,7 @@ from hplacer_optimizer.learning.scoring import Scorer, Scores
 from hplacer_optimizer.learning.settings import Settings
 from hplacer_optimizer.planners.budget import Budget, Progress
 
-_IMITATION_RATE = 1e-2  # the learning rate of what precedes the first step
+_LEAST_EXPLORATION = 0.1  # of what it is at first
 _Int32 = NDArray[np.int32]
 
 
@@ -79,8 +79,6 @@ class Trainer:
         }
         self._draw_devices = tf.function(self._draw_devices_with, autograph=False)
         self._update = tf.function(self._update_with, autograph=False)
-        if "grouper" in self.networks and self._model.first_grouping is not None:
-            self._imitate(self._model.first_grouping)
 
     def run(self, budget: Budget, on_progress: Callable[[Progress], None] | None = None) -> None:
         """Steps until the budget ends; its seconds count from now, its steps from the first one."""
@@ -98,7 +96,8 @@ class Trainer:
 
     def step(self) -> None:
         """Draws, scores and learns from one batch of placements."""
-        proposal = self._propose()
+        explore = self._explore()
+        proposal = self._propose(explore)
         placements = self._model.placements(proposal.grouping, proposal.devices)
         scores = self._scorer.score(placements)
         self.steps += 1
@@ -107,7 +106,7 @@ class Trainer:
         advantages = np.zeros(len(placements))
         for kind, rows in proposal.rows_by_kind():
             advantages[rows] = self._baselines.advantages(kind, scores.rewards[rows], self.settings)
-        self._learn(proposal, advantages, best)
+        self._learn(proposal, advantages, best, explore)
         self.batch_seconds = scores.seconds[scores.feasible]
         mean_s = float(self.batch_seconds.mean()) if len(self.batch_seconds) else None
         self.curve.append(
@@ -120,11 +119,11 @@ class Trainer:
             )
         )
 
-    def _propose(self) -> Proposal:
+    def _propose(self, explore: float) -> Proposal:
         probabilities = None
         if "grouper" in self.networks:
             probabilities = tf.nn.softmax(self._group_logits()).numpy()
-        proposal = propose(self._model, self.settings, self._rng, probabilities, self.best)
+        proposal = propose(self._model, self.settings, explore, self._rng, probabilities, self.best)
         if "placer" in self.networks:
             shape = (*proposal.devices.shape, len(self._model.device_bias))
             proposal.devices = self._draw_devices(
@@ -134,6 +133,10 @@ class Trainer:
                 self._model.may_run(proposal.grouping),
             ).numpy()
         return proposal
+
+    def _explore(self) -> float:
+        share = math.pow(0.5, self.steps / self.settings.explore_half_life)
+        return self.settings.explore * max(share, _LEAST_EXPLORATION)
 
     def _keep_best(self, proposal: Proposal, placements: _Int32, scores: Scores) -> Best:
         row = int(np.lexsort((scores.ranked, ~scores.feasible))[0])
@@ -150,7 +153,9 @@ class Trainer:
             )
         return self.best
 
-    def _learn(self, proposal: Proposal, advantages: NDArray[np.float64], best: Best) -> None:
+    def _learn(
+        self, proposal: Proposal, advantages: NDArray[np.float64], best: Best, explore: float
+    ) -> None:
         """One update, from the proposal's rows and from the best placement, which come last."""
         repeats = proposal.repeats
         grouping = np.concatenate([proposal.grouping, best.grouping[None]])
@@ -166,7 +171,9 @@ class Trainer:
             "drawn_groups": _with_rows(proposal.drawn_groups, repeats, True),
             "item_advantages": _with_rows(per_grouping, 1, 0).astype(np.float32),
             "advantages": _with_rows(advantages, repeats, 0).astype(np.float32),
-            "explored": np.arange(len(grouping)) >= proposal.num_fresh,
+            "explore": np.where(
+                np.arange(len(grouping)) >= proposal.num_fresh, np.float32(explore), np.float32(0)
+            ),
         }
         self.losses = {name: float(value) for name, value in self._update(batch).items()}
 
@@ -218,7 +225,7 @@ class Trainer:
             batch["drawn_items"],
             batch["uniform_items"],
             batch["item_advantages"],
-            batch["explored"],
+            batch["explore"],
             num_best=1,
         )
 
@@ -234,7 +241,7 @@ class Trainer:
             batch["drawn_groups"],
             1 / tf.reduce_sum(tf.cast(may_run, tf.float32), axis=2),
             batch["advantages"],
-            tf.repeat(batch["explored"], repeats),
+            tf.repeat(batch["explore"], repeats),
             num_best=repeats,
         )
 
@@ -245,7 +252,7 @@ class Trainer:
         drawn: Any,
         uniform: Any,
         advantages: Any,
-        explored: Any,
+        explore: Any,
         *,
         num_best: int,
     ) -> tuple[Any, Any]:
@@ -257,13 +264,14 @@ class Trainer:
             drawn: bool[R, S], whether it was drawn here.
             uniform: float[R, S], its chance under the exploring part of the mixture.
             advantages: float[R].
-            explored: bool[R], whether decisions were drawn from the mixture.
+            explore: float[R], the exploring part of the mixture that decisions were drawn from.
             num_best: the last rows are the best placement.
         """
         settings = self.settings
         policy = tf.exp(chosen)
-        mixture = (1 - settings.explore) * policy + settings.explore * uniform
-        weight = tf.where(explored[:, None], policy / tf.maximum(mixture, 1e-20), 1.0)
+        share = explore[:, None]
+        mixture = (1 - share) * policy + share * uniform
+        weight = policy / tf.maximum(mixture, 1e-20)
         credit = tf.stop_gradient(weight) * tf.cast(drawn, tf.float32) * chosen
         per_row = advantages * tf.reduce_sum(credit, axis=1)
         gain = tf.reduce_sum(per_row[:-num_best]) / tf.cast(
@@ -273,23 +281,6 @@ class Trainer:
         bonus = tf.reduce_mean(tf.reduce_sum(entropy, axis=1))
         objective = gain + settings.imitate_best * best + settings.entropy_bonus * bonus
         return -objective, tf.reduce_mean(entropy)
-
-    def _imitate(self, grouping: _Int32) -> None:
-        """Teaches the Grouper a grouping int32[N], by cross-entropy."""
-        grouper = self.networks["grouper"]
-        optimizer = Adam(grouper.trainable_variables)
-
-        @tf.function(autograph=False)  # type: ignore[untyped-decorator]
-        def update() -> None:
-            with tf.GradientTape() as tape:
-                loss = tf.reduce_mean(
-                    tf.nn.sparse_softmax_cross_entropy_with_logits(grouping, grouper.logits())
-                )
-            gradients = tape.gradient(loss, grouper.trainable_variables)
-            optimizer.apply(gradients, _IMITATION_RATE, self.settings.clip_norm)
-
-        for _ in range(self.settings.imitate_clusters):
-            update()
 
     # ---- checkpoints ----
 
