@@ -41,7 +41,7 @@ from hplacer_optimizer.learning.training import Trainer
 SMALL = {"clusters": 60, "groups": 12, "placer_hidden": 8, "groupings": 4, "placements": 4}
 
 
-def chains(count: int = 2, length: int = 12) -> dict[str, Any]:
+def chains(count: int = 2, length: int = 12, output_bytes: int = 500) -> dict[str, Any]:
     """Chains without common work on two GPUs: the best placement has one chain on each."""
     ops = []
     edges = []
@@ -52,7 +52,7 @@ def chains(count: int = 2, length: int = 12) -> dict[str, Any]:
                     "name": f"chain_{chain}/op_{step}",
                     "type": "MatMul",
                     "cost_ns": {"gpu": 1000, "cpu": 20_000},
-                    "output_bytes": [1_000_000],
+                    "output_bytes": [output_bytes],
                 }
             )
             if step:
@@ -98,7 +98,7 @@ def test_every_model_finds_the_two_chains(model: str) -> None:
 
 def test_the_policy_itself_gets_better() -> None:
     """Not only the best of many draws: fresh draws, from nothing but the policy."""
-    problem = problem_from_dict(chains(4, 10))
+    problem = problem_from_dict(chains(4, 10, 10**6))
     policy = trainer(problem, refine=0.0, imitate_best=0.0, clusters=0)
     policy.run(Budget(steps=120))
     means = [progress.mean_ns for progress in policy.curve]
@@ -137,7 +137,7 @@ def test_forbidden_devices_are_never_drawn() -> None:
 
 
 def test_infeasible_placements_are_learned_from() -> None:
-    document = chains(4, 4)
+    document = chains(4, 4, 10**6)
     for op in document["ops"]:
         op["persistent_bytes"] = 1000
     document["devices"][0]["memory_bytes"] = 0
