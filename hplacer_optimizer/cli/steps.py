@@ -19,7 +19,7 @@ from hplacer_optimizer.cli.graphs import add_graph_arguments, load
 from hplacer_optimizer.cli.load_tables import print_step_loads
 from hplacer_optimizer.cli.printing import print_json, step_time
 from hplacer_optimizer.errors import ProblemError
-from hplacer_optimizer.plan import format_ns
+from hplacer_optimizer.plan import format_ns, gap
 
 if TYPE_CHECKING:
     from hplacer_optimizer._engine import Problem
@@ -132,6 +132,7 @@ def _report_step(
     bound = lower_bound(problem)
     devices = device_loads(problem, placement, trace)
     channels = channel_loads(problem, trace)
+    share = gap(trace.makespan_ns, bound.ns) if trace.feasible else None
     if options.json:
         print_json(
             {
@@ -143,6 +144,7 @@ def _report_step(
                 "makespan_ns": trace.makespan_ns,
                 "lower_bound_ns": bound.ns,
                 "lower_bound_term": bound.term,
+                "gap": share,
                 "device_names": list(problem.device_names),
                 "ops_per_device": [device.ops for device in devices],
                 "peak_bytes": [device.peak_bytes for device in devices],
@@ -153,7 +155,8 @@ def _report_step(
     else:
         print(f"step time: {step_time(trace.makespan_ns, trace.feasible)}")
         if bound.ns is not None:
-            print(f"lower bound: {format_ns(bound.ns)} ({bound.term})")
+            gap_text = "" if share is None else f", gap {share:.1%}"
+            print(f"lower bound: {format_ns(bound.ns)} ({bound.term}){gap_text}")
         for reason in dict.fromkeys([*trace.infeasible_because, *bound.infeasible_because]):
             print(f"infeasible: {reason}")
         print_step_loads(devices, channels)

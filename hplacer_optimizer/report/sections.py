@@ -9,7 +9,7 @@ from typing import Any
 
 from hplacer_optimizer._engine import LowerBound, Problem, StepTrace
 from hplacer_optimizer.loads import channel_loads, device_loads
-from hplacer_optimizer.plan import Plan, format_ns
+from hplacer_optimizer.plan import Plan, format_ns, gap
 from hplacer_optimizer.report.baselines import Baseline
 from hplacer_optimizer.report.curve import draw_curve
 from hplacer_optimizer.report.html import Cell, facts, items, paragraph, table, tiles
@@ -39,9 +39,9 @@ def certificate(plan: Plan, trace: StepTrace, bound: LowerBound) -> str:
     if bound.ns is not None:
         text = format_ns(bound.ns)
         entries.append(("lower-bound", "lower bound, no plan is faster", text, bound.ns))
-        if trace.makespan_ns and trace.feasible:
-            gap = trace.makespan_ns / max(bound.ns, 1) - 1
-            entries.append(("gap", "gap to the bound", f"{gap:.1%}", round(gap, 6)))
+        share = gap(trace.makespan_ns, bound.ns)
+        if share is not None and trace.feasible:
+            entries.append(("gap", "gap to the bound", f"{share:.1%}", round(share, 6)))
         entries.append(("term", "what binds the bound", bound.term or "", None))
     notes = [
         paragraph(f"Does not fit: {reason}", "bad")
