@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hplacer_optimizer._engine import Problem, lower_bound
+from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.arrivals import tensor_name
 from hplacer_optimizer.critical_path import CHANNEL_WAIT, TRANSFER, Stage, critical_path
 from hplacer_optimizer.errors import InfeasibleError
@@ -81,7 +81,7 @@ def explain(
     problem, placement, trace = inspection.problem, inspection.placement, inspection.trace
     if trace.makespan_ns is None:
         raise InfeasibleError(f"there is no step to explain: {trace.infeasible_because[0]}")
-    bound = lower_bound(problem)
+    bound = inspection.bound
     path = critical_path(problem, placement, trace)
 
     def tried(change: str, changed: Problem) -> WhatIf:
