@@ -63,7 +63,7 @@ GOLDEN_PROBLEM = GOLDEN / "two_towers.hplacer.json"
 QUICK = {name: planner for name, planner in PLANNERS.items() if name not in LEARNED_PLANNERS}
 TESTED = {**QUICK, "human_expert": human_expert.with_rules(GOLDEN / "expert_rules.yaml")}
 LIST_SCHEDULERS = ["etf", "heft", "sct"]
-LARGEST = {"exact": 200}  # ops of the large problem that it takes
+LARGEST = {"exact": 60}  # ops of the large problem that it takes
 NEEDED_TYPE = {"cpu_only": "cpu", "gpu_only": "gpu", "human_expert": "gpu"}
 
 

@@ -25,9 +25,9 @@ from hplacer_optimizer.planners.proofs import prove
 from hplacer_optimizer.planners.schedule_model import ScheduleModel, num_intervals
 from hplacer_optimizer.simulator import simulate_batch
 
-MAX_INTERVALS = 20_000  # of the program, which takes about a second to build
+MAX_INTERVALS = 10_000  # of the program; above that CP-SAT hardly gets anywhere
 _DEFAULT_BUDGET = Budget(seconds=30)
-_STEP_TIME = 1.0  # CP-SAT's deterministic time of one step, roughly seconds
+_STEP_TIME = 0.25, 2.0  # CP-SAT's deterministic time: of the first step, doubled up to the last
 _MAX_TIME_NS = 1 << 52  # CP-SAT tells its bound as a float
 
 _Int32 = NDArray[np.int32]
@@ -69,6 +69,7 @@ class _Search:
     def __init__(self, problem: Problem, seed: int, on_progress: ProgressCallback | None) -> None:
         self._problem, self._seed, self._on_progress = problem, seed, on_progress
         self._steps = self._placements = 0
+        self._step_time = _STEP_TIME[0]
         self._best_ns: int | None = None
         self._done = False
         bound = lower_bound(problem)
@@ -113,12 +114,13 @@ class _Search:
         solver.parameters.num_workers = 1  # or the answer would depend on the threads
         solver.parameters.catch_sigint_signal = False  # Ctrl-C ends the search, not the step
         solver.parameters.random_seed = self._seed % (1 << 31)
-        solver.parameters.max_deterministic_time = _STEP_TIME
+        solver.parameters.max_deterministic_time = self._step_time
         if left_s is not None:
             solver.parameters.max_time_in_seconds = left_s
         status = solver.solve(model.model)
         assert status != cp_model.MODEL_INVALID, model.model.validate()
         self._steps += 1
+        self._step_time = min(2 * self._step_time, _STEP_TIME[1])
         if status == cp_model.INFEASIBLE:
             self._done = True
         elif status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
