@@ -393,9 +393,7 @@ def test_unknown_planners(name: str) -> None:
 
 
 def test_an_unknown_planner_lists_the_valid_ones() -> None:
-    with pytest.raises(
-        OptionError, match=r"unknown name 'magic'; valid are colocrl, cpu_only"
-    ):
+    with pytest.raises(OptionError, match=r"unknown name 'magic'; valid are colocrl, cpu_only"):
         get_planner("magic")
 
 
