@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hplacer_optimizer._engine import Problem, StepTrace
+from hplacer_optimizer.arrivals import arrivals, tensor_name
 from hplacer_optimizer.errors import InfeasibleError
 from hplacer_optimizer.new_file import new_file
 from hplacer_optimizer.problem import check_placement
@@ -28,7 +29,6 @@ __all__ = ["write_chrome_trace"]
 _Int32 = NDArray[np.int32]
 _Int64 = NDArray[np.int64]
 
-_SIGNAL = -1
 _EVENTS_PER_WRITE = 8192
 
 
@@ -147,7 +147,7 @@ class _Step:
         names = self._problem.op_names
         for send in _rows(self._sends):
             src_op, output, src, dst, channel, issue, start, finish, size = send
-            name = f"^{names[src_op]}" if output == _SIGNAL else f"{names[src_op]}:{output}"
+            name = tensor_name(names, src_op, output)
             yield (
                 f'{{"ph":"X","pid":{self._channels_pid},"tid":{channel + 1},"ts":{_us(start)},'
                 f'"dur":{_us(finish - start)},"name":{json.dumps(name)},"cat":"transfer","args":{{'
@@ -178,51 +178,16 @@ class _Step:
                     f'"name":"memory","args":{{"bytes":{size}}}}}'
                 )
 
-    def _send_index(self, src_op: _Int32, output: _Int32, dst: _Int32) -> _Int64:
-        """Where the first transfer not before (src_op, output, dst) is."""
-        width = 1 + int(np.diff(self._problem.output_ptr).max(initial=0))
-        m = self._problem.num_devices
-
-        def key(op: _Int32, k: _Int32, device: _Int32) -> _Int64:
-            return (op.astype(np.int64) * width + k + 1) * m + device
-
-        sends = self._sends
-        keys = key(sends["src_op"], sends["output"], sends["dst_device"])
-        found: _Int64 = np.searchsorted(keys, key(src_op, output, dst)).astype(np.int64)
-        return found
-
-    def _arrivals(self) -> Iterator[tuple[_Int32, _Int64, _Int64]]:
-        """Consumers, when an input of theirs arrived, and its transfer or -1; by kind of edge."""
-        m = self._problem.num_devices
-        src, output, dst = self._problem.edges.T
-        arrival_ns, send = self._finish_ns[src], np.full(len(src), -1, np.int64)
-        remote = self._placement[src] != self._placement[dst]
-        send[remote] = self._send_index(src[remote], output[remote], self._placement[dst[remote]])
-        arrival_ns[remote] = self._sends["finish_ns"][send[remote]]
-        yield dst, arrival_ns, send
-
-        # The last transfer from an op to a device serves the control edges between them.
-        sends = self._sends
-        pairs = sends["src_op"].astype(np.int64) * m + sends["dst_device"]
-        order = np.lexsort((sends["finish_ns"], pairs))
-        src, dst = self._problem.control_edges.T
-        arrival_ns, send = self._finish_ns[src], np.full(len(src), -1, np.int64)
-        remote = self._placement[src] != self._placement[dst]
-        wanted = src[remote].astype(np.int64) * m + self._placement[dst[remote]]
-        send[remote] = order[np.searchsorted(pairs[order], wanted, side="right") - 1]
-        arrival_ns[remote] = sends["finish_ns"][send[remote]]
-        yield dst, arrival_ns, send
-
     def _ready_ns(self) -> _Int64:
         ready_ns = np.zeros(self._problem.num_ops, np.int64)
-        for dst, arrival_ns, _ in self._arrivals():
+        for _, dst, arrival_ns, _ in arrivals(self._problem, self._placement, self._trace):
             np.maximum.at(ready_ns, dst, arrival_ns)
         return ready_ns
 
     def _first_consumers(self) -> _Int32:
         """For each transfer a reader, else an op behind a control edge, that starts first."""
         first = np.full(len(self._sends), -1, np.int32)
-        for dst, _, send in self._arrivals():
+        for _, dst, _, send in arrivals(self._problem, self._placement, self._trace):
             # The last write wins: hence those that start first come last.
             order = np.lexsort((-dst, -self._start_ns[dst]))
             order = order[send[order] >= 0]

@@ -6,6 +6,7 @@ a plan and its graph --load_graph, map_nodes----> problem, placement --simulate-
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from hplacer_optimizer.errors import PlanError
 from hplacer_optimizer.fingerprint import differences
 from hplacer_optimizer.machines import machine_from_yaml
 from hplacer_optimizer.plan import Plan
+from hplacer_optimizer.planners import Proof, StepBound, strongest
 from hplacer_optimizer.simulator import simulate
 
 __all__ = ["Inspection", "inspect_plan", "map_nodes", "place_by_nodes"]
@@ -32,6 +34,15 @@ class Inspection:
     problem: Problem
     placement: NDArray[np.int32]  # [n]
     trace: StepTrace
+
+    @functools.cached_property
+    def bound(self) -> StepBound:
+        """As it is found now, or the plan's own where its planner proved a stronger one."""
+        plan, proofs = self.plan, []
+        is_of_this_problem = plan.packed_problem is not None
+        if is_of_this_problem and plan.lower_bound_ns is not None:
+            proofs.append(Proof(plan.lower_bound_ns, plan.lower_bound_term or ""))
+        return strongest(self.problem, proofs)
 
 
 def inspect_plan(plan: Plan, graph: object = None, **options: Any) -> Inspection:

@@ -13,9 +13,11 @@ from hplacer_optimizer._engine import Problem, StepTrace
 __all__ = [
     "ChannelLoad",
     "DeviceLoad",
+    "LinkLoad",
     "ScopeLoad",
     "channel_loads",
     "device_loads",
+    "link_loads",
     "scope_counts",
     "scope_loads",
     "scope_of",
@@ -42,6 +44,18 @@ class ChannelLoad:
     """One channel during the step."""
 
     name: str
+    transfers: int
+    bytes: int
+    busy: float  # share of the step
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinkLoad:
+    """Transfers from one device to another during the step."""
+
+    src: str
+    dst: str
+    channel: str
     transfers: int
     bytes: int
     busy: float  # share of the step
@@ -112,6 +126,29 @@ def channel_loads(problem: Problem, trace: StepTrace) -> list[ChannelLoad]:
             busy=float(sending_ns[channel] / step_ns),
         )
         for channel in np.flatnonzero(counts)
+    ]
+
+
+def link_loads(problem: Problem, trace: StepTrace) -> list[LinkLoad]:
+    """Of the links that carry anything, by falling bytes."""
+    transfers, m = trace.transfers, problem.num_devices
+    pair = transfers["src_device"].astype(np.int64) * m + transfers["dst_device"]
+    used, first, where = np.unique(pair, return_index=True, return_inverse=True)
+    counts = np.bincount(where, minlength=len(used))
+    sizes, sending_ns = np.zeros(len(used), np.int64), np.zeros(len(used), np.int64)
+    np.add.at(sizes, where, transfers["bytes"])
+    np.add.at(sending_ns, where, transfers["finish_ns"] - transfers["start_ns"])
+    step_ns = max(trace.makespan_ns or 0, 1)
+    return [
+        LinkLoad(
+            src=problem.device_names[used[i] // m],
+            dst=problem.device_names[used[i] % m],
+            channel=problem.channel_names[transfers["channel"][first[i]]],
+            transfers=int(counts[i]),
+            bytes=int(sizes[i]),
+            busy=float(sending_ns[i] / step_ns),
+        )
+        for i in np.argsort(-sizes, kind="stable")
     ]
 
 

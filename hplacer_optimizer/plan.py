@@ -54,7 +54,7 @@ from hplacer_optimizer.plan_file import (
 )
 from hplacer_optimizer.plan_problem import SECTIONS, PackedProblem, PlannedProblem
 
-__all__ = ["NodeNames", "Plan", "format_ns"]
+__all__ = ["NodeNames", "Plan", "format_ns", "gap"]
 
 FINGERPRINT_HEX_DIGITS = 32
 MAX_DEVICES = 1 << 16  # device indices are 16 bits wide in the file
@@ -201,6 +201,14 @@ class Plan:
             outcome = f"predicted {format_ns(self.step_time_ns)}/step"
         return f"{self.short_fingerprint} ({self.planner}, {outcome})"
 
+    @property
+    def gap(self) -> float | None:
+        """By what share of the lower bound the step is longer; 0.0: it is optimal.
+
+        None if the plan is infeasible, or step or bound are not known.
+        """
+        return gap(self.step_time_ns, self.lower_bound_ns) if self.feasible else None
+
     def better_than(self, other: Plan) -> bool:
         """Feasible beats infeasible, then the smaller step time wins; a tie is not better."""
 
@@ -297,6 +305,13 @@ def format_ns(duration_ns: int) -> str:
             value = duration_ns / size
             return f"{value:.3g} {unit}" if value < 999.5 else f"{value:.0f} {unit}"
     return f"{duration_ns} ns"
+
+
+def gap(step_time_ns: int | None, lower_bound_ns: int | None) -> float | None:
+    """By what share of the bound the step is longer; None where one of them is not known."""
+    if step_time_ns is None or lower_bound_ns is None:
+        return None
+    return step_time_ns / max(lower_bound_ns, 1) - 1 if step_time_ns else 0.0
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hplacer_optimizer._engine import Problem, StepTrace, lower_bound
+from hplacer_optimizer._engine import Problem, StepTrace
 from hplacer_optimizer.captured import Captured, build_problem
 from hplacer_optimizer.errors import OptionError
 from hplacer_optimizer.learning import LEARNED_PLANNERS, learn
@@ -29,8 +29,11 @@ from hplacer_optimizer.planners import (
     Budget,
     Progress,
     ProgressCallback,
+    Proof,
     collect_notes,
+    collect_proofs,
     get_planner,
+    strongest,
 )
 from hplacer_optimizer.problem import check_placement
 from hplacer_optimizer.simulator import simulate
@@ -95,7 +98,7 @@ def make_plan(
     placement = check_placement(problem, found.placement)
     trace = simulate(problem, placement)
     check_constraints(problem, placement)
-    bound = lower_bound(problem)
+    bound = strongest(problem, found.proofs)
     limits = {name: getattr(search.budget, name) for name in _LIMITS}
     plan = Plan(
         fingerprint=captured.fingerprint,
@@ -163,6 +166,7 @@ def _with_full_names(machine: Machine) -> Machine:
 class _Found:
     placement: NDArray[np.int32]
     notes: list[str]
+    proofs: list[Proof]
     progress: Progress  # the last that the planner told
     curve: list[Progress]
 
@@ -178,9 +182,11 @@ def _search(problem: Problem, search: Search, on_progress: ProgressCallback | No
         if on_progress is not None:
             on_progress(progress)
 
-    with collect_notes() as notes:
+    with collect_notes() as notes, collect_proofs() as proofs:
         placement = _placement(problem, search, watch)
-    return _Found(placement=placement, notes=list(notes), progress=last, curve=curve.points)
+    return _Found(
+        placement=placement, notes=notes, proofs=proofs, progress=last, curve=curve.points
+    )
 
 
 def _placement(problem: Problem, search: Search, watch: ProgressCallback) -> NDArray[np.int32]:

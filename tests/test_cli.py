@@ -30,6 +30,7 @@ COMMANDS = [
         for action in ("list", "path", "verify", "remove", "prune", "export", "import")
     ),
     ["show"],
+    ["explain"],
     ["simulate"],
     ["plan"],
     ["export"],

@@ -100,11 +100,62 @@ def test_a_chain_by_hand() -> None:
 def test_the_bound_of_the_golden_problem_is_near_what_a_planner_finds() -> None:
     problem = hp.load_problem(GOLDEN / "two_towers.hplacer.json")
     bound = hp.lower_bound(problem)
-    assert (bound.ns, bound.term) == (1_071_000, "critical path through sum")
+    assert bound.terms["critical path through sum"] == 1_071_000
+    assert bound.ns == 1_111_000
+    assert (bound.term or "").startswith("cost of cutting the graph, or load of the unit of op")
     placement = json.loads((GOLDEN / "etf.json").read_text())
     makespan_ns = hp.simulate(problem, placement).makespan_ns
-    assert makespan_ns is not None
-    assert bound.ns <= makespan_ns < 1.05 * bound.ns
+    assert makespan_ns == bound.ns  # optimal
+
+
+def two_chains(size_bytes: int) -> dict[str, Any]:
+    """Two chains of eight ops of 100 ns for two devices, joined at the end by one of 1 ns."""
+    ops = [
+        {"name": f"op{i}", "type": "T", "cost_ns": {"gpu": 100}, "output_bytes": [size_bytes]}
+        for i in range(16)
+    ]
+    ops.append({"name": "join", "type": "T", "cost_ns": {"gpu": 1}, "output_bytes": []})
+    link = {"latency_ns": 10, "bytes_per_s": 10**9}
+    return {
+        "format": "hplacer-problem/1",
+        "name": "chains",
+        "device_kinds": ["gpu"],
+        "devices": [{"name": f"d{d}", "kind": "gpu", "memory_bytes": 10**9} for d in range(2)],
+        "links": [
+            {"src": 0, "dst": 1, "channel": "up", **link},
+            {"src": 1, "dst": 0, "channel": "down", **link},
+        ],
+        "ops": ops,
+        "edges": [*([i, 0, i + 1] for i in range(15) if i != 7), [7, 0, 16], [15, 0, 16]],
+    }
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "expected_ns", "term"),
+    [
+        # Parted anywhere, a chain takes 10 + 50 ns more; so does a join of two devices.
+        (50, 800 + 60 + 1, "critical path through join"),
+        (500, 800 + 510 + 1, None),
+        # Sending takes longer than both chains on one device.
+        (1_000, 1600 + 1, None),
+    ],
+)
+def test_the_cost_of_cutting_by_hand(size_bytes: int, expected_ns: int, term: str | None) -> None:
+    bound = hp.lower_bound(problem_from_dict(two_chains(size_bytes)))
+    joined = "load of the unit of op 'op0' of colocation group 'op0 and 16 more'"
+    expected = term or f"cost of cutting the graph, or {joined}"
+    assert (bound.ns, bound.term) == (expected_ns, expected)
+
+
+def test_the_cost_of_cutting_where_memory_forces_a_cut() -> None:
+    document = two_chains(1_000)
+    for op in document["ops"]:
+        op["persistent_bytes"] = 1_000
+    for device in document["devices"]:
+        device["memory_bytes"] = 15_000
+    bound = hp.lower_bound(problem_from_dict(document))
+    # One chain and the join on one device, the other chain is sent: nothing is shorter.
+    assert (bound.ns, bound.term) == (1811, "cost of cutting the graph, or memory")
 
 
 @pytest.mark.parametrize(

@@ -125,12 +125,12 @@ def test_a_missing_build(tmp_path: Path) -> None:
 # package stands for those of its modules that have no line.
 LAYERS = (
     {"errors", "log", "new_file", "sizes", "fingerprint", "child_process", "_engine", "_tf"},
-    {"tracks", "loads", "tf_process"},
+    {"arrivals", "tracks", "loads", "tf_process"},
     {"_import_hook", "costs", "problem", "simulator", "plan_file"},
     {"plan_fields", "plan_problem"},
     {"plan_v1"},
     {"plan"},
-    {"chrome_trace"},
+    {"chrome_trace", "critical_path"},
     {"machines.quantities"},
     {"machines.document", "machines.machine"},
     {"machines.topology"},
@@ -145,7 +145,7 @@ LAYERS = (
     {"loaders.capturing", "loaders.graph_files"},
     {"loaders", "loaders.child"},
     {"inspection"},
-    {"comparison", "exports", "report"},
+    {"comparison", "explanation", "exports", "report", "what_if"},
     {"script_capture.child"},
     {"script_capture", "progress"},
     {"pretraining.jobs", "pretraining.background"},

@@ -50,6 +50,7 @@ def has_package(name: str) -> bool:
 
 
 NEEDED_LIBRARY = {
+    "exact": lambda: has_package("ortools"),
     "metis": lambda: has_package("pymetis"),
     "mincut": lambda: bool(scotch_version()),
     "scotch": lambda: bool(scotch_version()),
@@ -62,6 +63,7 @@ GOLDEN_PROBLEM = GOLDEN / "two_towers.hplacer.json"
 QUICK = {name: planner for name, planner in PLANNERS.items() if name not in LEARNED_PLANNERS}
 TESTED = {**QUICK, "human_expert": human_expert.with_rules(GOLDEN / "expert_rules.yaml")}
 LIST_SCHEDULERS = ["etf", "heft", "sct"]
+LARGEST = {"exact": 60}  # ops of the large problem that it takes
 NEEDED_TYPE = {"cpu_only": "cpu", "gpu_only": "gpu", "human_expert": "gpu"}
 
 
@@ -166,7 +168,7 @@ def test_too_little_memory_still_gives_a_placement(name: str) -> None:
 
 @pytest.mark.parametrize("name", TESTED)
 def test_a_budget_is_kept_and_progress_is_told_in_order(name: str) -> None:
-    problem = large_problem(2_000)
+    problem = large_problem(LARGEST.get(name, 2_000))
     calls: list[Progress] = []
     start = time.perf_counter()
     placement = TESTED[name](
@@ -186,7 +188,7 @@ def test_a_budget_is_kept_and_progress_is_told_in_order(name: str) -> None:
 
 @pytest.mark.parametrize("name", TESTED)
 def test_an_interrupt_from_the_progress_callback_leaves(name: str) -> None:
-    problem = large_problem(500)
+    problem = large_problem(LARGEST.get(name, 500))
     called = False
 
     def interrupt(_: Progress) -> None:
@@ -318,6 +320,7 @@ def test_notes_reach_whoever_collects_them(caplog: pytest.LogCaptureFixture) -> 
         ("metis", r"pymetis is missing .*pip install 'hplacer-optimizer\[planners\]'"),
         ("mincut", "`amk_grf` was not found .*apt-get install scotch"),
         ("scotch", "`amk_grf` was not found .*apt-get install scotch"),
+        ("exact", r"ortools is missing .*pip install 'hplacer-optimizer\[exact\]'"),
         ("sct", r"scipy is missing .*pip install 'hplacer-optimizer\[planners\]'"),
     ],
 )
@@ -325,7 +328,7 @@ def test_a_missing_library_is_named(
     monkeypatch: pytest.MonkeyPatch, name: str, remedy: str
 ) -> None:
     monkeypatch.setenv("PATH", "")
-    for package in ("pymetis", "scipy", "scipy.optimize"):
+    for package in ("ortools", "pymetis", "scipy", "scipy.optimize"):
         monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(PlannerUnavailableError, match=f"{name}: .*{remedy}"):
         PLANNERS[name](load_problem_file(GOLDEN_PROBLEM))
@@ -390,7 +393,7 @@ def test_unknown_planners(name: str) -> None:
 
 
 def test_an_unknown_planner_lists_the_valid_ones() -> None:
-    with pytest.raises(OptionError, match=r"unknown name 'magic'; valid are auto, cpu_only, etf"):
+    with pytest.raises(OptionError, match=r"unknown name 'magic'; valid are auto, colocrl, cpu"):
         get_planner("magic")
 
 

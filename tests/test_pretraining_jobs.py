@@ -22,6 +22,7 @@ from hplacer_optimizer.captured import CapturedGraph, load_captured, save_captur
 from hplacer_optimizer.errors import JobListError, OptionError, PlannerUnavailableError
 from hplacer_optimizer.options import Options
 from hplacer_optimizer.planners import Budget, Progress
+from hplacer_optimizer.planners.proofs import prove
 from hplacer_optimizer.planning import Search, make_plan
 from hplacer_optimizer.pretraining import background, jobs, on_ray
 from hplacer_optimizer.pretraining.job_list import parse_duration, read_jobs
@@ -98,6 +99,24 @@ def test_a_long_learning_curve_is_thinned_out(loaded: jobs.Loaded) -> None:
     assert 500 <= len(steps) <= 1000
     assert set(np.diff(steps)) == {4}
     assert plan.budget["steps_done"] == 4000
+
+
+def test_a_plan_keeps_the_strongest_proof(loaded: jobs.Loaded) -> None:
+    weak, _ = make_plan(loaded.captured, loaded.machine, search(steps=1))
+    assert weak.lower_bound_ns is not None
+    assert weak.step_time_ns is not None
+    proved_ns = weak.step_time_ns
+
+    def proves(problem: Any, **_: Any) -> Any:
+        prove(1, "all that is trivial")
+        prove(proved_ns, "all that is tried")
+        return weak.placement()
+
+    sys.modules["own"].proves = proves  # type: ignore[attr-defined]
+    plan, _ = make_plan(loaded.captured, loaded.machine, Search(planner="own:proves"))
+    assert weak.lower_bound_ns < proved_ns
+    assert (plan.lower_bound_ns, plan.lower_bound_term) == (proved_ns, "all that is tried")
+    assert plan.gap == 0.0
 
 
 def test_what_only_learning_has_is_refused() -> None:

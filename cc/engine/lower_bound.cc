@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/cut_bound.h"
 #include "engine/device_classes.h"
 #include "engine/load_bound.h"
 #include "engine/path_bound.h"
@@ -13,6 +14,8 @@ namespace {
 
 constexpr int32_t kNoOp = -1;
 constexpr size_t kMaxForcedTerms = 4;
+// Of the search for the cut bound: each evaluation bounds a problem as large as the given one.
+constexpr int32_t kMaxCutEvaluations = 16, kMaxCutOps = 240'000;
 constexpr size_t kMaxNamesInTerm = 4;
 
 std::string UnitName(const Problem& problem, int32_t unit) {
@@ -210,8 +213,41 @@ class Bounder {
   std::vector<Window> by_head_;  // of one unit
 };
 
+// Bisects for the price at which joined edges bound the step best: cut_bound.h. A bound that is no
+// better than the others is left out.
+void AddCutTerm(const Problem& problem, LowerBound* result) {
+  const int32_t evaluations = std::min(kMaxCutEvaluations, kMaxCutOps / problem.num_ops());
+  if (evaluations == 0) return;
+  const CutPrices prices(problem);
+  LowerBound::Term best{"", result->terms[0].ns};
+  const std::vector<int64_t> choices = prices.Above(best.ns);
+  // The lowest price tells whether there is anything to gain.
+  size_t low = 0, high = choices.size(), middle = 0;
+  for (int32_t i = 0; i < evaluations && low < high; ++i) {
+    const int64_t price_ns = choices[middle];
+    const LowerBound joined = Bounder(prices.Join(price_ns)).Run();
+    const bool is_infeasible = !joined.infeasible_because.empty();
+    const int64_t joined_ns = is_infeasible ? kNever : joined.terms[0].ns;
+    if (std::min(price_ns, joined_ns) > best.ns) {
+      const std::string why = is_infeasible ? "memory" : joined.terms[0].name;
+      best = {"cost of cutting the graph, or " + why, std::min(price_ns, joined_ns)};
+    }
+    if (joined_ns >= price_ns) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+    middle = low + (high - low) / 2;
+  }
+  if (!best.name.empty()) result->terms.insert(result->terms.begin(), best);
+}
+
 }  // namespace
 
-LowerBound BoundStep(const Problem& problem) { return Bounder(problem).Run(); }
+LowerBound BoundStep(const Problem& problem) {
+  LowerBound result = Bounder(problem).Run();
+  if (result.infeasible_because.empty() && problem.num_ops() > 0) AddCutTerm(problem, &result);
+  return result;
+}
 
 }  // namespace hplacer

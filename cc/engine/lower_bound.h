@@ -12,6 +12,9 @@
 //  * "load of KINDS": `load_bound.h` with the prices of `price_search.h`, the fractional load.
 //  * "load of DEVICES": the same for units that are confined to these devices.
 //  * "memory of KINDS forces load on KINDS": the same with prices for scarce memory.
+//  * "cost of cutting the graph, or TERM": `cut_bound.h`. Units that are dear to part are on one
+//    device, and then TERM binds, or one of them is parted from another. There only where it is
+//    larger than all the others.
 //
 // A problem is proved infeasible if a unit has no device with a kernel for all its ops, the user's
 // leave and room for it; if units confined to some devices have more persistent bytes than these

@@ -5,8 +5,9 @@
     machines.py   machine                        steps.py   simulate, plan
     doctor.py     doctor                         bench.py   bench
     report.py     report                         diff.py    diff
-    apply.py      apply                          why.py     why
-    pretrain.py   pretrain                       cache.py   cache
+    explain.py    explain                        apply.py   apply
+    why.py        why                            cache.py   cache
+    pretrain.py   pretrain
 
     stored_plans.py, load_tables.py: plans as arguments, tables of what they ask of devices
     search_progress.py, interruption.py: a long search's line on stderr, its end by a signal
@@ -30,6 +31,7 @@ from hplacer_optimizer.cli import (
     cache,
     diff,
     doctor,
+    explain,
     graphs,
     machines,
     plans,
@@ -82,7 +84,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     cache.add_commands(commands)
     plans.add_commands(commands)
-    for command in (report, diff, apply, why):
+    for command in (explain, report, diff, apply, why):
         command.add_commands(commands)
     graphs.add_commands(commands)
     steps.add_commands(commands)

@@ -43,6 +43,16 @@ def add_store_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def duration(text: str) -> float:
+    """The type of an argument such as 90s, 10m or 1h30m; seconds."""
+    from hplacer_optimizer.pretraining.job_list import parse_duration
+
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 def open_store(options: argparse.Namespace) -> PlanStore:
     return PlanStore(options.cache, trust_shared=options.trust_shared)
 

@@ -97,7 +97,7 @@ def _list(options: argparse.Namespace) -> int:
             rows.append(_row(entry, len(store.layers) > 1))
     if not rows and not errors:
         print(f"no plans in {store.directory}")
-    columns = ("fingerprint", "label", "planner", "step", "ops", "devices", "created")
+    columns = ("fingerprint", "label", "planner", "step", "gap", "ops", "devices", "created")
     print_table((*columns, "directory") if len(store.layers) > 1 else columns, rows)
     for error in errors:
         print(f"unreadable: {error}")
@@ -112,6 +112,7 @@ def _row(entry: StoreEntry, with_directory: bool) -> list[str]:
         plan.label,
         plan.planner,
         step_time(plan.step_time_ns, plan.feasible),
+        "" if plan.gap is None else f"{plan.gap:.1%}",
         str(plan.num_ops),
         str(len(plan.device_names)),
         plan.created,

@@ -7,7 +7,12 @@ from typing import Any
 
 from hplacer_optimizer.cli.arguments import OK, add_command, add_json
 from hplacer_optimizer.cli.load_tables import add_depth, load_document, print_loads
-from hplacer_optimizer.cli.printing import count_per_device, print_json, print_table
+from hplacer_optimizer.cli.printing import (
+    certificate,
+    count_per_device,
+    print_json,
+    print_table,
+)
 from hplacer_optimizer.cli.stored_plans import (
     add_inspection_options,
     add_plan_arguments,
@@ -33,6 +38,7 @@ def _show(options: argparse.Namespace) -> int:
         print_json({**plan_document(plan), **load_document(plan, inspection, options.depth)})
         return OK
     print(f"{plan.label}: {plan.summary_line()}")
+    print(certificate(plan.step_time_ns, plan.feasible, plan.lower_bound_ns, plan.lower_bound_term))
     print(f"planned by {plan.planner} (seed {plan.seed}) in {plan.planning_s:.3g} s", end="")
     print(f" on {plan.host}, {plan.created}; costs: {plan.cost_source}")
     print(f"{plan.num_ops} ops, {plan.num_units} units, {len(plan.node_names)} nodes")
@@ -48,4 +54,9 @@ def _show(options: argparse.Namespace) -> int:
 def plan_document(plan: Plan) -> dict[str, Any]:
     """The summary, and the columns summed up per device."""
     counts = count_per_device(plan.node_devices, len(plan.device_names))
-    return {**plan.summary(), "num_nodes": len(plan.node_names), "nodes_per_device": counts}
+    return {
+        **plan.summary(),
+        "gap": plan.gap,
+        "num_nodes": len(plan.node_names),
+        "nodes_per_device": counts,
+    }

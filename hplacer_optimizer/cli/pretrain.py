@@ -10,7 +10,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hplacer_optimizer.cli.arguments import FAILED, OK, add_json, add_store_options, open_store
+from hplacer_optimizer.cli.arguments import (
+    FAILED,
+    OK,
+    add_json,
+    add_store_options,
+    duration,
+    open_store,
+)
 from hplacer_optimizer.cli.graphs import add_graph_options
 from hplacer_optimizer.cli.interruption import Interruption
 from hplacer_optimizer.cli.printing import print_json, print_table, step_time
@@ -65,7 +72,7 @@ def add_commands(commands: Any) -> None:
     add_json(parser)
     parser.add_argument(
         "--capture-timeout",
-        type=_duration,
+        type=duration,
         metavar="T",
         help="longest run of the script (default: 10m)",
     )
@@ -82,7 +89,7 @@ def _add_search_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--planner", metavar="NAME", help=f"default: {_DEFAULT_PLANNER}")
     parser.add_argument("--seed", type=int, metavar="N", help="default: 0")
     parser.add_argument(
-        "--budget", type=_duration, metavar="T", help="as 90s, 10m or 1h30m (default: 10m)"
+        "--budget", type=duration, metavar="T", help="as 90s, 10m or 1h30m (default: 10m)"
     )
     parser.add_argument(
         "--steps", type=int, metavar="N", help="end after so many steps: the same plan every time"
@@ -99,15 +106,6 @@ def _add_search_options(parser: argparse.ArgumentParser) -> None:
 
 
 _DEFAULT_PLANNER = "hierarchical"
-
-
-def _duration(text: str) -> float:
-    from hplacer_optimizer.pretraining.job_list import parse_duration
-
-    try:
-        return parse_duration(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _pretrain(options: argparse.Namespace) -> int:

@@ -8,13 +8,24 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from hplacer_optimizer.plan import format_ns
+from hplacer_optimizer.plan import format_ns, gap
 
 
 def step_time(step_time_ns: int | None, feasible: bool) -> str:
     if step_time_ns is None:
         return "unknown" if feasible else "infeasible"
     return format_ns(step_time_ns) + ("" if feasible else " (infeasible)")
+
+
+def certificate(
+    step_time_ns: int | None, feasible: bool, bound_ns: int | None, bound_term: str | None
+) -> str:
+    """`step time 41.2 ms, lower bound 40.1 ms (critical path through sum), gap 2.7%`."""
+    text = f"step time {step_time(step_time_ns, feasible)}"
+    if bound_ns is not None:
+        text += f", lower bound {format_ns(bound_ns)} ({bound_term})"
+    share = gap(step_time_ns, bound_ns) if feasible else None
+    return text if share is None else f"{text}, gap {share:.1%}"
 
 
 def count_per_device(placement: npt.NDArray[np.int32], num_devices: int) -> list[int]:

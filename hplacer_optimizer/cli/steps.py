@@ -7,6 +7,7 @@ import json
 import re
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,10 +20,11 @@ from hplacer_optimizer.cli.graphs import add_graph_arguments, load
 from hplacer_optimizer.cli.load_tables import print_step_loads
 from hplacer_optimizer.cli.printing import print_json, step_time
 from hplacer_optimizer.errors import ProblemError
-from hplacer_optimizer.plan import format_ns
+from hplacer_optimizer.plan import format_ns, gap
 
 if TYPE_CHECKING:
     from hplacer_optimizer._engine import Problem
+    from hplacer_optimizer.planners import Proof
 
 
 def add_commands(commands: Any) -> None:
@@ -67,12 +69,12 @@ def _simulate(options: argparse.Namespace) -> int:
 
 
 def _plan(options: argparse.Namespace) -> int:
-    from hplacer_optimizer.planners import collect_notes, get_planner
+    from hplacer_optimizer.planners import collect_notes, collect_proofs, get_planner
 
     problem = load(options)
     planner = get_planner(options.planner)
     start_s = time.perf_counter()
-    with collect_notes() as notes:
+    with collect_notes() as notes, collect_proofs() as proofs:
         placement = planner(problem, seed=options.seed)
     planning_s = time.perf_counter() - start_s
     if options.output:
@@ -85,7 +87,7 @@ def _plan(options: argparse.Namespace) -> int:
         "planning_s": round(planning_s, 6),
         "planner_notes": list(notes),
     }
-    return _report_step(problem, placement, facts, options)
+    return _report_step(problem, placement, facts, options, proofs)
 
 
 def _placement(problem: Problem, text: str) -> npt.NDArray[np.int32]:
@@ -119,19 +121,21 @@ def _report_step(
     placement: npt.NDArray[np.int32],
     facts: dict[str, Any],
     options: argparse.Namespace,
+    proofs: Sequence[Proof] = (),
 ) -> int:
     """Prints what the simulator says of a placement; `facts` are extra entries for JSON."""
-    from hplacer_optimizer._engine import lower_bound
     from hplacer_optimizer.chrome_trace import write_chrome_trace
     from hplacer_optimizer.loads import channel_loads, device_loads
+    from hplacer_optimizer.planners import strongest
     from hplacer_optimizer.simulator import simulate
 
     trace = simulate(problem, placement)
     if options.trace:
         write_chrome_trace(problem, placement, trace, options.trace)
-    bound = lower_bound(problem)
+    bound = strongest(problem, proofs)
     devices = device_loads(problem, placement, trace)
     channels = channel_loads(problem, trace)
+    share = gap(trace.makespan_ns, bound.ns) if trace.feasible else None
     if options.json:
         print_json(
             {
@@ -143,6 +147,7 @@ def _report_step(
                 "makespan_ns": trace.makespan_ns,
                 "lower_bound_ns": bound.ns,
                 "lower_bound_term": bound.term,
+                "gap": share,
                 "device_names": list(problem.device_names),
                 "ops_per_device": [device.ops for device in devices],
                 "peak_bytes": [device.peak_bytes for device in devices],
@@ -153,7 +158,8 @@ def _report_step(
     else:
         print(f"step time: {step_time(trace.makespan_ns, trace.feasible)}")
         if bound.ns is not None:
-            print(f"lower bound: {format_ns(bound.ns)} ({bound.term})")
+            gap_text = "" if share is None else f", gap {share:.1%}"
+            print(f"lower bound: {format_ns(bound.ns)} ({bound.term}){gap_text}")
         for reason in dict.fromkeys([*trace.infeasible_because, *bound.infeasible_because]):
             print(f"infeasible: {reason}")
         print_step_loads(devices, channels)

@@ -14,6 +14,7 @@ from hplacer_optimizer.errors import OptionError
 from hplacer_optimizer.planners import (
     auto,
     etf,
+    exact,
     heft,
     human_expert,
     learned,
@@ -26,6 +27,7 @@ from hplacer_optimizer.planners import (
 )
 from hplacer_optimizer.planners.budget import Budget, Planner, Progress, ProgressCallback
 from hplacer_optimizer.planners.notes import collect_notes
+from hplacer_optimizer.planners.proofs import Proof, StepBound, collect_proofs, strongest
 
 __all__ = [
     "PLANNERS",
@@ -33,8 +35,12 @@ __all__ = [
     "Planner",
     "Progress",
     "ProgressCallback",
+    "Proof",
+    "StepBound",
     "collect_notes",
+    "collect_proofs",
     "get_planner",
+    "strongest",
 ]
 
 _SEED = re.compile(r"0|[1-9][0-9]{0,17}")
@@ -44,6 +50,7 @@ PLANNERS: dict[str, Planner] = {
     "colocrl": learned.learned("colocrl"),
     "cpu_only": simple.cpu_only,
     "etf": etf.plan,
+    "exact": exact.plan,
     "gpu_only": simple.gpu_only,
     "heft": heft.plan,
     "hierarchical": learned.learned("hierarchical"),

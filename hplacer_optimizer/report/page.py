@@ -8,7 +8,6 @@ from html import escape
 from importlib import resources
 from typing import TYPE_CHECKING
 
-from hplacer_optimizer._engine import lower_bound
 from hplacer_optimizer.new_file import new_file
 from hplacer_optimizer.report import sections
 from hplacer_optimizer.report.baselines import simulate_baselines
@@ -34,14 +33,13 @@ def write_report(inspection: Inspection, path: str | os.PathLike[str]) -> None:
         inspection.placement,
         inspection.trace,
     )
-    bound = lower_bound(problem)
     page = string.Template(_asset("page.html")).substitute(
         title=escape(f"{plan.label}: plan {plan.short_fingerprint}"),
         style=_asset("page.css"),
         header=sections.header(plan, problem),
-        certificate=sections.certificate(plan, trace, bound),
+        certificate=sections.certificate(plan, trace, inspection.bound),
         baselines=sections.baselines(plan, trace, simulate_baselines(problem)),
-        learning=sections.learning(plan, bound),
+        learning=sections.learning(plan, inspection.bound),
         loads=sections.loads(problem, placement, trace),
         provenance=sections.provenance(plan),
         data=pack_step(problem, placement, trace) if trace.has_trace else "",

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-from hplacer_optimizer._engine import LowerBound, Problem, StepTrace
+from hplacer_optimizer._engine import Problem, StepTrace
 from hplacer_optimizer.loads import channel_loads, device_loads
-from hplacer_optimizer.plan import Plan, format_ns
+from hplacer_optimizer.plan import Plan, format_ns, gap
+from hplacer_optimizer.planners import StepBound
 from hplacer_optimizer.report.baselines import Baseline
 from hplacer_optimizer.report.curve import draw_curve
 from hplacer_optimizer.report.html import Cell, facts, items, paragraph, table, tiles
@@ -30,7 +31,7 @@ def header(plan: Plan, problem: Problem) -> str:
     return title + paragraph(line)
 
 
-def certificate(plan: Plan, trace: StepTrace, bound: LowerBound) -> str:
+def certificate(plan: Plan, trace: StepTrace, bound: StepBound) -> str:
     """Step time, lower bound, the gap between them and what binds; what does not agree."""
     entries: list[tuple[str, str, str, int | float | None]] = []
     if trace.makespan_ns is not None:
@@ -39,9 +40,9 @@ def certificate(plan: Plan, trace: StepTrace, bound: LowerBound) -> str:
     if bound.ns is not None:
         text = format_ns(bound.ns)
         entries.append(("lower-bound", "lower bound, no plan is faster", text, bound.ns))
-        if trace.makespan_ns and trace.feasible:
-            gap = trace.makespan_ns / max(bound.ns, 1) - 1
-            entries.append(("gap", "gap to the bound", f"{gap:.1%}", round(gap, 6)))
+        share = gap(trace.makespan_ns, bound.ns)
+        if share is not None and trace.feasible:
+            entries.append(("gap", "gap to the bound", f"{share:.1%}", round(share, 6)))
         entries.append(("term", "what binds the bound", bound.term or "", None))
     notes = [
         paragraph(f"Does not fit: {reason}", "bad")
@@ -98,7 +99,7 @@ def _shortened(reason: str, limit: int = 160) -> str:
     return reason if len(reason) <= limit else f"{reason[: limit - 1]}…"
 
 
-def learning(plan: Plan, bound: LowerBound) -> str:
+def learning(plan: Plan, bound: StepBound) -> str:
     """The best and the mean step time over the search's steps, as a static chart."""
     points = [point for point in plan.learning_curve if point["best_ns"] is not None]
     if len(points) < 2:

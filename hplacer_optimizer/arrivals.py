@@ -1,0 +1,65 @@
+"""When the inputs of each op arrive on its device in a simulated step, and by which transfer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hplacer_optimizer._engine import Problem, StepTrace
+
+__all__ = ["arrivals", "tensor_name"]
+
+_SIGNAL = -1  # `output` of a transfer that is a control signal
+
+_Int32 = NDArray[np.int32]
+_Int64 = NDArray[np.int64]
+
+
+def arrivals(
+    problem: Problem, placement: _Int32, trace: StepTrace
+) -> Iterator[tuple[_Int32, _Int32, _Int64, _Int64]]:
+    """First for all data edges, then for all control edges: (src, dst, arrival_ns, send).
+
+    `send` is the index of the transfer that brings the input, -1 where src is on dst's device. The
+    trace must have times.
+    """
+    assert trace.finish_ns is not None
+    m, sends = problem.num_devices, trace.transfers
+    src, output, dst = problem.edges.T
+    arrival_ns, send = trace.finish_ns[src], np.full(len(src), -1, np.int64)
+    remote = placement[src] != placement[dst]
+    send[remote] = _send_index(problem, sends, src[remote], output[remote], placement[dst[remote]])
+    arrival_ns[remote] = sends["finish_ns"][send[remote]]
+    yield src, dst, arrival_ns, send
+
+    # The last transfer from an op to a device serves the control edges between them.
+    pairs = sends["src_op"].astype(np.int64) * m + sends["dst_device"]
+    order = np.lexsort((sends["finish_ns"], pairs))
+    src, dst = problem.control_edges.T
+    arrival_ns, send = trace.finish_ns[src], np.full(len(src), -1, np.int64)
+    remote = placement[src] != placement[dst]
+    wanted = src[remote].astype(np.int64) * m + placement[dst[remote]]
+    send[remote] = order[np.searchsorted(pairs[order], wanted, side="right") - 1]
+    arrival_ns[remote] = sends["finish_ns"][send[remote]]
+    yield src, dst, arrival_ns, send
+
+
+def _send_index(
+    problem: Problem, sends: NDArray[np.void], src_op: _Int32, output: _Int32, dst: _Int32
+) -> _Int64:
+    """Where the transfers (src_op, output, dst) are; the trace has them in that order."""
+    width = 1 + int(np.diff(problem.output_ptr).max(initial=0))
+
+    def key(op: _Int32, k: _Int32, device: _Int32) -> _Int64:
+        return (op.astype(np.int64) * width + k + 1) * problem.num_devices + device
+
+    keys = key(sends["src_op"], sends["output"], sends["dst_device"])
+    found: _Int64 = np.searchsorted(keys, key(src_op, output, dst)).astype(np.int64)
+    return found
+
+
+def tensor_name(op_names: Sequence[str], src_op: int, output: int) -> str:
+    """What a transfer carries: "op:0", or "^op" for a control signal."""
+    return f"^{op_names[src_op]}" if output == _SIGNAL else f"{op_names[src_op]}:{output}"
