@@ -103,7 +103,7 @@ def test_values_become_the_declared_type(name: str, given: Any, kept: Any) -> No
         ("cache", "\ud800", "cache: must be valid Unicode"),
         ("trust_shared", 1, "trust_shared: must be True or False, got 1"),
         ("on_miss", "wait", "on_miss: must be 'plan' or 'background' or 'learn' or 'skip'"),
-        ("planner", "eft", "planner: unknown name 'eft'; valid are colocrl, cpu_only, etf"),
+        ("planner", "eft", "planner: unknown name 'eft'; valid are auto, colocrl, cpu_only, etf"),
         ("planner", "a module:f", "'package.module:function'"),
     ],
 )
