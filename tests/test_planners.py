@@ -50,7 +50,6 @@ def has_package(name: str) -> bool:
 
 
 NEEDED_LIBRARY = {
-    "exact": lambda: has_package("ortools"),
     "metis": lambda: has_package("pymetis"),
     "mincut": lambda: bool(scotch_version()),
     "scotch": lambda: bool(scotch_version()),
@@ -59,11 +58,11 @@ NEEDED_LIBRARY = {
 GOLDEN = Path(__file__).parent / "golden"
 GOLDEN_PROBLEM = GOLDEN / "two_towers.hplacer.json"
 # No random graph is a workload that the expert knows: here it has rules of its own. What learns has
-# tests of its own, in test_learning.py.
-QUICK = {name: planner for name, planner in PLANNERS.items() if name not in LEARNED_PLANNERS}
+# tests of its own, in test_learning.py, and `exact` in exact_cases.py.
+ELSEWHERE = (*LEARNED_PLANNERS, "exact")
+QUICK = {name: planner for name, planner in PLANNERS.items() if name not in ELSEWHERE}
 TESTED = {**QUICK, "human_expert": human_expert.with_rules(GOLDEN / "expert_rules.yaml")}
 LIST_SCHEDULERS = ["etf", "heft", "sct"]
-LARGEST = {"exact": 60}  # ops of the large problem that it takes
 NEEDED_TYPE = {"cpu_only": "cpu", "gpu_only": "gpu", "human_expert": "gpu"}
 
 
@@ -168,7 +167,7 @@ def test_too_little_memory_still_gives_a_placement(name: str) -> None:
 
 @pytest.mark.parametrize("name", TESTED)
 def test_a_budget_is_kept_and_progress_is_told_in_order(name: str) -> None:
-    problem = large_problem(LARGEST.get(name, 2_000))
+    problem = large_problem(2_000)
     calls: list[Progress] = []
     start = time.perf_counter()
     placement = TESTED[name](
@@ -188,7 +187,7 @@ def test_a_budget_is_kept_and_progress_is_told_in_order(name: str) -> None:
 
 @pytest.mark.parametrize("name", TESTED)
 def test_an_interrupt_from_the_progress_callback_leaves(name: str) -> None:
-    problem = large_problem(LARGEST.get(name, 500))
+    problem = large_problem(500)
     called = False
 
     def interrupt(_: Progress) -> None:

@@ -11,6 +11,7 @@ decomposition: Hooker and Ottosson, Mathematical Programming 2003).
 from __future__ import annotations
 
 import math
+import sys
 import time
 
 import numpy as np
@@ -45,7 +46,8 @@ def plan(
     A step of the budget is one run of CP-SAT, of a limited deterministic time; by default up to 30
     seconds. A note tells what was proved, and `collect_proofs` has it as a number.
 
-    Raises PlannerUnavailableError without OR-Tools, or if the problem is too large.
+    Raises PlannerUnavailableError without OR-Tools, in a process that has loaded TensorFlow, or if
+    the problem is too large.
     """
     _check_ortools()
     _engine.check_candidates(problem)
@@ -196,3 +198,9 @@ def _check_ortools() -> None:
             f"exact: the package ortools is missing ({error}); "
             "pip install 'hplacer-optimizer[exact]'"
         ) from error
+    # Each brings its own copies of the same native libraries; together they crash.
+    if "tensorflow" in sys.modules:
+        raise PlannerUnavailableError(
+            "exact: OR-Tools cannot run in a process that has loaded TensorFlow; plan with "
+            "`hplacer pretrain --planner exact`, and the training script finds the plan"
+        )
