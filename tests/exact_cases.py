@@ -28,7 +28,7 @@ from hplacer_optimizer.planners import (
 from tests.documents import problem_from_dict
 from tests.large_problem import large_problem
 from tests.planned import plan_of
-from tests.random_problems import problems
+from tests.random_problems import make_uneven, problems
 
 pytest.importorskip("ortools")
 
@@ -85,13 +85,7 @@ def test_small_problems_are_solved_to_the_optimum(document: dict[str, Any]) -> N
 def test_problems_of_uneven_ops_are_solved_to_the_optimum(
     document: dict[str, Any], data: st.DataObject
 ) -> None:
-    sizes = st.sampled_from([0, 1, 7, 60, 1000])
-    for op in document["ops"]:
-        op["cost_ns"] = {kind: data.draw(sizes) for kind in op["cost_ns"]}
-        op["output_bytes"] = [data.draw(sizes) for _ in op["output_bytes"]]
-        op["persistent_bytes"] = data.draw(sizes)
-    for device in document["devices"]:
-        device["memory_bytes"] = data.draw(st.sampled_from([1500, 3000, 10**6]))
+    make_uneven(document, data, [1500, 3000, 10**6])
     assert_optimal(document)
 
 

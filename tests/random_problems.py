@@ -115,3 +115,14 @@ def placed_problems(draw: st.DrawFn) -> tuple[dict[str, Any], list[int]]:
     last = draw(st.integers(0, len(document["devices"]) - 1))
     devices = st.integers(0, last)
     return document, [draw(devices) for _ in document["ops"]]
+
+
+def make_uneven(document: dict[str, Any], data: st.DataObject, memory_bytes: list[int]) -> None:
+    """Draws durations and sizes of several magnitudes anew, and memories from those given."""
+    sizes = st.sampled_from([0, 1, 7, 60, 1000])
+    for op in document["ops"]:
+        op["cost_ns"] = {kind: data.draw(sizes) for kind in op["cost_ns"]}
+        op["output_bytes"] = [data.draw(sizes) for _ in op["output_bytes"]]
+        op["persistent_bytes"] = data.draw(sizes)
+    for device in document["devices"]:
+        device["memory_bytes"] = data.draw(st.sampled_from(memory_bytes))

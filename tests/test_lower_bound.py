@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 import hplacer_optimizer as hp
 from tests.documents import problem_from_dict
 from tests.large_problem import layered_problem
-from tests.random_problems import problems
+from tests.random_problems import make_uneven, problems
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -56,13 +56,7 @@ def test_no_feasible_placement_beats_the_bound(document: dict[str, Any]) -> None
 def test_no_feasible_placement_beats_the_bound_of_uneven_ops(
     document: dict[str, Any], data: st.DataObject
 ) -> None:
-    sizes = st.sampled_from([0, 1, 7, 60, 1000])
-    for op in document["ops"]:
-        op["cost_ns"] = {kind: data.draw(sizes) for kind in op["cost_ns"]}
-        op["output_bytes"] = [data.draw(sizes) for _ in op["output_bytes"]]
-        op["persistent_bytes"] = data.draw(sizes)
-    for device in document["devices"]:
-        device["memory_bytes"] = data.draw(st.sampled_from([100, 1500, 3000, 10**6]))
+    make_uneven(document, data, [100, 1500, 3000, 10**6])
     assert_bounds(document)
 
 
