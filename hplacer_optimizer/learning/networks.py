@@ -84,10 +84,11 @@ class Placer(tf.Module):  # type: ignore[misc]
         backward = self._backward.sequence(inputs[::-1], zeros, zeros)[::-1]
         states = tf.transpose(tf.concat([forward, backward], axis=2), (1, 0, 2))
         last = tf.concat([forward[-1], backward[0]], axis=1)
+        keys = states @ self._key
         return Encoded(
-            keys=states @ self._key,
+            keys=keys,
             values=states @ self._value,
-            own=tf.zeros_like(states @ self._key) if self._own is None else states @ self._own,
+            own=tf.zeros_like(keys) if self._own is None else states @ self._own,
             start=tf.tanh(last @ self._start),
         )
 

@@ -112,7 +112,7 @@ def propose(
         devices[:] = np.arange(model.num_groups)
         drawn_groups[:] = False
     elif best is not None:
-        adjacency = _group_neighbours(model, best.grouping)
+        adjacency = Neighbours(best.grouping[model.items.edges], model.num_groups)
         may_run = model.may_run(best.grouping[None])[0]
         for row in range(fresh * repeats, batch * repeats):
             devices[row] = best.devices
@@ -172,10 +172,6 @@ def _regroup(
         possible = probabilities[items, group] > 0
         drawn = np.where(possible, group, drawn)
     return drawn, share[drawn]
-
-
-def _group_neighbours(model: Model, grouping: _Int32) -> Neighbours:
-    return Neighbours(grouping[model.items.edges], model.num_groups)
 
 
 def _region(neighbours: Neighbours, count: int, most: int, rng: Any) -> _Int32:

@@ -214,14 +214,11 @@ class Trainer:
         return report
 
     def _grouper_loss(self, batch: dict[str, Any]) -> tuple[Any, Any]:
-        logits = self._group_logits()
-        rows = tf.shape(batch["grouping"])[0]
-        log_p = tf.nn.log_softmax(logits)[None]
-        one_grouping = tf.transpose(batch["grouping"])  # [N, B]
-        chosen = tf.transpose(tf.gather(log_p[0], one_grouping, axis=1, batch_dims=1))
+        log_p = tf.nn.log_softmax(self._group_logits())
+        of_item = tf.transpose(batch["grouping"])  # [N, B]
         return self._policy_loss(
-            tf.repeat(_entropy(log_p), rows, axis=0),
-            chosen,
+            tf.repeat(_entropy(log_p)[None], tf.shape(of_item)[1], axis=0),
+            tf.transpose(tf.gather(log_p, of_item, axis=1, batch_dims=1)),
             batch["drawn_items"],
             batch["uniform_items"],
             batch["item_advantages"],
