@@ -19,8 +19,10 @@ from hplacer_optimizer.log import warn_once
 
 if TYPE_CHECKING:
     from hplacer_optimizer._engine import LowerBound, Problem, StepTrace, lower_bound
+    from hplacer_optimizer.clusters import LocalCluster, local_cluster
     from hplacer_optimizer.costs import CostTable
     from hplacer_optimizer.errors import (
+        ClusterError,
         CostTableError,
         GraphError,
         HPlacerError,
@@ -44,11 +46,13 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
+    "ClusterError",
     "CostTable",
     "CostTableError",
     "GraphError",
     "HPlacerError",
     "InfeasibleError",
+    "LocalCluster",
     "LowerBound",
     "Machine",
     "MachineError",
@@ -66,6 +70,7 @@ __all__ = [
     "disabled",
     "load_machine",
     "load_problem",
+    "local_cluster",
     "lower_bound",
     "save_machine",
     "save_problem",
@@ -76,6 +81,7 @@ __all__ = [
 
 _MODULES = {
     "CostTable": "costs",
+    "LocalCluster": "clusters",
     "LowerBound": "_engine",
     "Machine": "machines",
     "Options": "options",
@@ -86,6 +92,7 @@ _MODULES = {
     "disabled": "switch",
     "load_machine": "machines",
     "load_problem": "loaders",
+    "local_cluster": "clusters",
     "lower_bound": "_engine",
     "save_machine": "machines",
     "save_problem": "problem",

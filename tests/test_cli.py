@@ -36,6 +36,8 @@ COMMANDS = [
     ["export"],
     ["machine"],
     *(["machine", action] for action in ("list", "show", "detect")),
+    ["cluster"],
+    ["cluster", "start"],
     ["bench"],
     *(["bench", name] for name in ("paper", "modern")),
     ["doctor"],

@@ -125,7 +125,7 @@ def test_a_missing_build(tmp_path: Path) -> None:
 # package stands for those of its modules that have no line.
 LAYERS = (
     {"errors", "log", "new_file", "sizes", "fingerprint", "child_process", "_engine", "_tf"},
-    {"arrivals", "tracks", "loads", "tf_process"},
+    {"arrivals", "tracks", "loads", "tf_process", "clusters"},
     {"_import_hook", "costs", "problem", "simulator", "plan_file"},
     {"plan_fields", "plan_problem"},
     {"plan_v1"},

@@ -7,7 +7,7 @@
     report.py     report                         diff.py    diff
     explain.py    explain                        apply.py   apply
     why.py        why                            cache.py   cache
-    pretrain.py   pretrain
+    pretrain.py   pretrain                       cluster.py  cluster
 
     stored_plans.py, load_tables.py: plans as arguments, tables of what they ask of devices
     search_progress.py, interruption.py: a long search's line on stderr, its end by a signal
@@ -29,6 +29,7 @@ from hplacer_optimizer.cli import (
     apply,
     bench,
     cache,
+    cluster,
     diff,
     doctor,
     explain,
@@ -90,6 +91,7 @@ def _parser() -> argparse.ArgumentParser:
     steps.add_commands(commands)
     pretrain.add_commands(commands)
     machines.add_commands(commands)
+    cluster.add_commands(commands)
     bench.add_commands(commands)
     commands.add_parser("demo", help="plan and train a small model; see `hplacer demo --help`")
     doctor.add_commands(commands)
