@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,12 @@ class Argument:
 
     device: str  # where the caller has it; "": not known
     variable: Variable | None = None
+
+
+def argument_from_dict(fields: Mapping[str, Any]) -> Argument:
+    """Of `dataclasses.asdict(argument)`."""
+    variable = fields["variable"]
+    return Argument(device=fields["device"], variable=variable and Variable(**variable))
 
 
 @dataclass(frozen=True, kw_only=True)
