@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     )
     from hplacer_optimizer.loaders import load_problem
     from hplacer_optimizer.machines import Machine, load_machine, save_machine
+    from hplacer_optimizer.measuring import Measurement, measure
     from hplacer_optimizer.options import Options
     from hplacer_optimizer.plan import Plan
     from hplacer_optimizer.problem import save_problem
@@ -56,6 +57,7 @@ __all__ = [
     "LowerBound",
     "Machine",
     "MachineError",
+    "Measurement",
     "NativeBuildError",
     "OptionError",
     "Options",
@@ -72,6 +74,7 @@ __all__ = [
     "load_problem",
     "local_cluster",
     "lower_bound",
+    "measure",
     "save_machine",
     "save_problem",
     "session_config",
@@ -84,6 +87,7 @@ _MODULES = {
     "LocalCluster": "clusters",
     "LowerBound": "_engine",
     "Machine": "machines",
+    "Measurement": "measuring",
     "Options": "options",
     "Plan": "plan",
     "PlanStore": "store",
@@ -94,6 +98,7 @@ _MODULES = {
     "load_problem": "loaders",
     "local_cluster": "clusters",
     "lower_bound": "_engine",
+    "measure": "measuring",
     "save_machine": "machines",
     "save_problem": "problem",
     "session_config": "switch",

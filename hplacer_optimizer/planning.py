@@ -22,7 +22,7 @@ from hplacer_optimizer._engine import Problem, StepTrace
 from hplacer_optimizer.captured import Captured, build_problem
 from hplacer_optimizer.errors import OptionError
 from hplacer_optimizer.learning import LEARNED_PLANNERS, learn
-from hplacer_optimizer.machines import Machine, machine_to_yaml
+from hplacer_optimizer.machines import Machine, full_device_name, machine_to_yaml
 from hplacer_optimizer.plan import Plan
 from hplacer_optimizer.plan_problem import PackedProblem
 from hplacer_optimizer.planners import (
@@ -39,7 +39,6 @@ from hplacer_optimizer.problem import check_placement
 from hplacer_optimizer.simulator import simulate
 from hplacer_optimizer.validation import check_constraints
 
-_LOCAL_TASK = "/job:localhost/replica:0/task:0"
 _CURVE_POINTS = 1000
 _LEARNING = {"preset": "default", "checkpoint": None, "resume": False, "logdir": None}
 _LIMITS = ("seconds", "steps", "patience")
@@ -144,11 +143,6 @@ def make_plan(
 
 def _planner_options(search: Search) -> dict[str, Any]:
     return {"preset": search.preset} if search.planner in LEARNED_PLANNERS else {}
-
-
-def full_device_name(name: str) -> str:
-    """As TensorFlow names it in a session: of the local task, if the name has no task."""
-    return name if name.startswith("/job:") else _LOCAL_TASK + name
 
 
 def _with_full_names(machine: Machine) -> Machine:

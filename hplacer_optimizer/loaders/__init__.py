@@ -25,12 +25,10 @@ from hplacer_optimizer.loaders import capturing
 from hplacer_optimizer.loaders.runnable_step import RunnableStep
 from hplacer_optimizer.loaders.sources import GraphSource, describe, is_problem_file
 from hplacer_optimizer.log import LOGGER
-from hplacer_optimizer.machines import Machine
+from hplacer_optimizer.machines import Machine, full_device_name
 from hplacer_optimizer.problem import load_problem_file
 
 __all__ = ["LoadedGraph", "load_graph", "load_problem"]
-
-_LOCAL_TASK = "/job:localhost/replica:0/task:0"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,7 +169,7 @@ def _device_requests(machine: Machine) -> list[dict[str, Any]]:
     rows = zip(machine.device_names, machine.device_kind, machine.memory_bytes, strict=True)
     return [
         {
-            "name": name if name.startswith("/job:") else _LOCAL_TASK + name,
+            "name": full_device_name(name),
             "type": machine.kinds[kind].type,
             "memory_bytes": memory_bytes,
         }

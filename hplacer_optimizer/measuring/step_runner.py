@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,8 +28,6 @@ from hplacer_optimizer.measuring.executable import HOLDER, Fed, make_executable
 from hplacer_optimizer.measuring.feeds import random_value
 from hplacer_optimizer.measuring.initialisers import find_initialisers, run_initialisers
 from hplacer_optimizer.measuring.target import Target
-
-Run = Callable[..., Any]  # of a step; keyword run_metadata
 
 
 class StepRunner:
@@ -77,82 +75,47 @@ class StepRunner:
         ]
         self._check_devices()
 
-    def run(
-        self,
-        placement: NDArray[np.int32],
-        *,
-        steps: int = 10,
-        warmup: int = 3,
-        time_limit_s: float | None = None,
-    ) -> list[float]:
-        """Seconds of each of so many steps, after those of the warm-up.
+    def run(self, placement: NDArray[np.int32], *, steps: int = 10, warmup: int = 3) -> list[float]:
+        """Seconds of each of so many steps, after those of the warm-up; see `placed`."""
+        with self.placed(placement) as step:
+            step.warm_up(warmup)
+            return step.time(steps)
+
+    def trace(self, placement: NDArray[np.int32], *, steps: int = 1, warmup: int = 3) -> list[Any]:
+        """A full trace of each step instead, a `tf.compat.v1.RunMetadata`."""
+        with self.placed(placement) as step:
+            step.warm_up(warmup)
+            return step.trace(steps)
+
+    @contextlib.contextmanager
+    def placed(
+        self, placement: NDArray[np.int32], time_limit_s: float | None = None
+    ) -> Iterator[PlacedStep]:
+        """A session with initialised variables.
 
         Args:
             placement: int32[n], a device index per op of the problem.
-            steps: at least 1.
-            warmup: steps before, which TensorFlow spends on optimizing and allocating.
-            time_limit_s: of all together.
+            time_limit_s: of all that is done in it.
 
         Raises tf.errors.OpError: what TensorFlow says, DeadlineExceededError after the time limit.
         """
-        with self._placed(placement, time_limit_s) as run:
-            for _ in range(warmup):
-                run()
-            seconds = []
-            for _ in range(steps):
-                start = time.perf_counter()
-                run()
-                seconds.append(time.perf_counter() - start)
-        return seconds
-
-    def trace(
-        self,
-        placement: NDArray[np.int32],
-        *,
-        steps: int = 1,
-        warmup: int = 3,
-        time_limit_s: float | None = None,
-    ) -> list[Any]:
-        """The same with a full trace: a `tf.compat.v1.RunMetadata` of each step."""
         import tensorflow as tf
-
-        v1 = tf.compat.v1
-        traced = []
-        with self._placed(placement, time_limit_s) as run:
-            for _ in range(warmup):
-                run()
-            for _ in range(steps):
-                traced.append(v1.RunMetadata())
-                run(trace_level=v1.RunOptions.FULL_TRACE, run_metadata=traced[-1])
-        return traced
-
-    @contextlib.contextmanager
-    def _placed(self, placement: NDArray[np.int32], time_limit_s: float | None) -> Iterator[Run]:
-        """A session with initialised variables, under a placement."""
-        import tensorflow as tf
-
-        v1 = tf.compat.v1
-        ends = None if time_limit_s is None else time.monotonic() + time_limit_s
-
-        def options(trace_level: int = v1.RunOptions.NO_TRACE) -> Any:
-            if ends is None:
-                return v1.RunOptions(trace_level=trace_level)
-            left_ms = max(1, int(1e3 * (ends - time.monotonic())))
-            return v1.RunOptions(trace_level=trace_level, timeout_in_ms=left_ms)
 
         self._place(placement)
+        limit = _TimeLimit(time_limit_s)
         config = self._target.config()
-        config.operation_timeout_in_ms = options().timeout_in_ms
-        with v1.Session(self._target.session, graph=self._graph, config=config) as session:
-            values = {fill.input: fill.value for fill in self.fills}
-            session.run([fill.assign for fill in self.fills], values, options=options())
-            run_initialisers(lambda ops: session.run(ops, options=options()), self._initialisers)
+        config.operation_timeout_in_ms = limit.left_ms
+        with tf.compat.v1.Session(
+            self._target.session, graph=self._graph, config=config
+        ) as session:
+
+            def run(fetches: list[Any], values: Mapping[Any, Any] | None = None) -> None:
+                session.run(fetches, values, options=limit.options())
+
+            run([fill.assign for fill in self.fills], {f.input: f.value for f in self.fills})
+            run_initialisers(run, self._initialisers)
             step = session.make_callable(self._targets, accept_options=True)
-
-            def run(trace_level: int = v1.RunOptions.NO_TRACE, run_metadata: Any = None) -> None:
-                step(options=options(trace_level), run_metadata=run_metadata)
-
-            yield run
+            yield PlacedStep(step, limit, self._target.device_names)
 
     def _place(self, placement: NDArray[np.int32]) -> None:
         names = self._target.device_names
@@ -171,6 +134,68 @@ class StepRunner:
             if name not in known:
                 there = self._target.session or "this machine"
                 raise MachineError(f"{there} has no device '{name}'; it has {', '.join(known)}")
+
+
+class PlacedStep:
+    """A step whose session is ready."""
+
+    def __init__(
+        self, run: Callable[..., Any], limit: _TimeLimit, device_names: Sequence[str]
+    ) -> None:
+        self._run, self._limit, self._device_names = run, limit, device_names
+
+    def warm_up(self, steps: int) -> None:
+        """TensorFlow spends the first steps on optimizing and allocating."""
+        self.time(steps)
+
+    def time(self, steps: int) -> list[float]:
+        """Seconds of each step."""
+        seconds = []
+        for _ in range(steps):
+            options = self._limit.options()
+            start = time.perf_counter()
+            self._run(options=options)
+            seconds.append(time.perf_counter() - start)
+        return seconds
+
+    def trace(self, steps: int) -> list[Any]:
+        """A `tf.compat.v1.RunMetadata` of each step."""
+        import tensorflow as tf
+
+        v1 = tf.compat.v1
+        traced = [v1.RunMetadata() for _ in range(steps)]
+        for metadata in traced:
+            options = self._limit.options(v1.RunOptions.FULL_TRACE)
+            self._run(options=options, run_metadata=metadata)
+        return traced
+
+    def peak_bytes(self) -> list[int | None]:
+        """The most that an allocator held in a step, by device; None where it keeps no account."""
+        (metadata,) = self.trace(1)
+        peaks = {
+            device.device: max(
+                (used.allocator_bytes_in_use for node in device.node_stats for used in node.memory),
+                default=0,
+            )
+            for device in metadata.step_stats.dev_stats
+        }
+        return [peaks.get(name) or None for name in self._device_names]
+
+
+class _TimeLimit:
+    def __init__(self, seconds: float | None) -> None:
+        self._ends = None if seconds is None else time.monotonic() + seconds
+
+    @property
+    def left_ms(self) -> int:
+        """At least 1; 0 stands for no limit."""
+        return 0 if self._ends is None else max(1, int(1e3 * (self._ends - time.monotonic())))
+
+    def options(self, trace_level: int = 0) -> Any:
+        """The RunOptions of what is run now."""
+        import tensorflow as tf
+
+        return tf.compat.v1.RunOptions(trace_level=trace_level, timeout_in_ms=self.left_ms)
 
 
 class _Fill:
