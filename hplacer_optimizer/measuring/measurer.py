@@ -50,7 +50,10 @@ _LOAD_LIMIT_S = 300.0
 _LOAD_LIMIT_S_PER_BYTE = 10e-6
 _GRACE_S = 5.0  # for TensorFlow, which keeps the time limit too, to end the step by itself
 _REAP_S = 5.0
-_MEMORY = re.compile(r"bad_alloc|MemoryError|cannot allocate|out of memory|\bOOM\b", re.IGNORECASE)
+_MEMORY = re.compile(
+    r"bad_alloc|MemoryError|cannot allocate|out of memory|\bOOM\b|failed to map segment",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
