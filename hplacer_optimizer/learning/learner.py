@@ -159,8 +159,8 @@ def learn(
         measurements = reward and opened.enter_context(Measurements(reward, parallel))
         process = opened.enter_context(_Process(request))
         found = _follow(process, budget, ends, checkpoint is not None, measurements, on_progress)
-    if reward is not None:
-        return _must_be_found(found)
+    if measurements is not None:
+        return _or_measured(found, measurements)
     return _no_worse(problem, found, model, start)
 
 
@@ -249,9 +249,21 @@ def _no_worse(
     return found
 
 
-def _must_be_found(found: Learned | None) -> Learned:
+def _or_measured(found: Learned | None, measurements: Measurements) -> Learned:
+    """A step that the end of the budget cut off has measured something, too."""
+    if measurements.best is None:
+        if found is None:
+            raise PlannerUnavailableError("the budget ended before a placement was measured")
+        return found
+    seconds, placement = measurements.best
+    makespan_ns = round(seconds * 1e9)
     if found is None:
-        raise PlannerUnavailableError("the budget ended before the first step; give it more time")
+        measured, _ = measurements.counts
+        return Learned(
+            placement=placement, makespan_ns=makespan_ns, steps=0, placements=measured, curve=[]
+        )
+    if found.makespan_ns is None or makespan_ns < found.makespan_ns:
+        return replace(found, placement=placement, makespan_ns=makespan_ns)
     return found
 
 
