@@ -24,7 +24,6 @@ from hplacer_optimizer.captured import Captured, build_problem
 from hplacer_optimizer.errors import OptionError, PlannerUnavailableError
 from hplacer_optimizer.learning import LEARNED_PLANNERS, Learned, learn
 from hplacer_optimizer.learning.scoring import best_single_device
-from hplacer_optimizer.loaders.runnable_step import RunnableStep
 from hplacer_optimizer.machines import Machine, full_device_name, machine_to_yaml
 from hplacer_optimizer.measured_planning import Measuring, best_measured
 from hplacer_optimizer.measuring import MeasuredReward
@@ -43,6 +42,7 @@ from hplacer_optimizer.planners import (
 )
 from hplacer_optimizer.planners.notes import add_note
 from hplacer_optimizer.problem import check_placement
+from hplacer_optimizer.runnable_step import RunnableStep
 from hplacer_optimizer.simulator import simulate
 from hplacer_optimizer.validation import check_constraints
 

@@ -18,7 +18,8 @@ from hplacer_optimizer.clusters import local_cluster
 from hplacer_optimizer.errors import OptionError
 from hplacer_optimizer.loaders import LoadedGraph, load_graph
 from hplacer_optimizer.measured_planning import Measuring
-from hplacer_optimizer.measuring import Effort, MeasuredReward, Measurement, Measurer, measure
+from hplacer_optimizer.measuring import Effort, MeasuredReward, Measurement, Measurer
+from hplacer_optimizer.measuring.graphs import measure
 from hplacer_optimizer.measuring.measurement import failed
 from hplacer_optimizer.options import Options
 from hplacer_optimizer.planners import Budget, Progress

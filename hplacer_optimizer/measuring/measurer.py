@@ -27,7 +27,6 @@ from numpy.typing import ArrayLike, NDArray
 from hplacer_optimizer import child_process, errors
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.errors import HPlacerError, OptionError, PlanError
-from hplacer_optimizer.loaders.runnable_step import RunnableStep
 from hplacer_optimizer.machines import full_device_name
 from hplacer_optimizer.measuring.measurement import (
     CRASH,
@@ -38,6 +37,7 @@ from hplacer_optimizer.measuring.measurement import (
     failed,
 )
 from hplacer_optimizer.measuring.target import LOCAL, Devices, Target, session_target
+from hplacer_optimizer.runnable_step import RunnableStep
 from hplacer_optimizer.tf_process import Child
 from hplacer_optimizer.validation import check_constraints
 
