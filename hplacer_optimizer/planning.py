@@ -12,7 +12,7 @@ import importlib.metadata
 import platform
 import socket
 import time
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import Any
 
@@ -288,8 +288,7 @@ def _left(budget: Budget, begin_s: float) -> Budget:
 
 def _curve_point(progress: Progress) -> dict[str, Any]:
     """The part of it that a plan holds."""
-    fields = asdict(progress)
-    return {name: fields[name] for name in CURVE_POINT}
+    return {name: getattr(progress, name) for name in CURVE_POINT}
 
 
 class _Curve:
