@@ -36,6 +36,7 @@ COMMANDS = [
     ["export"],
     ["machine"],
     *(["machine", action] for action in ("list", "show", "detect")),
+    ["calibrate"],
     ["cluster"],
     ["cluster", "start"],
     ["bench"],
