@@ -19,7 +19,7 @@ def describe_progress(progress: Progress) -> str:
     parts.append("nothing that fits yet" if progress.best_ns is None else _best(progress.best_ns))
     if progress.mean_ns is not None:
         parts.append(f"mean {format_ns(round(progress.mean_ns))}")
-    if progress.placements:
+    if progress.placements and progress.measured is None:
         parts.append(f"{progress.infeasible:.0%} infeasible")
     return ", ".join(parts)
 

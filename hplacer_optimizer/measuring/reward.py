@@ -82,6 +82,12 @@ class MeasuredReward:
                 return None
             return np.frombuffer(key, np.int32).copy(), self._known[key]
 
+    @property
+    def best_ns(self) -> int | None:
+        """Its median."""
+        best = self.best
+        return round(best[1].step_s * 1e9) if best and best[1].step_s else None
+
     def __call__(self, placement: NDArray[np.int32]) -> float:
         return _rank(self.submit(placement).result())
 
@@ -94,13 +100,21 @@ class MeasuredReward:
                 self._answers[key] = self._threads.submit(self._measure, placement)
             return self._answers[key]
 
-    def measure_again(self, placement: NDArray[np.int32]) -> Measurement:
-        """What is known of the placement, with a new measurement."""
-        known = self.submit(placement).result()
-        more = known.with_more(self._threads.submit(self._lease, placement).result())
+    def submit_again(self, placement: NDArray[np.int32]) -> Future[Measurement]:
+        """What is known of a measured placement, with a new measurement."""
+        return self._threads.submit(self._measure_again, placement)
+
+    def is_known(self, placement: NDArray[np.int32]) -> bool:
+        """Whether it was submitted."""
         with self._lock:
-            self._known[placement.tobytes()] = more
-        return more
+            return placement.tobytes() in self._answers
+
+    def _measure_again(self, placement: NDArray[np.int32]) -> Measurement:
+        more = self._lease(placement)
+        with self._lock:
+            key = placement.tobytes()
+            self._known[key] = self._known[key].with_more(more)
+            return self._known[key]
 
     def _measure(self, placement: NDArray[np.int32]) -> Measurement:
         measurement = self._lease(placement)
