@@ -40,7 +40,7 @@ COMMANDS = [
     ["cluster"],
     ["cluster", "start"],
     ["bench"],
-    *(["bench", name] for name in ("paper", "modern")),
+    *(["bench", name] for name in ("paper", "modern", "predict", "cluster")),
     ["doctor"],
 ]
 needs_engine = pytest.mark.skipif(

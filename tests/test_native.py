@@ -161,7 +161,9 @@ LAYERS = (
     {"bench.tasks"},
     {"bench.experiment"},
     {"bench.tables"},
-    {"bench.charts", "bench"},
+    {"bench.cluster_tasks"},
+    {"bench.measured"},
+    {"bench.charts", "bench.prediction", "bench.cluster", "bench"},
     {"cli", "run", "demo", "__main__", "script_capture.__main__"},
 )
 WITHOUT_TENSORFLOW = (

@@ -10,8 +10,8 @@ is off (HPLACER_DISABLE=1).
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import Any
 
@@ -19,7 +19,7 @@ from hplacer_optimizer.calibration.fitting import LinkFit
 from hplacer_optimizer.calibration.op_costs import OpCosts, measure_op_costs
 from hplacer_optimizer.calibration.probes import FLOAT_BYTES, MATRIX, Probes
 from hplacer_optimizer.costs import CostTable
-from hplacer_optimizer.loaders import LoadedGraph, load_graph
+from hplacer_optimizer.loaders import load_graph
 from hplacer_optimizer.machines import DeviceKind, Link, Machine, full_device_name
 from hplacer_optimizer.machines.describe import describe_cluster, describe_host
 from hplacer_optimizer.measuring.step_runner import StepRunner
@@ -39,70 +39,93 @@ OnProgress = Callable[[int, int, str], None]  # steps done, of so many, what is 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Calibration:
-    """What was measured."""
+class MeasuredMachine:
+    """Rates, overheads and links."""
 
     machine: Machine
-    costs: CostTable | None  # without a graph
-    notes: list[str] = field(default_factory=list)
+    notes: list[str]
     """What was found, with its spread, one sentence each."""
-    loaded: LoadedGraph | None = None
 
 
-def calibrate(
+@dataclass(frozen=True, kw_only=True)
+class MeasuredGraph:
+    """The costs of a graph's ops."""
+
+    costs: CostTable
+    notes: list[str]
+
+
+def calibrate_machine(
     *,
     addresses: Sequence[str] | None = None,
-    graph: object = None,
-    graph_options: Mapping[str, Any] | None = None,
-    steps: int = 8,
     timeout_s: float = 120.0,
     on_progress: OnProgress = lambda done, total, what: None,
-) -> Calibration:
-    """Measures a machine, and the costs of a graph's ops on it.
+) -> MeasuredMachine:
+    """Measures a machine.
 
     Args:
         addresses: of the servers of a cluster, "host:port" each; None: this host.
-        graph: as for `load_graph`; None: no op costs.
-        graph_options: keywords of `load_graph` but for the machine and costs.
-        steps: of the graph, traced and twice as many not, on a device of each kind.
         timeout_s: longest wait for TensorFlow and the servers.
         on_progress: called before every measurement.
 
     Raises:
         MachineError: a server does not answer.
-        GraphError: the graph cannot be read, or not run outside of its program.
         tf.errors.OpError: what TensorFlow says of a step, such as that a server was lost.
     """
     if addresses is None:
         described = describe_host(timeout_s=timeout_s)
     else:
         described = describe_cluster(addresses, timeout_s=timeout_s)
-    names = [full_device_name(name) for name in described.device_names]
-    target = Target(session=session_target(addresses), device_names=names)
-    progress = _Progress(described, graph is not None, on_progress)
-    measured = _Machine(described, names, Probes(target), progress)
-    machine = measured.run()
-    if graph is None:
-        return Calibration(machine=machine, costs=None, notes=measured.notes)
+    target = _target(described, addresses)
+    devices, kinds = len(described.devices), len(described.kinds)
+    total = 3 * kinds + (len(SIZES_BYTES) + 1) * (devices * (devices - 1) // 2)
+    running = _Machine(described, Probes(target), _Progress(total, on_progress))
+    return MeasuredMachine(machine=running.run(), notes=running.notes)
+
+
+def calibrate_graph(
+    graph: object,
+    machine: Machine,
+    *,
+    addresses: Sequence[str] | None = None,
+    steps: int = 8,
+    on_progress: OnProgress = lambda done, total, what: None,
+    **graph_options: Any,
+) -> MeasuredGraph:
+    """Measures the ops of a graph, on one device of each kind of CPU of the machine.
+
+    Args:
+        graph: as for `load_graph`.
+        machine: whose devices are those at `addresses`, with measured overheads.
+        addresses: of the servers of a cluster; None: this host.
+        steps: so many with a trace and twice as many without, on each of these devices.
+        on_progress: called before every measurement.
+        graph_options: keywords of `load_graph`.
+
+    Raises:
+        GraphError: the graph cannot be read, or not run outside of its program.
+        tf.errors.OpError: what TensorFlow says of a step, such as that a server was lost.
+    """
+    progress = _Progress(1 + 3 * len(machine.kinds), on_progress)
     progress("loading the graph")
-    loaded = load_graph(graph, machine=machine, keep_graph=True, **(graph_options or {}))
+    loaded = load_graph(graph, machine=machine, keep_graph=True, **graph_options)
     assert loaded.step is not None
     costs = CostTable()
-    found = measure_op_costs(
-        loaded, StepRunner(loaded.step, target), costs, steps=steps, on_step=progress
-    )
-    notes = [*measured.notes, *map(_describe_costs, found)]
-    return Calibration(machine=machine, costs=costs, notes=notes, loaded=loaded)
+    runner = StepRunner(loaded.step, _target(machine, addresses))
+    found = measure_op_costs(loaded, runner, costs, steps=steps, on_step=progress)
+    return MeasuredGraph(costs=costs, notes=[_describe_costs(of_kind) for of_kind in found])
+
+
+def _target(machine: Machine, addresses: Sequence[str] | None) -> Target:
+    names = [full_device_name(name) for name in machine.device_names]
+    return Target(session=session_target(addresses), device_names=names)
 
 
 class _Progress:
     """Counts measurements."""
 
-    def __init__(self, machine: Machine, with_graph: bool, tell: OnProgress) -> None:
-        devices, kinds = len(machine.devices), len(machine.kinds)
-        pairs = devices * (devices - 1) // 2
-        self._total = 3 * kinds + (len(SIZES_BYTES) + 1) * pairs
-        self._total += (1 + 3 * kinds) if with_graph else 0
+    def __init__(self, total: int, tell: OnProgress) -> None:
+        self._total = total
         self._done = 0
         self._tell = tell
 
@@ -114,11 +137,9 @@ class _Progress:
 class _Machine:
     """A described machine, on its way to a measured one."""
 
-    def __init__(
-        self, described: Machine, names: Sequence[str], probes: Probes, progress: _Progress
-    ) -> None:
+    def __init__(self, described: Machine, probes: Probes, progress: _Progress) -> None:
         self._described = described
-        self._names = names
+        self._names = [full_device_name(name) for name in described.device_names]
         self._probes = probes
         self._progress = progress
         self.notes: list[str] = []

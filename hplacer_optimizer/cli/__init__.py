@@ -8,7 +8,7 @@
     explain.py    explain                        apply.py   apply
     why.py        why                            cache.py   cache
     pretrain.py   pretrain                       cluster.py  cluster
-    calibrate.py  calibrate
+    calibrate.py  calibrate                      bench_cluster.py  bench predict, bench cluster
 
     stored_plans.py, load_tables.py: plans as arguments, tables of what they ask of devices
     search_progress.py, interruption.py: a long search's line on stderr, its end by a signal

@@ -73,26 +73,29 @@ def _calibrate(options: argparse.Namespace) -> int:
         raise HPlacerError(f"calibrate: --steps must be at least 1, got {options.steps}")
     os.environ["HPLACER_DISABLE"] = "1"  # what is measured is the machine, not a plan
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    from hplacer_optimizer.calibration.calibrate import calibrate
+    from hplacer_optimizer.calibration.calibrate import calibrate_graph, calibrate_machine
     from hplacer_optimizer.machines import save_machine
 
     with _addresses(options) as addresses, _progress_bar() as on_progress:
-        found = calibrate(
-            addresses=addresses,
-            graph=options.graph,
-            graph_options=step_options(options) if options.graph else None,
-            steps=options.steps,
-            on_progress=on_progress,
-        )
-    save_machine(found.machine, options.output)
-    written = [options.output]
-    if found.costs is not None:
-        found.costs.save(options.costs)
-        written.append(options.costs)
+        found = calibrate_machine(addresses=addresses, on_progress=on_progress)
+        save_machine(found.machine, options.output)
+        written, notes = [options.output], found.notes
+        if options.graph is not None:
+            ops = calibrate_graph(
+                options.graph,
+                found.machine,
+                addresses=addresses,
+                steps=options.steps,
+                on_progress=on_progress,
+                **step_options(options),
+            )
+            ops.costs.save(options.costs)
+            written.append(options.costs)
+            notes += ops.notes
     if options.json:
-        print_json({"written": written, "notes": found.notes})
+        print_json({"written": written, "notes": notes})
     else:
-        for line in found.notes:
+        for line in notes:
             print(line)
         print(f"written: {', '.join(written)}")
     return OK
