@@ -156,12 +156,17 @@ LAYERS = (
     {"pretraining.job_list", "pretraining.on_ray", "pretraining.__main__"},
     {"pretraining"},
     {"switch", "plugin"},
+    {"calibration.fitting", "calibration.traces"},
+    {"calibration.probes", "calibration.op_costs"},
+    {"calibration"},
     {"workloads"},
     {"bench.calibration"},
     {"bench.tasks"},
     {"bench.experiment"},
     {"bench.tables"},
-    {"bench.charts", "bench"},
+    {"bench.cluster_tasks"},
+    {"bench.measured"},
+    {"bench.charts", "bench.prediction", "bench.cluster", "bench"},
     {"cli", "run", "demo", "__main__", "script_capture.__main__"},
 )
 WITHOUT_TENSORFLOW = (
