@@ -34,7 +34,10 @@ class Measurement:
     warmup: int = 0
     """Steps before these."""
     peak_bytes: tuple[int | None, ...] = ()
-    """Of each device of the problem; None where its allocator keeps no account, as on CPUs."""
+    """Of each device of the problem, variables included; None where its allocator tells nothing.
+
+    CPU devices of one process share an allocator, and have its total.
+    """
     error: Failure | None = None
 
     @property

@@ -14,6 +14,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -110,6 +111,7 @@ class Measurer:
         target = Target(session=session, device_names=names)
         self._request = {"step": step, "target": target, "feeds": feeds}
         self._worker: _Worker | None = None
+        self._measuring = threading.Lock()
         self._closed = False
 
     def __enter__(self) -> Measurer:
@@ -128,6 +130,8 @@ class Measurer:
         self._closed = True
         if worker := self._worker:
             worker.kill()
+        with self._measuring:
+            self._stop()
 
     @property
     def pid(self) -> int | None:
@@ -148,6 +152,10 @@ class Measurer:
             check_constraints(self._problem, placement)
         except PlanError as error:
             return failed(INVALID_PLACEMENT, str(error))
+        with self._measuring:
+            return self._run(placement, memory)
+
+    def _run(self, placement: NDArray[np.int32], memory: bool) -> Measurement:
         try:
             if self._worker is None or self._worker.has_ended:
                 self._start()
@@ -173,7 +181,7 @@ class Measurer:
     def _start(self) -> None:
         self._stop()
         self._worker = _Worker(self._environment)
-        if self._closed:  # by another thread, just now
+        if self._closed:  # by another thread, maybe just now
             self._worker.kill()
         try:
             self._worker.ask("load", self._request, self._load_limit_s)
@@ -183,7 +191,7 @@ class Measurer:
 
     def _stop(self) -> None:
         if self._worker is not None:
-            self._worker.kill()
+            self._worker.close()
             self._worker = None
 
 
@@ -248,7 +256,12 @@ class _Worker:
         return _FailedError(kind, child.cause_of_death)
 
     def kill(self) -> None:
+        """What waits for an answer gets a crash."""
         self._process.kill()  # without effect on a process that has ended
+
+    def close(self) -> None:
+        """Leaves nothing behind."""
+        self.kill()
         self._process.wait()
         self._connection.close()
         self._log.close()

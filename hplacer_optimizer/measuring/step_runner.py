@@ -170,7 +170,7 @@ class PlacedStep:
         return traced
 
     def peak_bytes(self) -> list[int | None]:
-        """The most that an allocator held in a step, by device; None where it keeps no account."""
+        """The most that an allocator held in a step, by device; None where it tells nothing."""
         (metadata,) = self.trace(1)
         peaks = {
             device.device: max(
