@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from hplacer_optimizer.simulator import simulate, simulate_batch
     from hplacer_optimizer.store import PlanStore
     from hplacer_optimizer.switch import disabled, session_config
+    from hplacer_optimizer.variables import ModelPlan, migrate, plan_model, variable_scope
 
     __version__: str
 
@@ -52,6 +53,7 @@ __all__ = [
     "LowerBound",
     "Machine",
     "MachineError",
+    "ModelPlan",
     "NativeBuildError",
     "OptionError",
     "Options",
@@ -67,17 +69,21 @@ __all__ = [
     "load_machine",
     "load_problem",
     "lower_bound",
+    "migrate",
+    "plan_model",
     "save_machine",
     "save_problem",
     "session_config",
     "simulate",
     "simulate_batch",
+    "variable_scope",
 ]
 
 _MODULES = {
     "CostTable": "costs",
     "LowerBound": "_engine",
     "Machine": "machines",
+    "ModelPlan": "variables",
     "Options": "options",
     "Plan": "plan",
     "PlanStore": "store",
@@ -87,11 +93,14 @@ _MODULES = {
     "load_machine": "machines",
     "load_problem": "loaders",
     "lower_bound": "_engine",
+    "migrate": "variables",
+    "plan_model": "variables",
     "save_machine": "machines",
     "save_problem": "problem",
     "session_config": "switch",
     "simulate": "simulator",
     "simulate_batch": "simulator",
+    "variable_scope": "variables",
 }
 
 

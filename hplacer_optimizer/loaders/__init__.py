@@ -81,7 +81,7 @@ def load_graph(
 
     Args:
         source: a path (MetaGraphDef, GraphDef, either as text, or a SavedModel's directory), a
-            `tf.Graph`, or a `ConcreteFunction`.
+            `tf.Graph`, a `ConcreteFunction`, or what `sources.describe` made of one of them.
         machine: a Machine, a shipped one's name or a YAML file; None: this machine.
         targets: op names (or ops) of the training step in a session's graph; None: the outputs of
             the signature, else found automatically.

@@ -65,6 +65,9 @@ def _capture(request: dict[str, Any], where: Path) -> list[dict[str, Any]]:
                 for index, argument in enumerate(graph.arguments)
                 if argument.variable is not None
             ],
+            free_arguments=[
+                index for index, argument in enumerate(graph.arguments) if argument.is_free
+            ],
             targets=graph.targets,
             allow_soft_placement=bool(graph.function) if soft is None else soft,
             batch_size=request["batch_size"],
@@ -100,6 +103,7 @@ def _read_live(request: dict[str, Any], where: Path) -> graph_files.GraphOfFile:
             sources.Argument(
                 device=argument["device"],
                 variable=argument["variable"] and sources.Variable(**argument["variable"]),
+                is_free=argument["is_free"],
             )
             for argument in request["arguments"]
         ),
@@ -130,7 +134,7 @@ def _argument_devices(
             chosen.append(host)
         else:
             chosen.append(default)
-            assumed += 1
+            assumed += not argument.is_free
     if not assumed:
         return chosen, []
     return chosen, [f"{assumed} variables are on {default}, where TensorFlow 2 creates them"]

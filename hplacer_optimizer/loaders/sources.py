@@ -34,6 +34,7 @@ class Argument:
 
     device: str  # where the caller has it; "": not known
     variable: Variable | None = None
+    is_free: bool = False  # a variable that does not exist yet, so may be anywhere
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,8 +75,12 @@ def describe(
 ) -> GraphSource:
     """What has to be captured; `is_elsewhere`: for another machine than the one that runs it.
 
+    What was described already stays as it is.
+
     Raises GraphError if the source is none of the kinds that can be loaded.
     """
+    if isinstance(source, GraphSource):
+        return source
     if isinstance(source, (str, os.PathLike)):
         return _describe_path(source, targets)
     if "tensorflow" in sys.modules:
