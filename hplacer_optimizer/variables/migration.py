@@ -66,7 +66,7 @@ def _variables_of(owner: Any) -> list[Any]:
     if variables is None:
         if isinstance(getattr(owner, "value", None), tf.Variable):
             return [owner]
-        raise PlanError(f"migrate: a {type(owner).__name__} has no variables")
+        raise PlanError(f"migrate: an object of type {type(owner).__name__} has no variables")
     variables = variables() if callable(variables) else variables
     return [*variables, *getattr(owner, "metrics_variables", ())]
 
@@ -147,3 +147,4 @@ def _replace_capture(function: Any, old: Any, new: Any) -> None:
             [new if tensor is old else tensor for tensor in external],
             list(captures.by_val_internal.values()),
         )
+        _ = captures.by_val_capture_tuples  # made anew: the last ones hold the old handle

@@ -122,10 +122,11 @@ def building() -> Iterator[Build]:
 def requested_device() -> str:
     """The device that the user's program asks for here; "": none."""
     import tensorflow as tf
-    from tensorflow.python.framework import func_graph
+    from tensorflow.python.eager import context
 
-    with func_graph.FuncGraph("requested_device").as_default():
-        return str(tf.no_op().device)
+    if tf.executing_eagerly():
+        return str(context.context().device_name or "")
+    return str(tf.no_op().device)
 
 
 def _type_of(key: str, initial_value: Any, dtype: Any) -> tuple[Any, Any]:
