@@ -183,7 +183,7 @@ def test_a_keras_model_is_spread_saved_loaded_and_moved(tmp_path: Path) -> None:
     assert seen["still_elsewhere"] == []
     name, message = seen["uncompiled"]
     assert name == "GraphError"
-    assert "compiled Keras model, not a Sequential" in message
+    assert "compile() called; it returned an object of type Sequential" in message
 
 
 # ---- tf.Module, custom loops ----
@@ -287,6 +287,13 @@ migrated_losses = trained(other, other_step)
 migrated_outcome = history_since(start)
 off()
 set_options(EXACT)
+kept = other[0].head.handle
+back = dataclasses.replace(plan, variables=tuple(
+    dataclasses.replace(v, device=DEVICES[v.device == DEVICES[0]]) if v.key == "head" else v
+    for v in plan.variables))
+with Recorder() as keeping:
+    hp.migrate(other, None, back)
+hp.migrate(other, None, plan)
 going_on = trained(built, step_of(built))
 
 # What does not fit.
@@ -328,7 +335,7 @@ report(
     fingerprint=plan.step.fingerprint, saved=again == plan, migration_warned=warnings(migration),
     moved=moved, placed=on_device(built), moved_same=moved_same, going_on=going_on,
     migrated_losses=migrated_losses, migrated_outcome=migrated_outcome, mistakes=mistakes,
-    unmoved=unmoved, mismatch=warnings(mismatch), odd_losses=odd_losses,
+    unmoved=unmoved, kept=warnings(keeping), mismatch=warnings(mismatch), odd_losses=odd_losses,
 )
 """
 )
@@ -378,6 +385,8 @@ def test_modules_and_plain_variables_in_a_custom_loop(tmp_path: Path) -> None:
     (entry,) = seen["migrated_outcome"]
     assert (entry["outcome"], entry["fingerprint"]) == ("loaded", seen["fingerprint"])
     assert seen["migrated_losses"] == seen["going_on"]
+    (line,) = seen["kept"]
+    assert "still holds the old memory of 'head'" in line
     # Mistakes are named, and change nothing.
     assert seen["mistakes"].keys() == MISTAKES.keys()
     for mistake, (error, parts) in MISTAKES.items():
@@ -396,3 +405,135 @@ def test_modules_and_plain_variables_in_a_custom_loop(tmp_path: Path) -> None:
 def test_keys_are_distinct() -> None:
     keys = KeyMaker()
     assert [keys(name) for name in ("w", "b", "w", "w")] == ["w", "b", "w#2", "w#3"]
+
+
+# ---- longer ones ----
+
+SPREAD = (
+    COMMON
+    + """
+import keras
+
+def model_fn():
+    model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(32, activation="relu"),
+                              keras.layers.Dense(1)])
+    model.compile(keras.optimizers.Adam(0.01), "mse", jit_compile=False)
+    return model
+
+rng = np.random.default_rng(0)
+x = rng.normal(size=(64, 8)).astype("float32")
+data = tf.data.Dataset.from_tensor_slices((x, x.sum(axis=1, keepdims=True))).batch(8)
+
+def train(model):
+    return model.fit(data, epochs=2, verbose=0).history["loss"]
+
+def restore(model, path):
+    model.optimizer.build(model.trainable_variables)
+    tf.train.Checkpoint(model=model, optimizer=model.optimizer).read(path).assert_consumed()
+
+def save(model, path):
+    return tf.train.Checkpoint(model=model, optimizer=model.optimizer).write(path)
+"""
+)
+ONE_DEVICE = processes.PRELUDE.replace("* 2", "* 1")
+
+
+@pytest.mark.slow
+def test_checkpoints_travel_between_one_device_and_two(tmp_path: Path) -> None:
+    assert ONE_DEVICE != processes.PRELUDE
+    first = processes.run(
+        SPREAD
+        + """
+on(seed=1)
+plan = hp.plan_model(model_fn, specs=data)
+plan.save("model.hplan")
+keras.utils.set_random_seed(1)
+with hp.variable_scope(plan):
+    model = model_fn()
+train(model)
+save(model, "two")
+report(devices=sorted({v.value.device for v in model.variables}), losses=train(model))
+""",
+        tmp_path,
+    ).report
+    second = processes.run(
+        SPREAD
+        + """
+model = model_fn()
+restore(model, "two")
+save(model, "one")
+report(devices=sorted({v.value.device for v in model.variables}), losses=train(model),
+       plan=raised(lambda: hp.variable_scope(hp.ModelPlan.load("model.hplan")).__enter__()))
+""",
+        tmp_path,
+        prelude=ONE_DEVICE,
+    ).report
+    third = processes.run(
+        SPREAD
+        + """
+on(seed=1)
+with hp.variable_scope(hp.ModelPlan.load("model.hplan")):
+    model = model_fn()
+restore(model, "one")
+report(devices=sorted({v.value.device for v in model.variables}), losses=train(model),
+       outcomes=outcomes())
+""",
+        tmp_path,
+    ).report
+    assert len(first["devices"]) == 2
+    assert second["devices"] == [CPU_0]
+    assert second["plan"][0] == "PlanError"
+    assert "CPU:1 of '" in second["plan"][1]
+    assert third["devices"] == first["devices"]
+    assert third["outcomes"] == ["loaded"]
+    assert first["losses"] == second["losses"] == third["losses"]
+
+
+@pytest.mark.slow
+def test_a_model_that_its_first_step_builds(tmp_path: Path) -> None:
+    seen = processes.run(
+        SPREAD.replace("keras.Input((8,)), ", "")
+        + """
+x, y = x[:60], x[:60].sum(axis=1, keepdims=True)  # batches of 8: the last is smaller
+on(seed=1)
+plan = hp.plan_model(model_fn, specs=(tf.TensorSpec([None, 8]), tf.TensorSpec([None, 1])))
+start = len(plugin.history())
+with Recorder() as inside, hp.variable_scope(plan):
+    model = model_fn()
+    model.fit(x, y, batch_size=8, verbose=0)
+elsewhere = [v.path for v in model.variables + model.optimizer.variables + model.metrics_variables
+             if v.value.device != plan.devices[v.path]]
+found = [entry["outcome"] for entry in history_since(start) if "multi_step" in entry["graph"]]
+keras.backend.clear_session()
+with Recorder() as outside, hp.variable_scope(plan):
+    model = model_fn()
+model.fit(x, y, batch_size=8, verbose=0)
+report(used=sorted(set(plan.devices.values())), elsewhere=elsewhere, found=found,
+       inside=warnings(inside), outside=warnings(outside))
+""",
+        tmp_path,
+        timeout_s=240,
+    ).report
+    assert len(seen["used"]) == 2
+    assert seen["elsewhere"] == []
+    assert seen["found"] == ["loaded"]
+    assert seen["inside"] == []
+    (line,) = seen["outside"]
+    assert "not created: 'sequential/dense/kernel'" in line
+    assert "by its first step" in line
+
+
+@pytest.mark.slow
+def test_a_saved_plan_is_a_plan_file_and_the_example_runs(tmp_path: Path) -> None:
+    code = (processes.ROOT / "examples" / "spread_variables.py").read_text()
+    run = processes.run(
+        code + "\nplan.save('model.hplan')\n", tmp_path, prelude="", log="info", timeout_s=240
+    )
+    assert sum("loaded for function multi_step_on_iterator" in line for line in run.log) == 1
+    shown = processes.run(
+        "from hplacer_optimizer.cli import main\nimport sys\n"
+        "sys.argv = ['hplacer', 'show', 'model.hplan']\nmain()\n",
+        tmp_path,
+        prelude="",
+    )
+    assert shown.returncode == 0

@@ -76,6 +76,7 @@ def load_graph(
     shapes: Mapping[str, Sequence[int]] | None = None,
     cost_table: CostTable | str | os.PathLike[str] | None = None,
     allow_soft_placement: bool | None = None,
+    logs: bool = True,
 ) -> LoadedGraph:
     """Captures a TensorFlow graph as it would run on a machine, in a process of its own.
 
@@ -93,6 +94,7 @@ def load_graph(
         cost_table: measured costs, which replace the estimates of the ops that it has.
         allow_soft_placement: whether TensorFlow may replace devices that the graph asks for and
             the machine lacks; None: as by default, yes in a function and no in a session.
+        logs: what had to be assumed.
 
     Raises:
         GraphError: the graph cannot be read or captured.
@@ -121,7 +123,7 @@ def load_graph(
     )
     about_costs = [measured.sentence] if measured else []
     assumptions = (*captured.assumptions, *used.assumptions, *about_costs)
-    for assumption in assumptions:
+    for assumption in assumptions if logs else ():
         LOGGER.info("assumed for %s: %s", graph.name, assumption)
     return LoadedGraph(
         problem=problem,

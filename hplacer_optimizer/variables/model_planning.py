@@ -97,16 +97,17 @@ def plan_model(
             is_elsewhere=machine is not None,
         )
 
-    def load(source: GraphSource, machine: Any) -> LoadedGraph:
+    def load(source: GraphSource, machine: Any, *, logs: bool) -> LoadedGraph:
         return load_graph(
             source,
             machine=machine,
             batch_size=batch_size or options.batch_size,
             loop_trip_count=loop_trip_count or options.loop_trip_count,
             cost_table=search.cost_table,
+            logs=logs,
         )
 
-    free = load(step.with_devices({}), machine)
+    free = load(step.with_devices({}), machine, logs=True)
     plan, trace = make_plan(_colocated(free.captured, step), free.machine, search)
     if not plan.feasible:
         LOGGER.warning(
@@ -123,7 +124,7 @@ def plan_model(
             )
             for made in build.variables
         ),
-        step=_bound(plan, load(step.with_devices(devices), free.machine)),
+        step=_bound(plan, load(step.with_devices(devices), free.machine, logs=False)),
     )
     LOGGER.info("plan %s", planned.summary_line())
     return planned

@@ -39,13 +39,13 @@ def variable_scope(plan: ModelPlan) -> Iterator[None]:
 
 
 def publish(plan: ModelPlan) -> None:
-    """Puts the step's plan where the pass will look for it."""
+    """Puts the step's plan where the pass will look for it, unless a better one is there."""
     options = switch.current_options() or Options()
     store = PlanStore(
         options.cache, trust_shared=options.trust_shared, max_bytes=options.cache_max_bytes
     )
     try:
-        store.put(plan.step, replace=True)
+        store.put(plan.step)
     except StoreError as error:
         LOGGER.warning("the plan of the step is not stored, so training plans anew: %s", error)
 

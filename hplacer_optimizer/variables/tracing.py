@@ -38,7 +38,9 @@ def _trace_function(step_fn: Any, built: Any, specs: Any) -> Any:
     specs = specs if isinstance(specs, (tuple, list)) else (specs,)
     if isinstance(step_fn, tf.types.experimental.GenericFunction):
         return step_fn._clone(None).get_concrete_function(built, *specs)
-    return tf.function(functools.partial(step_fn, built)).get_concrete_function(*specs)
+    bound = functools.partial(step_fn, built)
+    vars(bound)["__name__"] = getattr(step_fn, "__name__", "step")  # for the log
+    return tf.function(bound).get_concrete_function(*specs)
 
 
 def _trace_fit(model: Any, specs: Any) -> Any:
@@ -46,8 +48,8 @@ def _trace_fit(model: Any, specs: Any) -> Any:
 
     if not getattr(model, "compiled", False):
         raise GraphError(
-            f"plan_model: without a step_fn, model_fn must return a compiled Keras model, not a "
-            f"{type(model).__name__}"
+            "plan_model: without a step_fn, model_fn must return a Keras 3 model with its "
+            f"compile() called; it returned an object of type {type(model).__name__}"
         )
     if model.run_eagerly or model.jit_compile:
         option = "run_eagerly" if model.run_eagerly else "jit_compile"
