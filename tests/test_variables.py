@@ -318,6 +318,7 @@ with tf.Graph().as_default():
     mistakes["graph"] = raised(hp.plan_model, builder(50, 8), step_fn, specs(16))
 with tf.distribute.OneDeviceStrategy("CPU:0").scope():
     mistakes["strategy"] = raised(hp.plan_model, builder(50, 8), step_fn, specs(16))
+    mistakes["strategy_scope"] = raised(enter, plan)
 on(devices=["CPU:0"])
 mistakes["devices"] = raised(hp.plan_model, builder(50, 8), step_fn, specs(16))
 unmoved = same(before, variables(other)) and on_device(other) == moved
@@ -352,6 +353,7 @@ MISTAKES = {
     "no_value": ("GraphError", ["'Variable': has no initial value"]),
     "graph": ("GraphError", ["outside of any tf.Graph"]),
     "strategy": ("GraphError", ["tf.distribute"]),
+    "strategy_scope": ("PlanError", ["tf.distribute"]),
     "devices": ("OptionError", ["devices: "]),
 }
 

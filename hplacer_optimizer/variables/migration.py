@@ -42,8 +42,12 @@ def migrate(model: Any, optimizer: Any, plan: ModelPlan) -> None:
     optimizer = getattr(model, "optimizer", None) if optimizer is None else optimizer
     moves = _moves(_variables_of(model) + _variables_of(optimizer), plan)
     publish(plan)
-    functions = _concrete_functions()
-    left = [key for key, variable, device in moves if not _move(variable, device, functions)]
+    functions = _functions_by_capture()
+    left = [
+        key
+        for key, variable, device in moves
+        if not _move(variable, device, functions.get(id(variable.handle), []))
+    ]
     if left:
         LOGGER.warning(
             "something still holds the old memory of %s: it is not freed, and what uses it does "
@@ -103,13 +107,18 @@ def _moves(variables: list[Any], plan: ModelPlan) -> list[tuple[str, Any, str]]:
     return moves
 
 
-def _concrete_functions() -> list[Any]:
-    """All that are alive."""
+def _functions_by_capture() -> dict[int, list[Any]]:
+    """The ConcreteFunctions that are alive, by the id of each tensor that they captured."""
     from tensorflow.python.eager.polymorphic_function import concrete_function
 
-    kind = concrete_function.ConcreteFunction
-    # Not isinstance, which would load lazy modules.
-    return [thing for thing in gc.get_objects() if issubclass(type(thing), kind)]
+    functions: dict[int, list[Any]] = {}
+    for thing in gc.get_objects():
+        # Not isinstance, which would load lazy modules.
+        if issubclass(type(thing), concrete_function.ConcreteFunction):
+            by_graph = thing.graph.function_captures.by_val_external.values()
+            for captured in {id(tensor) for tensor in (*thing.captured_inputs, *by_graph)}:
+                functions.setdefault(captured, []).append(thing)
+    return functions
 
 
 def _move(variable: Any, device: str, functions: list[Any]) -> bool:

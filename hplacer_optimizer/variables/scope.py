@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from hplacer_optimizer import switch
-from hplacer_optimizer.errors import StoreError
+from hplacer_optimizer.errors import PlanError, StoreError
 from hplacer_optimizer.log import LOGGER
-from hplacer_optimizer.options import Options
 from hplacer_optimizer.store import PlanStore
 from hplacer_optimizer.variables.model_plan import ModelPlan, PlannedVariable, check_devices, listed
 from hplacer_optimizer.variables.names import KeyMaker, name_in_creation
@@ -26,10 +25,15 @@ def variable_scope(plan: ModelPlan) -> Iterator[None]:
     slot, gets that one, inside of the block and outside. Where model and plan are not of one kind,
     one warning tells the variables, which TensorFlow then places.
 
-    Raises PlanError, before anything is created, if this process lacks a device of the plan.
+    Raises PlanError, before anything is created, if this process lacks a device of the plan, or
+    inside of a distribution strategy.
     """
     import tensorflow as tf
 
+    if tf.distribute.has_strategy():
+        raise PlanError(
+            "variable_scope: a tf.distribute strategy places variables itself; leave its scope"
+        )
     check_devices(plan)
     publish(plan)
     creation = _Creation(plan)
@@ -40,7 +44,9 @@ def variable_scope(plan: ModelPlan) -> Iterator[None]:
 
 def publish(plan: ModelPlan) -> None:
     """Puts the step's plan where the pass will look for it, unless a better one is there."""
-    options = switch.current_options() or Options()
+    options = switch.current_options()
+    if options is None:
+        return  # nobody will look
     store = PlanStore(
         options.cache, trust_shared=options.trust_shared, max_bytes=options.cache_max_bytes
     )

@@ -9,8 +9,9 @@ created outside of the function.
 from __future__ import annotations
 
 import contextlib
+import functools
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 _followed: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()  # by id
@@ -22,13 +23,13 @@ def follow(variable: Any) -> None:
 
     _followed[id(variable)] = variable
     extended = tf.distribute.get_strategy().extended
-    if not hasattr(extended, "_hplacer_original"):
-        extended._hplacer_original = extended.colocate_vars_with
-        extended.colocate_vars_with = _colocate_vars_with
+    original = extended.colocate_vars_with
+    if getattr(original, "func", None) is not _colocate_vars_with:
+        extended.colocate_vars_with = functools.partial(_colocate_vars_with, original)
 
 
 @contextlib.contextmanager
-def _colocate_vars_with(variable: Any) -> Iterator[None]:
+def _colocate_vars_with(original: Callable[..., Any], variable: Any) -> Iterator[None]:
     import tensorflow as tf
 
     def create(next_creator: Any, **arguments: Any) -> Any:
@@ -38,8 +39,7 @@ def _colocate_vars_with(variable: Any) -> Iterator[None]:
             return next_creator(**arguments)
 
     with contextlib.ExitStack() as stack:
-        extended = tf.distribute.get_strategy().extended
-        stack.enter_context(extended._hplacer_original(variable))
+        stack.enter_context(original(variable))
         if _followed.get(id(variable)) is variable:
             stack.enter_context(tf.variable_creator_scope(create))
         yield

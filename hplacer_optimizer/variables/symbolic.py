@@ -41,6 +41,7 @@ class Build:
 
     variables: list[SymbolicVariable] = field(default_factory=list)
     _keys: KeyMaker = field(default_factory=KeyMaker)
+    _key_of: dict[int, str] = field(default_factory=dict)  # by id of the tf.Variable
     _beside: list[Any] = field(default_factory=list)  # stack of tf.Variable
 
     def create(self, _: Any, **arguments: Any) -> Any:
@@ -57,7 +58,8 @@ class Build:
             dtype=dtype,
             **{name: arguments.get(name) for name in kept},
         )
-        beside = self._key_of(self._beside[-1]) if self._beside else None
+        beside = self._key_of.get(id(self._beside[-1])) if self._beside else None
+        self._key_of[id(variable)] = key
         self.variables.append(
             SymbolicVariable(
                 key=key,
@@ -67,9 +69,6 @@ class Build:
             )
         )
         return variable
-
-    def _key_of(self, variable: Any) -> str | None:
-        return next((made.key for made in self.variables if made.variable is variable), None)
 
     @contextlib.contextmanager
     def _noting_colocation(self) -> Iterator[None]:
