@@ -84,17 +84,12 @@ def plan_model(
         built = model_fn()
         num_built = len(build.variables)
         concrete = trace_step(built, step_fn, specs, build)
-        late = {symbolic.key for symbolic in build.variables[num_built:]}
-        metrics = [metric.value for metric in getattr(built, "metrics_variables", ())]
+        late = build.variables[num_built:]  # created by the first step
+        of_metrics = {id(metric.value) for metric in getattr(built, "metrics_variables", ())}
+        metrics = {symbolic.key for symbolic in late if id(symbolic.variable) in of_metrics}
+        slots = {symbolic.key for symbolic in late if symbolic.beside is not None}
         step = _Step.of(
-            concrete,
-            build.variables,
-            default={
-                symbolic.key
-                for symbolic in build.variables
-                if symbolic.key in late and any(symbolic.variable is value for value in metrics)
-            },
-            is_elsewhere=machine is not None,
+            concrete, build.variables, default=metrics, is_elsewhere=machine is not None
         )
 
     def load(source: GraphSource, machine: Any, *, logs: bool) -> LoadedGraph:
@@ -116,12 +111,7 @@ def plan_model(
     devices = _devices(plan, step)
     planned = ModelPlan(
         variables=tuple(
-            _planned(
-                made,
-                devices.get(made.key),
-                is_deferred=made.key in step.default
-                or (made.key in late and made.beside is not None),
-            )
+            _planned(made, devices.get(made.key), is_deferred=made.key in slots | metrics)
             for made in build.variables
         ),
         step=_bound(plan, load(step.with_devices(devices), free.machine, logs=False)),
