@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     )
     from hplacer_optimizer.loaders import load_problem
     from hplacer_optimizer.machines import Machine, load_machine, save_machine
-    from hplacer_optimizer.measuring import Measurement, measure
+    from hplacer_optimizer.measuring import Measurement
+    from hplacer_optimizer.measuring.graphs import measure
     from hplacer_optimizer.options import Options
     from hplacer_optimizer.plan import Plan
     from hplacer_optimizer.problem import save_problem
@@ -98,7 +99,7 @@ _MODULES = {
     "load_problem": "loaders",
     "local_cluster": "clusters",
     "lower_bound": "_engine",
-    "measure": "measuring",
+    "measure": "measuring.graphs",
     "save_machine": "machines",
     "save_problem": "problem",
     "session_config": "switch",

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.errors import InfeasibleError
-from hplacer_optimizer.loaders.runnable_step import RunnableStep
 from hplacer_optimizer.measuring import Effort, MeasuredReward, Measurer
 from hplacer_optimizer.plan import format_ns
 from hplacer_optimizer.planners.notes import add_note
+from hplacer_optimizer.runnable_step import RunnableStep
 
 
 @dataclass(frozen=True, kw_only=True)

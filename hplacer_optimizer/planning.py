@@ -12,7 +12,7 @@ import importlib.metadata
 import platform
 import socket
 import time
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import Any
 
@@ -24,7 +24,6 @@ from hplacer_optimizer.captured import Captured, build_problem
 from hplacer_optimizer.errors import OptionError, PlannerUnavailableError
 from hplacer_optimizer.learning import LEARNED_PLANNERS, Learned, learn
 from hplacer_optimizer.learning.scoring import best_single_device
-from hplacer_optimizer.loaders.runnable_step import RunnableStep
 from hplacer_optimizer.machines import Machine, full_device_name, machine_to_yaml
 from hplacer_optimizer.measured_planning import Measuring, best_measured
 from hplacer_optimizer.measuring import MeasuredReward
@@ -43,6 +42,7 @@ from hplacer_optimizer.planners import (
 )
 from hplacer_optimizer.planners.notes import add_note
 from hplacer_optimizer.problem import check_placement
+from hplacer_optimizer.runnable_step import RunnableStep
 from hplacer_optimizer.simulator import simulate
 from hplacer_optimizer.validation import check_constraints
 
@@ -288,8 +288,7 @@ def _left(budget: Budget, begin_s: float) -> Budget:
 
 def _curve_point(progress: Progress) -> dict[str, Any]:
     """The part of it that a plan holds."""
-    fields = asdict(progress)
-    return {name: fields[name] for name in CURVE_POINT}
+    return {name: getattr(progress, name) for name in CURVE_POINT}
 
 
 class _Curve:

@@ -18,7 +18,8 @@ from hplacer_optimizer.clusters import local_cluster
 from hplacer_optimizer.errors import OptionError
 from hplacer_optimizer.loaders import LoadedGraph, load_graph
 from hplacer_optimizer.measured_planning import Measuring
-from hplacer_optimizer.measuring import Effort, MeasuredReward, Measurement, Measurer, measure
+from hplacer_optimizer.measuring import Effort, MeasuredReward, Measurement, Measurer
+from hplacer_optimizer.measuring.graphs import measure
 from hplacer_optimizer.measuring.measurement import failed
 from hplacer_optimizer.options import Options
 from hplacer_optimizer.planners import Budget, Progress
@@ -30,8 +31,8 @@ tf = pytest.importorskip("tensorflow")
 
 v1 = tf.compat.v1
 SIZE = 256
-LARGE = 9_000_000  # floats: malloc asks the system for so much each time
-QUICK = Effort(steps=3, warmup=1, time_limit_s=2)
+ROOM_BYTES = 200 << 20  # less than TensorFlow's code alone takes
+QUICK = Effort(steps=2, warmup=1, time_limit_s=3)
 
 
 def towers() -> tf.Graph:
@@ -45,8 +46,7 @@ def towers() -> tf.Graph:
                 w = v1.get_variable(f"{name}{layer}", [SIZE, SIZE], use_resource=True)
                 h = tf.tanh(h @ w)
             towers.append(h)
-        large = tf.broadcast_to(x[0, 0], [LARGE])
-        loss = tf.reduce_mean(tf.square(towers[0] - towers[1])) + tf.reduce_mean(large)
+        loss = tf.reduce_mean(tf.square(towers[0] - towers[1]))
         v1.train.AdamOptimizer().minimize(loss, name="train")
     return graph
 
@@ -146,12 +146,17 @@ def hang(pid: int) -> None:
 
 
 def starve(pid: int) -> None:
-    """No page more than it has."""
-    resource.prlimit(pid, resource.RLIMIT_AS, (0, resource.RLIM_INFINITY))
+    """Of a process that has just begun."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[0])
+    limit = pages * resource.getpagesize() + ROOM_BYTES
+    resource.prlimit(pid, resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
 
 
 class Injector:
-    """A progress callback: injures each measuring process once it has measured something."""
+    """A progress callback: injures one measuring process after the other.
+
+    Those that are to starve at once, the others when they have measured something.
+    """
 
     def __init__(self, injuries: list[Callable[[int], None]]) -> None:
         self.injuries = injuries
@@ -163,15 +168,12 @@ class Injector:
         if progress.best_ns is not None:
             self.best_ns.append(progress.best_ns)
         ran = (progress.measured or 0) - progress.failed
-        (pid,) = worker_pids() or [0]
-        if ran > self._ran and pid not in {0, *self.injured} and self.injuries[self.count :]:
-            self._ran = ran
-            self.injuries[self.count](pid)
-            self.injured.append(pid)
-
-    @property
-    def count(self) -> int:
-        return len(self.injured)
+        for injury in self.injuries[len(self.injured) :][:1]:
+            for pid in set(worker_pids()) - set(self.injured):
+                if injury is starve or ran > self._ran:
+                    self._ran = ran
+                    self.injured.append(pid)
+                    injury(pid)
 
 
 @pytest.fixture
@@ -205,7 +207,7 @@ def pretrain_with_failures(
     outcome = keep(job, plan_job(ready(loaded), search, injector), ready(loaded), store)
     assert outcome.stored
     assert not worker_pids()
-    assert injector.count == len(injector.injuries)
+    assert len(injector.injured) == len(injector.injuries)
     plan = store.get(loaded.captured.fingerprint)
     assert plan is not None
     return plan
@@ -216,16 +218,16 @@ def test_a_search_outlives_a_crash_a_hang_and_a_lack_of_memory(
 ) -> None:
     injector = Injector([kill, hang, starve])
     search = Search(
-        planner="local_search", budget=Budget(steps=24), measuring=Measuring(effort=QUICK)
+        planner="local_search", budget=Budget(steps=16), measuring=Measuring(effort=QUICK)
     )
     plan = pretrain_with_failures(loaded, search, injector, tmp_path)
     assert kinds == ["crash", "time limit", "out of memory"]
     assert plan.feasible
     measured = plan.planner_options["measured"]
-    assert measured["placements"] == 24
+    assert measured["placements"] == 16
     assert measured["failed"] == 3
     assert plan.measured_ns == measured["step_ns"] <= max(injector.best_ns)
-    assert any("24 placements measured, 3 failed" in note for note in plan.planner_notes)
+    assert any("16 placements measured, 3 failed" in note for note in plan.planner_notes)
     assert "local_search, measured " in plan.summary_line()
 
 

@@ -11,11 +11,11 @@ import pytest
 
 import hplacer_optimizer as hp
 from hplacer_optimizer.loaders import LoadedGraph, load_graph
-from hplacer_optimizer.loaders.runnable_step import RunnableStep
 from hplacer_optimizer.machines import Machine
 from hplacer_optimizer.measuring.step_runner import StepRunner
 from hplacer_optimizer.measuring.target import Target, session_target
 from hplacer_optimizer.planners.simple import random
+from hplacer_optimizer.runnable_step import RunnableStep
 
 tf = pytest.importorskip("tensorflow")
 

@@ -35,6 +35,7 @@ from hplacer_optimizer.learning.settings import get_settings
 from hplacer_optimizer.planners.budget import Budget, Progress, ProgressCallback
 from hplacer_optimizer.planners.notes import add_note
 from hplacer_optimizer.simulator import simulate
+from hplacer_optimizer.validation import check_constraints
 
 DEFAULT_BUDGET = Budget(seconds=60)
 
@@ -85,6 +86,7 @@ def learn(
     seed: int = 0,
     reward: Reward | None = None,
     parallel: int = 1,
+    start: NDArray[np.int32] | None = None,
     checkpoint: str | Path | None = None,
     resume: bool = False,
     logdir: str | Path | None = None,
@@ -107,6 +109,8 @@ def learn(
             process; an exception or no finite number is a failed measurement, scored as an
             infeasible placement. None: the simulator.
         parallel: how many placements the reward measures at once.
+        start: a placement int32[n] that the policy first learns to imitate, and then improves; the
+            result is no worse. None: the best of some random ones.
         checkpoint: directory that keeps the policy, its optimizer, baselines, random state and best
             placement, written whole or not at all every minute and at the end.
         resume: goes on from the checkpoint, bit for bit; from nothing if there is none.
@@ -116,6 +120,7 @@ def learn(
     Raises:
         OptionError: an unknown model, preset or setting, or a wrong value.
         InfeasibleError: an op has no device at all.
+        PlanError: the start breaks a constraint.
         CheckpointError: the checkpoint is damaged, or of another graph, setting or seed.
         PlannerUnavailableError: TensorFlow is not installed, or its process ended.
     """
@@ -127,6 +132,9 @@ def learn(
     ends = None if budget.seconds is None else time.monotonic() + budget.seconds
     _engine.check_candidates(problem)
     chosen = get_settings(preset, settings)
+    if start is not None:
+        start = np.asarray(start, np.int32)
+        check_constraints(problem, start)
     if not problem.num_ops:
         return Learned(
             placement=np.zeros(0, np.int32), makespan_ns=0, steps=0, placements=0, curve=[]
@@ -138,6 +146,7 @@ def learn(
         "model": model,
         "settings": asdict(chosen),
         "seed": seed,
+        "start": start,
         "ends": ends,
         "steps": budget.steps,
         "patience": budget.patience,
@@ -150,7 +159,9 @@ def learn(
         measurements = reward and opened.enter_context(Measurements(reward, parallel))
         process = opened.enter_context(_Process(request))
         found = _follow(process, budget, ends, checkpoint is not None, measurements, on_progress)
-    return _or_single_device(problem, found, model) if reward is None else _must_be_found(found)
+    if measurements is not None:
+        return _or_measured(found, measurements)
+    return _no_worse(problem, found, model, start)
 
 
 def _follow(
@@ -221,23 +232,38 @@ def _with_counts(progress: Progress, measurements: Measurements) -> Progress:
     return replace(progress, measured=measured, failed=failed)
 
 
-def _or_single_device(problem: Problem, found: Learned | None, model: str) -> Learned:
+def _no_worse(
+    problem: Problem, found: Learned | None, model: str, start: NDArray[np.int32] | None
+) -> Learned:
     """In little time a policy may not even have found the best single device."""
-    single = best_single_device(problem)
-    trace = simulate(problem, single)
-    single_ns = trace.makespan_ns if trace.feasible else None
+    other = best_single_device(problem) if start is None else start
+    name = "a single device" if start is None else "the start"
+    trace = simulate(problem, other)
+    other_ns = trace.makespan_ns if trace.feasible else None
     if found is None:
-        add_note(f"{model}: the budget ended before the first step; all is on one device")
-        found = Learned(placement=single, makespan_ns=single_ns, steps=0, placements=0, curve=[])
-    elif single_ns is not None and (found.makespan_ns is None or single_ns < found.makespan_ns):
-        add_note(f"{model}: {found.steps} steps found nothing better than a single device")
-        found = replace(found, placement=single, makespan_ns=single_ns)
+        add_note(f"{model}: the budget ended before the first step; the placement is {name}")
+        found = Learned(placement=other, makespan_ns=other_ns, steps=0, placements=0, curve=[])
+    elif other_ns is not None and (found.makespan_ns is None or other_ns < found.makespan_ns):
+        add_note(f"{model}: {found.steps} steps found nothing better than {name}")
+        found = replace(found, placement=other, makespan_ns=other_ns)
     return found
 
 
-def _must_be_found(found: Learned | None) -> Learned:
+def _or_measured(found: Learned | None, measurements: Measurements) -> Learned:
+    """A step that the end of the budget cut off has measured something, too."""
+    if measurements.best is None:
+        if found is None:
+            raise PlannerUnavailableError("the budget ended before a placement was measured")
+        return found
+    seconds, placement = measurements.best
+    makespan_ns = round(seconds * 1e9)
     if found is None:
-        raise PlannerUnavailableError("the budget ended before the first step; give it more time")
+        measured, _ = measurements.counts
+        return Learned(
+            placement=placement, makespan_ns=makespan_ns, steps=0, placements=measured, curve=[]
+        )
+    if found.makespan_ns is None or makespan_ns < found.makespan_ns:
+        return replace(found, placement=placement, makespan_ns=makespan_ns)
     return found
 
 

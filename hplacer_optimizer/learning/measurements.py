@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
@@ -23,6 +24,8 @@ class Measurements:
         self._batch: list[Future[float]] | None = None
         self._ended = False
         self._measured = self._failed = 0  # of earlier batches
+        self._lock = threading.Lock()
+        self._best: tuple[float, NDArray[np.int32]] | None = None
 
     def __enter__(self) -> Measurements:
         return self
@@ -63,12 +66,22 @@ class Measurements:
         failed = sum(not math.isfinite(seconds) for seconds in known)
         return self._measured + len(known), self._failed + failed
 
+    @property
+    def best(self) -> tuple[float, NDArray[np.int32]] | None:
+        """The least seconds and their placement; None if all failed."""
+        with self._lock:
+            return self._best
+
     def _seconds(self, placement: NDArray[np.int32]) -> float:
         """A failed measurement is data."""
         try:
-            return float(self._reward(placement))
+            seconds = float(self._reward(placement))
         except Exception:
             return math.inf
+        with self._lock:
+            if 0 < seconds < (self._best[0] if self._best else math.inf):
+                self._best = seconds, placement
+        return seconds
 
 
 def _is_known(future: Future[float]) -> bool:

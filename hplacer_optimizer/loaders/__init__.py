@@ -22,11 +22,11 @@ from hplacer_optimizer.captured import CapturedGraph, build_problem
 from hplacer_optimizer.costs import CostTable
 from hplacer_optimizer.errors import GraphError
 from hplacer_optimizer.loaders import capturing
-from hplacer_optimizer.loaders.runnable_step import RunnableStep
 from hplacer_optimizer.loaders.sources import GraphSource, describe, is_problem_file
 from hplacer_optimizer.log import LOGGER
 from hplacer_optimizer.machines import Machine, full_device_name
 from hplacer_optimizer.problem import load_problem_file
+from hplacer_optimizer.runnable_step import RunnableStep
 
 __all__ = ["LoadedGraph", "load_graph", "load_problem"]
 

@@ -16,8 +16,8 @@ from typing import Any
 from hplacer_optimizer import errors, tf_process
 from hplacer_optimizer.captured import CapturedGraph, load_captured
 from hplacer_optimizer.errors import GraphError, HPlacerError
-from hplacer_optimizer.loaders.runnable_step import RunnableStep, load_step
 from hplacer_optimizer.loaders.sources import GraphSource
+from hplacer_optimizer.runnable_step import RunnableStep, load_step
 
 _MODULE = "hplacer_optimizer.loaders.child"
 _BASE_LIMIT_S = 300.0

@@ -8,38 +8,17 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from hplacer_optimizer.errors import GraphError
+from hplacer_optimizer.runnable_step import Argument, Variable
 
 MAX_BYTES = 2**31 - 1  # of one serialised protocol buffer
 _PEEK_BYTES = 64
 _GZIP_MAGIC = b"\x1f\x8b"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Variable:
-    """The variable behind a resource argument."""
-
-    dtype: int  # tensorflow.DataType
-    shape: list[int] | None  # -1: unknown; None: unknown rank
-
-
-@dataclass(frozen=True, kw_only=True)
-class Argument:
-    """An argument of a function."""
-
-    device: str  # where the caller has it; "": not known
-    variable: Variable | None = None
-
-
-def argument_from_dict(fields: Mapping[str, Any]) -> Argument:
-    """Of `dataclasses.asdict(argument)`."""
-    variable = fields["variable"]
-    return Argument(device=fields["device"], variable=variable and Variable(**variable))
 
 
 @dataclass(frozen=True, kw_only=True)

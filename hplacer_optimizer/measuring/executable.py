@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hplacer_optimizer.errors import GraphError
-from hplacer_optimizer.loaders.runnable_step import RunnableStep
+from hplacer_optimizer.runnable_step import RunnableStep
 
 HOLDER = "/hplacer_fed"  # appended to the name of a fed node: the variable that it reads
 

@@ -31,8 +31,8 @@ DEFAULT_BUDGET = Budget(seconds=600)
 
 _SIZES = (256, 64, 16)  # clusters of units, from fine to coarse
 _CLUSTERS_PER_DEVICE = 8
-_DRAWS = 8  # moves from which the simulator chooses
-_ATTEMPTS = 50  # at a move that was not measured before
+_DRAWS = 8  # new moves of which the simulator chooses one
+_ATTEMPTS = 400  # at so many
 _SIMULATED = 3  # starts of the simulated search, with different seeds
 _SIMULATED_EVALUATIONS = 5_000
 _SIMULATED_S = 10.0
@@ -121,16 +121,20 @@ class _Search:
 
     def _moves(self, placement: _Int32) -> list[_Int32]:
         """As many as are measured at once, each new; empty if there seem to be no more."""
-        moves: dict[bytes, _Int32] = {}
-        for _ in range(_ATTEMPTS):
-            drawn = np.array([self._move(placement) for _ in range(_DRAWS)])
-            makespan_ns, _, _ = simulate_batch(self._problem, drawn)
-            move = drawn[np.where(makespan_ns < 0, np.inf, makespan_ns).argmin()]
+        drawn: dict[bytes, _Int32] = {}
+        wanted = self._reward.parallel
+        for _ in range(_ATTEMPTS * wanted):
+            move = self._move(placement)
             if not self._reward.is_known(move):
-                moves[move.tobytes()] = move
-            if len(moves) == self._reward.parallel:
+                drawn[move.tobytes()] = move
+            if len(drawn) == _DRAWS * wanted:
                 break
-        return list(moves.values())
+        if not drawn:
+            return []
+        moves = list(drawn.values())
+        makespan_ns, _, _ = simulate_batch(self._problem, np.array(moves))
+        order = np.where(makespan_ns < 0, np.inf, makespan_ns).argsort(kind="stable")
+        return [moves[i] for i in order[:wanted]]
 
     def _move(self, placement: _Int32) -> _Int32:
         """A random cluster on a random device, as far as it may run there."""

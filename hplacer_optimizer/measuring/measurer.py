@@ -27,7 +27,6 @@ from numpy.typing import ArrayLike, NDArray
 from hplacer_optimizer import child_process, errors
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.errors import HPlacerError, OptionError, PlanError
-from hplacer_optimizer.loaders.runnable_step import RunnableStep
 from hplacer_optimizer.machines import full_device_name
 from hplacer_optimizer.measuring.measurement import (
     CRASH,
@@ -38,6 +37,7 @@ from hplacer_optimizer.measuring.measurement import (
     failed,
 )
 from hplacer_optimizer.measuring.target import LOCAL, Devices, Target, session_target
+from hplacer_optimizer.runnable_step import RunnableStep
 from hplacer_optimizer.tf_process import Child
 from hplacer_optimizer.validation import check_constraints
 
@@ -50,7 +50,10 @@ _LOAD_LIMIT_S = 300.0
 _LOAD_LIMIT_S_PER_BYTE = 10e-6
 _GRACE_S = 5.0  # for TensorFlow, which keeps the time limit too, to end the step by itself
 _REAP_S = 5.0
-_MEMORY = re.compile(r"bad_alloc|MemoryError|cannot allocate|out of memory|\bOOM\b", re.IGNORECASE)
+_MEMORY = re.compile(
+    r"bad_alloc|MemoryError|cannot allocate|out of memory|\bOOM\b|failed to map segment",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,13 +15,13 @@ from pathlib import Path
 from hplacer_optimizer.captured import CapturedGraph
 from hplacer_optimizer.errors import GraphError, HPlacerError, InfeasibleError, OptionError
 from hplacer_optimizer.loaders import load_graph
-from hplacer_optimizer.loaders.runnable_step import RunnableStep
 from hplacer_optimizer.loaders.sources import is_problem_file
 from hplacer_optimizer.machines import Machine, load_machine
 from hplacer_optimizer.options import Options
 from hplacer_optimizer.plan import Plan
 from hplacer_optimizer.planners import ProgressCallback
 from hplacer_optimizer.planning import Search, make_plan
+from hplacer_optimizer.runnable_step import RunnableStep
 from hplacer_optimizer.script_capture import capture_script
 from hplacer_optimizer.store import PlanStore
 

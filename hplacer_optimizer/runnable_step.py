@@ -11,18 +11,39 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hplacer_optimizer.captured import CapturedGraph
-from hplacer_optimizer.loaders.sources import Argument, argument_from_dict
 
 if TYPE_CHECKING:
     from hplacer_optimizer._tf import OfflineCapture
 
-__all__ = ["RunnableStep", "load_step", "save_graph"]
+__all__ = ["Argument", "RunnableStep", "Variable", "argument_from_dict", "load_step", "save_graph"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variable:
+    """The variable behind a resource argument."""
+
+    dtype: int  # tensorflow.DataType
+    shape: list[int] | None  # -1: unknown; None: unknown rank
+
+
+@dataclass(frozen=True, kw_only=True)
+class Argument:
+    """An argument of a function."""
+
+    device: str  # where the caller has it; "": not known
+    variable: Variable | None = None
+
+
+def argument_from_dict(fields: Mapping[str, Any]) -> Argument:
+    """Of `dataclasses.asdict(argument)`."""
+    variable = fields["variable"]
+    return Argument(device=fields["device"], variable=variable and Variable(**variable))
 
 
 @dataclass(frozen=True, kw_only=True)
