@@ -126,6 +126,7 @@ def test_a_calibrated_cluster_predicts_its_step(tmp_path: Path) -> None:
     done = hplacer(
         *("calibrate", graph, "--local-cluster", 2, "-o", machine, "--costs", costs),
         *("--steps", 4, "--json"),
+        timeout_s=280,
     )
     assert done.returncode == 0, done.stderr
     notes = json.loads(done.stdout)["notes"]

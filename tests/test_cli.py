@@ -48,7 +48,9 @@ needs_engine = pytest.mark.skipif(
 )
 
 
-def hplacer(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+def hplacer(
+    *arguments: object, timeout_s: float = 120.0, **environment: str
+) -> subprocess.CompletedProcess[str]:
     inherited = {key: value for key, value in os.environ.items() if "HPLACER_" not in key}
     return subprocess.run(
         [sys.executable, "-m", "hplacer_optimizer", *map(str, arguments)],
@@ -56,7 +58,7 @@ def hplacer(*arguments: object, **environment: str) -> subprocess.CompletedProce
         text=True,
         cwd=ROOT,
         env={**inherited, "COLUMNS": "200", **environment},
-        timeout=120,
+        timeout=timeout_s,
     )
 
 

@@ -11,7 +11,7 @@ than by hand on any task.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -53,9 +53,8 @@ def compare(
     planning_s: float,
     refining_s: float,
     seed: int = 0,
-) -> list[ClusterRow]:
-    """Plans and measures every task."""
-    rows = []
+) -> Iterator[ClusterRow]:
+    """Plans and measures the tasks, one after the other."""
     for task in tasks:
         loaded = bench.load(task)
         problem = loaded.problem
@@ -75,18 +74,15 @@ def compare(
             makespan_ns = simulate(problem, placement).makespan_ns
             if step_s is None or default_s is None or makespan_ns is None:
                 raise BenchError(f"{task.title}: {name}: has no step time")
-            rows.append(
-                ClusterRow(
-                    task=task.name,
-                    placement=name,
-                    measured_s=step_s,
-                    spread_s=measured[name].spread_s or 0.0,
-                    steps=len(measured[name].times_s),
-                    predicted_s=makespan_ns / 1e9,
-                    speedup=default_s / step_s,
-                )
+            yield ClusterRow(
+                task=task.name,
+                placement=name,
+                measured_s=step_s,
+                spread_s=measured[name].spread_s or 0.0,
+                steps=len(measured[name].times_s),
+                predicted_s=makespan_ns / 1e9,
+                speedup=default_s / step_s,
             )
-    return rows
 
 
 def _refined(

@@ -45,9 +45,8 @@ class Prediction:
     """Relative to the measured time."""
 
 
-def predict(bench: Bench, tasks: Sequence[ClusterTask], rounds: int) -> list[Prediction]:
-    """Simulates and measures the placements of all tasks."""
-    found = []
+def predict(bench: Bench, tasks: Sequence[ClusterTask], rounds: int) -> Iterator[Prediction]:
+    """Simulates and measures the placements of all tasks, one task after the other."""
     for task in tasks:
         loaded = bench.load(task)
         problem = loaded.problem
@@ -59,23 +58,20 @@ def predict(bench: Bench, tasks: Sequence[ClusterTask], rounds: int) -> list[Pre
             step_s = measured[name].step_s
             if trace.makespan_ns is None or step_s is None:
                 raise BenchError(f"{task.title}: {name}: has no step time")
-            found.append(
-                Prediction(
-                    task=task.name,
-                    placement=name,
-                    predicted_s=trace.makespan_ns / 1e9,
-                    measured_s=step_s,
-                    spread_s=measured[name].spread_s or 0.0,
-                    steps=len(measured[name].times_s),
-                    transfers=len(trace.transfers),
-                    error=trace.makespan_ns / 1e9 / step_s - 1,
-                )
+            yield Prediction(
+                task=task.name,
+                placement=name,
+                predicted_s=trace.makespan_ns / 1e9,
+                measured_s=step_s,
+                spread_s=measured[name].spread_s or 0.0,
+                steps=len(measured[name].times_s),
+                transfers=len(trace.transfers),
+                error=trace.makespan_ns / 1e9 / step_s - 1,
             )
-    return found
 
 
 def placements_of(
-    problem: Problem, by_hand: Mapping[str, int]
+    problem: Problem, by_hand: Mapping[str, int], budget: Budget = _BUDGET
 ) -> Iterator[tuple[str, NDArray[np.int32]]]:
     """Single workers, by hand, planned, random ones, and some with a few units moved."""
     known: dict[str, NDArray[np.int32]] = {}
@@ -84,7 +80,7 @@ def placements_of(
     known["by hand"] = place_by_hand(problem, by_hand)
     for planner in _PLANNERS:
         try:
-            known[planner] = get_planner(planner)(problem, budget=_BUDGET, seed=0)
+            known[planner] = get_planner(planner)(problem, budget=budget, seed=0)
         except PlannerUnavailableError:
             continue  # a program or package of its own is not installed
     known["random"] = get_planner("random")(problem, seed=0)

@@ -32,8 +32,6 @@ _LARGE_ELEMENTS, _LARGE_OPS = 1 << 20, 8
 _PRODUCTS = 8
 _MOST_SLOTS = 1024
 _GAIN = 1.3  # of throughput: below it, twice as many ops at once are no faster
-_STREAM_ELEMENTS, _STREAM = 1 << 14, (4, 20)
-_ONE_CHANNEL = 0.75
 
 OnProgress = Callable[[int, int, str], None]  # steps done, of so many, what is next
 
@@ -78,7 +76,7 @@ def calibrate_machine(
         described = describe_cluster(addresses, timeout_s=timeout_s)
     target = _target(described, addresses)
     devices, kinds = len(described.devices), len(described.kinds)
-    total = 3 * kinds + (len(SIZES_BYTES) + 1) * (devices * (devices - 1) // 2)
+    total = 3 * kinds + len(SIZES_BYTES) * (devices * (devices - 1) // 2)
     running = _Machine(described, Probes(target), _Progress(total, on_progress))
     return MeasuredMachine(machine=running.run(), notes=running.notes)
 
@@ -216,7 +214,12 @@ class _Machine:
         return max(1, round(rate)), product_s
 
     def _links(self, a: int, b: int) -> list[Link]:
-        """Both directions of a pair, which are taken to be equally fast."""
+        """Both directions of a pair, which are taken to be equally fast.
+
+        A transfer takes as long as it takes alone, or as the work that it makes for the processors
+        at its two ends, if that is more: large messages are worked on at both ends at once, which
+        is no gain where both ends have ops to run.
+        """
         src, dst = self._names[a], self._names[b]
         seconds, spreads = [], []
         for size in SIZES_BYTES:
@@ -224,41 +227,37 @@ class _Machine:
             hops, elements = _HOPS[size], size // FLOAT_BYTES
             moved = self._probes.chain([src, dst], hops, elements)
             stayed = self._probes.chain([src], hops, elements)
-            seconds.append((moved.value_s - stayed.value_s) / hops)
+            alone_s = (moved.value_s - stayed.value_s) / hops
+            work_s = self._work_s(src, dst, hops, elements)
+            seconds.append(max(alone_s, work_s))
             spreads.append(moved.spread)
         fit = LinkFit.of(SIZES_BYTES, seconds)
-        self._progress(f"both ways between {src} and {dst}")
-        shared = self._is_one_channel(src, dst)
         ends = [self._described.devices[index].name for index in (a, b)]
         self.notes.append(
             f"{ends[0]} <-> {ends[1]}: {fit.latency_s * 1e6:.3g} us and "
             f"{fit.bytes_per_s / 1e9:.3g} GB/s fit the transfers within {fit.error:.0%} (spread of "
-            f"the steps {max(spreads):.0%}); "
-            + ("both directions take turns" if shared else "each direction has its own channel")
+            f"the steps {max(spreads):.0%})"
         )
         return [
             Link(
                 src=start,
                 dst=end,
-                channel=f"{ends[0]} <-> {ends[1]}" if shared else f"{start} -> {end}",
+                channel=f"{start} -> {end}",
                 latency_ns=round(1e9 * fit.latency_s),
                 bytes_per_s=max(1, round(fit.bytes_per_s)),
             )
             for start, end in (ends, ends[::-1])
         ]
 
-    def _is_one_channel(self, src: str, dst: str) -> bool:
-        """Whether transfers in both directions at once take as long as in one after the other.
-
-        Between CPUs they do: what limits them is the work of both ends.
-        """
-
-        def per_transfer_s(pairs: Sequence[tuple[str, str]]) -> float:
-            few, many = (self._probes.transfers(pairs, n, _STREAM_ELEMENTS) for n in _STREAM)
-            return max(many.value_s - few.value_s, 1e-9)
-
-        both = per_transfer_s([(src, dst), (dst, src)])
-        return both > _ONE_CHANNEL * per_transfer_s([(src, dst)])
+    def _work_s(self, src: str, dst: str, count: int, elements: int) -> float:
+        """Of both ends, for a transfer: what it adds to a step in which both always compute."""
+        crossing = [(src, dst), (dst, src)]
+        staying = [(src, src), (dst, dst)]
+        moved, stayed = (
+            self._probes.transfers_amid_work(pairs, count, elements)
+            for pairs in (crossing, staying)
+        )
+        return 2 * (moved.value_s - stayed.value_s) / count
 
 
 def _describe_costs(found: OpCosts) -> str:

@@ -17,6 +17,7 @@ FLOAT_BYTES = 4
 MATRIX = 256  # rows and columns: 0.4 ms on a core of 80 GFLOP/s
 _WARMUP = 3
 _REPEATS = 25
+_WORK_LENGTH = 64
 
 
 class Probes:
@@ -40,16 +41,19 @@ class Probes:
 
         return self._time(build)
 
-    def transfers(self, pairs: Sequence[tuple[str, str]], count: int, elements: int) -> Timing:
-        """`count` transfers of a float32[elements], none of which waits for another.
+    def transfers_amid_work(
+        self, pairs: Sequence[tuple[str, str]], count: int, elements: int
+    ) -> Timing:
+        """`count` transfers of a float32[elements], while all their devices compute.
 
-        The pairs of source and destination take turns.
+        The pairs of source and destination take turns; they may be one device.
         """
 
         def build() -> list[Any]:
             import tensorflow as tf
 
-            ends = []
+            devices = dict.fromkeys(device for pair in pairs for device in pair)
+            ends = [_product_chain(device, _WORK_LENGTH) for device in devices]
             for index in range(count):
                 src, dst = pairs[index % len(pairs)]
                 value = _zeros(src, [elements])
@@ -61,32 +65,25 @@ class Probes:
 
     def products(self, device: str, chains: int, length: int) -> Timing:
         """So many independent chains of products of square matrices."""
+        return self._time(lambda: [_product_chain(device, length) for _ in range(chains)])
 
-        def build() -> list[Any]:
-            import tensorflow as tf
+    def _session(self, graph: Any) -> Any:
+        """Without optimizations: what was built is what runs."""
+        import tensorflow as tf
 
-            ends = []
-            for _ in range(chains):
-                value = _zeros(device, [MATRIX, MATRIX])
-                with tf.device(device):
-                    for _ in range(length):
-                        value = tf.raw_ops.MatMul(a=value, b=value)
-                ends.append(value.op)
-            return ends
-
-        return self._time(build)
+        v1 = tf.compat.v1
+        config = self._target.config()
+        config.graph_options.optimizer_options.opt_level = v1.OptimizerOptions.L0
+        config.graph_options.rewrite_options.disable_meta_optimizer = True
+        return v1.Session(self._target.session, graph=graph, config=config)
 
     def _time(self, build: Callable[[], list[Any]]) -> Timing:
         import tensorflow as tf
 
-        v1 = tf.compat.v1
         with tf.Graph().as_default() as graph:
             ends = build()
-        config = self._target.config()
-        config.graph_options.optimizer_options.opt_level = v1.OptimizerOptions.L0
-        config.graph_options.rewrite_options.disable_meta_optimizer = True
         seconds = []
-        with v1.Session(self._target.session, graph=graph, config=config) as session:
+        with self._session(graph) as session:
             step = session.make_callable(ends)
             for _ in range(_WARMUP):
                 step()
@@ -102,3 +99,13 @@ def _zeros(device: str, shape: list[int]) -> Any:
 
     with tf.device(device):
         return tf.raw_ops.Fill(dims=shape, value=0.0)
+
+
+def _product_chain(device: str, length: int) -> Any:
+    import tensorflow as tf
+
+    value = _zeros(device, [MATRIX, MATRIX])
+    with tf.device(device):
+        for _ in range(length):
+            value = tf.raw_ops.MatMul(a=value, b=value)
+    return value.op

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from hplacer_optimizer.cli.arguments import OK, add_command, add_json, duration
+from hplacer_optimizer.cli.arguments import INTERRUPTED, OK, add_command, add_json, duration
 from hplacer_optimizer.cli.printing import print_json, print_table
 from hplacer_optimizer.errors import BenchError
 from hplacer_optimizer.log import LOGGER
@@ -75,13 +75,15 @@ def _predict(options: argparse.Namespace) -> int:
     with _bench(options) as (bench, tasks):
         from hplacer_optimizer.bench import prediction
 
-        found = prediction.predict(bench, tasks, options.rounds)
+        found, code = _collected(prediction.predict(bench, tasks, options.rounds))
+        if not found:
+            return code
         document = prediction.document(found, bench.notes)
         _write(options.output / "prediction.json", document)
         prediction.draw(found, options.output / "prediction.png")
     if options.json:
         print_json(document)
-        return OK
+        return code
     print_table(
         ("task", "placement", "predicted", "measured", "spread", "transfers", "error"),
         [
@@ -102,25 +104,28 @@ def _predict(options: argparse.Namespace) -> int:
             f"{name}: {told['placements']} placements, rank correlation "
             f"{told['rank_correlation']:.2f}, median error {told['median_error']:.0%}"
         )
-    return OK
+    return code
 
 
 def _cluster(options: argparse.Namespace) -> int:
     with _bench(options) as (bench, tasks):
         from hplacer_optimizer.bench import cluster
 
-        found = cluster.compare(
+        rows = cluster.compare(
             bench,
             tasks,
             rounds=options.rounds,
             planning_s=options.plan,
             refining_s=options.refine,
         )
+        found, code = _collected(rows)
+        if not found:
+            return code
         document = cluster.document(found, bench.notes)
         _write(options.output / "cluster.json", document)
     if options.json:
         print_json(document)
-        return OK
+        return code
     print_table(
         ("task", "placement", "measured", "spread", "predicted", "times as fast"),
         [
@@ -135,7 +140,18 @@ def _cluster(options: argparse.Namespace) -> int:
             for row in found
         ],
     )
-    return OK
+    return code
+
+
+def _collected(results: Iterator[Any]) -> tuple[list[Any], int]:
+    """All of them, or after Ctrl-C those of the tasks that were done; and the exit code."""
+    found: list[Any] = []
+    try:
+        for result in results:
+            found.append(result)
+    except KeyboardInterrupt:
+        return found, INTERRUPTED
+    return found, OK
 
 
 def _ms(seconds: float) -> str:

@@ -15,8 +15,9 @@ from hplacer_optimizer.cli.printing import print_json
 from hplacer_optimizer.errors import HPlacerError
 
 _EXAMPLES = """\
-examples:
-  hplacer calibrate -o here.yaml
+example: hplacer calibrate -o here.yaml
+
+more:
   hplacer calibrate model.meta -o here.yaml --costs costs.json
   hplacer calibrate --cluster 127.0.0.1:40001,127.0.0.1:40002 -o cluster.yaml
   hplacer calibrate model.meta --local-cluster 2 -o cluster.yaml --costs costs.json
