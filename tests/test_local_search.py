@@ -77,6 +77,19 @@ def test_a_simulation_that_is_cut_off_agrees_with_the_whole_one(document: dict[s
         assert below.tolist() == expected.tolist()
 
 
+@pytest.mark.parametrize(
+    ("count", "length", "size_bytes", "optimum"),
+    [(4, 30, 200, 3211), (2, 8, 200, 1011), (2, 8, 1_000, 1601), (3, 30, 10_000, 9001)],
+)
+def test_chains_share_devices_where_a_transfer_takes_longer(
+    count: int, length: int, size_bytes: int, optimum: int
+) -> None:
+    document, stated = chains(count, length, cost_ns=100, size_bytes=size_bytes)
+    problem = problem_from_dict(document)
+    assert stated == optimum
+    assert step_ns(problem, PLANNERS["auto"](problem, budget=Budget(steps=20_000))) == optimum
+
+
 @BOTH
 def test_each_chain_gets_a_device(name: str) -> None:
     document, optimum = chains(4, 30, cost_ns=100, size_bytes=200)
