@@ -240,6 +240,13 @@ def cluster_units(problem: Problem, sizes: list[int], clusters_per_device: int) 
     Coarser clusters are unions of finer ones. Raises InfeasibleError if a unit has no candidate.
     """
 
+def critical_ops(problem: Problem, placement: _Int32) -> _Int32:
+    """The ops on the critical path of a placement int32[n], and the sources of its transfers.
+
+    None without a trace. Raises ProblemError if the placement has a wrong length, or an index out
+    of range.
+    """
+
 def simulate_below(problem: Problem, placements: _Int32, cutoff_ns: int, threads: int) -> _Int64:
     """Makespans of placements [count, n]; -1 if infeasible, or if not below the cutoff.
 

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "engine/candidates.h"
+#include "engine/critical_chain.h"
 #include "engine/etf.h"
 #include "engine/heft.h"
 #include "engine/lower_bound.h"
@@ -450,6 +451,19 @@ void RegisterPlanners(py::module_* module) {
         return arrays;
       },
       py::arg("problem"), py::arg("sizes"), py::arg("clusters_per_device"));
+  module->def(
+      "critical_ops",
+      [](const Problem& problem, const std::vector<int32_t>& placement) {
+        const py::gil_scoped_release release;
+        StepTrace trace = Simulate(problem, placement);
+        const Schedule schedule{std::move(trace.start_ns), std::move(trace.finish_ns),
+                                std::move(trace.transfers)};
+        CriticalChain chain = FindCriticalChain(problem, placement.data(), schedule);
+        chain.ops.insert(chain.ops.end(), chain.senders.begin(), chain.senders.end());
+        const py::gil_scoped_acquire acquire;
+        return ToArray(chain.ops);
+      },
+      py::arg("problem"), py::arg("placement"));
   module->def("mean_costs", [](const Problem& problem) {
     CheckCandidates(problem);
     const MeanCosts costs(problem);

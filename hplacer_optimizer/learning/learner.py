@@ -34,6 +34,7 @@ from hplacer_optimizer.learning.settings import get_settings
 from hplacer_optimizer.planners.budget import Budget, Progress, ProgressCallback
 from hplacer_optimizer.planners.notes import add_note
 from hplacer_optimizer.simulator import simulate
+from hplacer_optimizer.validation import check_constraints
 
 DEFAULT_BUDGET = Budget(seconds=60)
 
@@ -83,6 +84,7 @@ def learn(
     budget: Budget | None = None,
     seed: int = 0,
     reward: Reward | None = None,
+    start: NDArray[np.int32] | None = None,
     checkpoint: str | Path | None = None,
     resume: bool = False,
     logdir: str | Path | None = None,
@@ -104,6 +106,8 @@ def learn(
         reward: measures a placement int32[n] in seconds per step, called in this process; an
             exception or no finite number is a failed measurement, scored as an infeasible
             placement. None: the simulator.
+        start: a placement int32[n] that the policy first learns to imitate, and then improves; the
+            result is no worse. None: the best of some random ones.
         checkpoint: directory that keeps the policy, its optimizer, baselines, random state and best
             placement, written whole or not at all every minute and at the end.
         resume: goes on from the checkpoint, bit for bit; from nothing if there is none.
@@ -113,6 +117,7 @@ def learn(
     Raises:
         OptionError: an unknown model, preset or setting, or a wrong value.
         InfeasibleError: an op has no device at all.
+        PlanError: the start breaks a constraint.
         CheckpointError: the checkpoint is damaged, or of another graph, setting or seed.
         PlannerUnavailableError: TensorFlow is not installed, or its process ended.
     """
@@ -124,6 +129,9 @@ def learn(
     ends = None if budget.seconds is None else time.monotonic() + budget.seconds
     _engine.check_candidates(problem)
     chosen = get_settings(preset, settings)
+    if start is not None:
+        start = np.asarray(start, np.int32)
+        check_constraints(problem, start)
     if not problem.num_ops:
         return Learned(
             placement=np.zeros(0, np.int32), makespan_ns=0, steps=0, placements=0, curve=[]
@@ -135,6 +143,7 @@ def learn(
         "model": model,
         "settings": asdict(chosen),
         "seed": seed,
+        "start": start,
         "ends": ends,
         "steps": budget.steps,
         "patience": budget.patience,
@@ -145,7 +154,9 @@ def learn(
     }
     with _Process(request) as process:
         found = _follow(process, budget, ends, checkpoint is not None, reward, on_progress)
-    return _or_single_device(problem, found, model) if reward is None else _must_be_found(found)
+    if reward is not None:
+        return _must_be_found(found)
+    return _no_worse(problem, found, model, start)
 
 
 def _follow(
@@ -207,17 +218,20 @@ def _measured(reward: Reward, placement: NDArray[np.int32]) -> float:
         return float("inf")
 
 
-def _or_single_device(problem: Problem, found: Learned | None, model: str) -> Learned:
+def _no_worse(
+    problem: Problem, found: Learned | None, model: str, start: NDArray[np.int32] | None
+) -> Learned:
     """In little time a policy may not even have found the best single device."""
-    single = best_single_device(problem)
-    trace = simulate(problem, single)
-    single_ns = trace.makespan_ns if trace.feasible else None
+    other = best_single_device(problem) if start is None else start
+    name = "a single device" if start is None else "the start"
+    trace = simulate(problem, other)
+    other_ns = trace.makespan_ns if trace.feasible else None
     if found is None:
-        add_note(f"{model}: the budget ended before the first step; all is on one device")
-        found = Learned(placement=single, makespan_ns=single_ns, steps=0, placements=0, curve=[])
-    elif single_ns is not None and (found.makespan_ns is None or single_ns < found.makespan_ns):
-        add_note(f"{model}: {found.steps} steps found nothing better than a single device")
-        found = replace(found, placement=single, makespan_ns=single_ns)
+        add_note(f"{model}: the budget ended before the first step; the placement is {name}")
+        found = Learned(placement=other, makespan_ns=other_ns, steps=0, placements=0, curve=[])
+    elif other_ns is not None and (found.makespan_ns is None or other_ns < found.makespan_ns):
+        add_note(f"{model}: {found.steps} steps found nothing better than {name}")
+        found = replace(found, placement=other, makespan_ns=other_ns)
     return found
 
 

@@ -21,7 +21,7 @@ from hplacer_optimizer import _engine
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.errors import OptionError
 from hplacer_optimizer.learning import colocation
-from hplacer_optimizer.learning.items import Items, make_items
+from hplacer_optimizer.learning.items import Items, Neighbours, make_items
 from hplacer_optimizer.learning.settings import Settings
 from hplacer_optimizer.planners.devices import candidate_mask, first_candidate
 from hplacer_optimizer.simulator import simulate_batch
@@ -50,6 +50,18 @@ class Model:
     device_bias: NDArray[np.float32]  # [m] of the logits
     problem: Problem
     fallback: _Int32  # [U] the device of a unit that may not run where its group is
+    start: _Int32  # [N] a device per item: the placement that training starts from
+
+    def start_groups(self) -> tuple[_Int32, _Int32]:
+        """The grouping [N] and the devices [G] of the start."""
+        if not self.has_placer:
+            return self.start, np.arange(self.num_groups, dtype=np.int32)
+        grouping = self.grouping
+        if grouping is None:
+            grouping = _regions(self.start, self.items.neighbours, self.num_groups)
+        votes = np.zeros((self.num_groups, self.problem.num_devices), np.int64)
+        np.add.at(votes, (grouping, self.start), 1)
+        return grouping, votes.argmax(axis=1).astype(np.int32)
 
     def may_run(self, grouping: _Int32) -> NDArray[np.bool_]:
         """bool[B, G, m] of groupings [B, N]: some unit of the group may run there."""
@@ -62,25 +74,43 @@ class Model:
         mask[~mask.any(axis=1)] = True
         return mask.reshape(batch, self.num_groups, -1)
 
-    def placements(self, grouping: _Int32, devices: _Int32) -> _Int32:
-        """int32[R, n], a device per op, of groupings [B, N] and devices [R, G]."""
-        repeats = len(devices) // len(grouping)
-        per_item = np.take_along_axis(devices, np.repeat(grouping, repeats, axis=0), axis=1)
+    def placements(self, grouping: _Int32, of_row: _Int32, devices: _Int32) -> _Int32:
+        """int32[R, n], a device per op.
+
+        Args:
+            grouping: int32[B, N].
+            of_row: the grouping of each row, int32[R].
+            devices: of the groups, int32[R, G].
+        """
+        per_item = np.take_along_axis(devices, grouping[of_row], axis=1)
         per_unit = per_item[:, self.items.of_unit]
         allowed = self.items.unit_may_run[np.arange(self.problem.num_units), per_unit]
         placed: _Int32 = np.where(allowed, per_unit, self.fallback)[:, self.problem.units]
         return placed
 
 
-def make_model(problem: Problem, name: str, settings: Settings, rng: Any) -> Model:
-    """Raises OptionError for an unknown name, InfeasibleError if a unit has no candidate."""
+def make_model(
+    problem: Problem,
+    name: str,
+    settings: Settings,
+    rng: Any,
+    start: _Int32 | None = None,
+) -> Model:
+    """With a placement int32[n] to start from, or the best of some random ones.
+
+    Raises OptionError for an unknown name, InfeasibleError if a unit has no candidate.
+    """
     if name not in LEARNED_PLANNERS:
         raise OptionError(f"model: must be one of {', '.join(LEARNED_PLANNERS)}, got {name!r}")
     finest = settings.clusters if 0 < settings.clusters < problem.num_units else problem.num_units
     groups = min(settings.groups, finest)
     bias = -settings.slow_device_penalty * _slowness(problem)
     fallback = first_candidate(problem, np.argsort(-bias, kind="stable").tolist())
-    of_unit = _clusters(problem, finest, bias, fallback, rng)
+    of_unit, device_of_unit = _clusters(problem, finest, bias, fallback, rng)
+    if start is not None:
+        device_of_unit = np.zeros(problem.num_units, np.int32)
+        device_of_unit[problem.units] = start
+        of_unit = _split(of_unit, device_of_unit)
     grouping = None
     if name == "colocrl":
         of_unit = colocation.groups_of_units(problem)
@@ -90,40 +120,76 @@ def make_model(problem: Problem, name: str, settings: Settings, rng: Any) -> Mod
         grouping = rng.integers(groups, size=int(of_unit.max(initial=-1)) + 1).astype(np.int32)
     elif name == "hierarchical_no_grouping":
         groups = problem.num_devices
+    items = make_items(problem, of_unit, settings.position_frequencies)
+    votes = np.zeros((items.count, problem.num_devices), np.int64)
+    np.add.at(votes, (of_unit, device_of_unit), 1)
     return Model(
-        items=make_items(problem, of_unit, settings.position_frequencies),
+        items=items,
         num_groups=groups,
         grouping=grouping,
         has_placer=name != "hierarchical_no_grouping",
         device_bias=bias.astype(np.float32),
         problem=problem,
         fallback=fallback,
+        start=votes.argmax(axis=1).astype(np.int32),
     )
 
 
 def _clusters(
     problem: Problem, count: int, bias: NDArray[np.float64], fallback: _Int32, rng: Any
-) -> _Int32:
-    """int32[U]: a clustering of the units.
+) -> tuple[_Int32, _Int32]:
+    """A clustering of the units, int32[U], and a device for each, int32[U].
 
     Of several limits to the work of a cluster, that whose random placements are the fastest:
-    unrolled layers want to stay whole, branches of a wide graph do not.
+    unrolled layers want to stay whole, branches of a wide graph do not. The devices are those of
+    the best of these placements.
     """
     may_run = candidate_mask(problem)
     units = np.arange(problem.num_units)
     share = np.exp(bias) / np.exp(bias).sum()
-    found: list[tuple[float, int, _Int32]] = []
+    found: list[tuple[float, int, _Int32, _Int32]] = []
     for clusters_per_device in _CLUSTERS_PER_DEVICE:
         (cluster,) = _engine.cluster_units(problem, [count], clusters_per_device)
         size = (_TRIALS, int(cluster.max(initial=-1)) + 1)
         device = rng.choice(problem.num_devices, size=size, p=share)[:, cluster]
-        placed = np.where(may_run[units, device], device, fallback)[:, problem.units]
-        makespan_ns, _, _ = simulate_batch(
-            problem, placed.astype(np.int32), threads=os.cpu_count() or 1
+        device = np.where(may_run[units, device], device, fallback).astype(np.int32)
+        makespan_ns, feasible, _ = simulate_batch(
+            problem, device[:, problem.units], threads=os.cpu_count() or 1
         )
-        mean_ns = float(np.where(makespan_ns < 0, np.inf, makespan_ns).mean())
-        found.append((mean_ns, clusters_per_device, cluster))
-    return min(found, key=lambda trial: trial[:2])[-1]
+        known_ns = np.where(makespan_ns < 0, np.inf, makespan_ns)
+        best = int(np.lexsort((known_ns, ~feasible))[0])
+        found.append((float(known_ns.mean()), clusters_per_device, cluster, device[best]))
+    _, _, cluster, device = min(found, key=lambda trial: trial[:2])
+    return cluster, device
+
+
+def _split(cluster: _Int32, device: _Int32) -> _Int32:
+    """int32[U]: clusters in the order given, each divided by the devices of its units."""
+    key = cluster.astype(np.int64) * (int(device.max(initial=0)) + 1) + device
+    parts: _Int32 = np.unique(key, return_inverse=True)[1].astype(np.int32)
+    return parts
+
+
+def _regions(device: _Int32, neighbours: Neighbours, num_groups: int) -> _Int32:
+    """int32[N]: groups of neighbouring items of one device, as many as its share of the items."""
+    grouping = np.full(len(device), -1, np.int32)
+    used, count = np.unique(device, return_counts=True)
+    spare = max(0, num_groups - len(used))
+    first = 0
+    for this, items in zip(used, count, strict=True):
+        groups = 1 + int(spare * items / len(device))
+        order: list[int] = []  # of the device, breadth first
+        for start in np.flatnonzero(device == this).tolist():
+            reached = [start] if grouping[start] < 0 else []
+            for item in reached:
+                if grouping[item] >= 0:
+                    continue
+                group = first + len(order) * groups // items
+                grouping[item] = min(group, num_groups - 1)
+                order.append(item)
+                reached.extend(o for o in neighbours.of(item).tolist() if device[o] == this)
+        first += groups
+    return grouping
 
 
 def _slowness(problem: Problem) -> NDArray[np.float64]:

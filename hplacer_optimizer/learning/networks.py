@@ -1,7 +1,7 @@
 """The Grouper and the Placer, the networks of the Hierarchical Planner.
 
 Mirhoseini et al., "A Hierarchical Model for Device Placement" (ICLR 2018), section 3. N items, G
-groups, m devices, B groupings of which each is placed k times: R = B * k rows. TensorFlow is
+groups, m devices, B groupings, R rows of which each places one of them. TensorFlow is
 imported by the caller's wish only: this module does.
 """
 
@@ -45,9 +45,9 @@ class Encoded(NamedTuple):
     own: Any  # float[B, G, hidden], of the group that is placed; 0 unless the decoder is aligned
     start: Any  # float[B, hidden], the decoder's first state
 
-    def repeat(self, repeats: int) -> Encoded:
-        """Each row `repeats` times."""
-        return Encoded(*(tf.repeat(array, repeats, axis=0) for array in self))
+    def rows(self, of_row: Any) -> Encoded:
+        """Of the grouping of each row, int32[R]."""
+        return Encoded(*(tf.gather(array, of_row) for array in self))
 
 
 class Placer(tf.Module):  # type: ignore[misc]

@@ -21,7 +21,7 @@ class Adam(tf.Module):  # type: ignore[misc]
         self._beta1_power = tf.Variable(_BETA1)
         self._beta2_power = tf.Variable(_BETA2)
 
-    def apply(self, gradients: Sequence[Any], learning_rate: float, clip_norm: float) -> Any:
+    def apply(self, gradients: Sequence[Any], learning_rate: Any, clip_norm: float) -> Any:
         """One update; returns the norm of the gradient before it was clipped."""
         clipped, norm = tf.clip_by_global_norm(gradients, clip_norm)
         for variable, m, v, gradient in zip(self._of, self._m, self._v, clipped, strict=True):

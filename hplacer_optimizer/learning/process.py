@@ -89,7 +89,8 @@ def _learn(parent: _Parent) -> None:
     settings = Settings(**request["settings"])
     reward = parent.measure if request["measures"] else None
     scorer = Scorer(problem, settings.failing_factor, reward)
-    trainer = Trainer(problem, request["model"], settings, request["seed"], scorer)
+    model, seed, start = request["model"], request["seed"], request["start"]
+    trainer = Trainer(problem, model, settings, seed, scorer, start)
     keeper = _Keeper(trainer, request["checkpoint"])
     if request["resume"]:
         keeper.restore()

@@ -66,16 +66,13 @@ class Settings:
     """Sines and cosines of an op's topological position in its embedding, by which a small Grouper
     tells neighbouring parts of a deep graph. Not in the paper."""
     refine: float = 0.875
-    """Share of groupings that start from the best placement so far: both networks decide anew on
-    some clusters and groups only, and learn from these decisions. Policy gradient from good states,
-    as large-neighbourhood search. Not in the paper."""
+    """Share of groupings that start from the best placement so far: the networks decide anew on
+    some clusters or groups only, and learn from these decisions. Policy gradient from good states,
+    as large-neighbourhood search; neighbourhoods.py chooses their sizes. Not in the paper."""
     explore: float = 0.5
-    """In these, the share of rows where all that is decided anew goes to one device, drawn
+    """In these, the prior share of rows where all that is decided anew goes to one device, drawn
     uniformly (of the Grouper: to one group, that of a neighbour), with importance weights: a chain
     moves in one step, where op by op each step would cost transfers. Not in the paper."""
-    explore_half_life: int = 200
-    """Steps after which that share is half of what it was, down to a tenth: the policy takes over
-    as it learns. Not in the paper."""
     imitate_best: float = 0.05
     """Weight of the likelihood of the best placement so far. Not in the paper."""
 
@@ -107,7 +104,6 @@ _MINIMA: dict[str, float] = {
     "groups": 1,
     "grouper_hidden": 1,
     "placer_hidden": 1,
-    "explore_half_life": 1,
     "groupings": 1,
     "placements": 1,
     "learning_rate": 1e-9,

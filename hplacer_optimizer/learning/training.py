@@ -28,18 +28,29 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
+from hplacer_optimizer import _engine
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.errors import CheckpointError
 from hplacer_optimizer.learning.baselines import Baselines
 from hplacer_optimizer.learning.models import make_model
+from hplacer_optimizer.learning.neighbourhoods import Neighbourhoods
 from hplacer_optimizer.learning.networks import Grouper, Placer, embed_groups
 from hplacer_optimizer.learning.optimizer import Adam
-from hplacer_optimizer.learning.proposals import Best, Proposal, propose
+from hplacer_optimizer.learning.proposals import (
+    MOST_ITEMS,
+    Best,
+    Combined,
+    Proposal,
+    combine,
+    propose,
+)
 from hplacer_optimizer.learning.scoring import Scorer, Scores
 from hplacer_optimizer.learning.settings import Settings
 from hplacer_optimizer.planners.budget import Budget, Progress
 
-_LEAST_EXPLORATION = 0.1  # of what it is at first
+_IMITATIONS = 60  # updates towards a placement to start from,
+_IMITATION_RATE = 3.0  # at so many times the learning rate
+_BEST_ARRAYS = ("grouping", "devices", "placement")
 _Int32 = NDArray[np.int32]
 
 
@@ -47,20 +58,33 @@ class Trainer:
     """A policy in training: `step` after `step`, or `run` until a budget ends."""
 
     def __init__(
-        self, problem: Problem, model: str, settings: Settings, seed: int, scorer: Scorer
+        self,
+        problem: Problem,
+        model: str,
+        settings: Settings,
+        seed: int,
+        scorer: Scorer,
+        start: _Int32 | None = None,
     ) -> None:
-        """Raises InfeasibleError if a unit has no candidate, OptionError for an unknown model."""
+        """With a placement int32[n] to start from, which the policy learns to imitate first.
+
+        Raises InfeasibleError if a unit has no candidate, OptionError for an unknown model.
+        """
         self.settings = settings
         self.steps = self.placements = self.improved = 0
-        self.best: Best | None = None
         self.curve: list[Progress] = []
         self.losses: dict[str, float] = {}
         self.batch_seconds = np.zeros(0)  # of the last step's feasible placements
-        self._identity = _identity(problem, model, settings, seed)
+        self._identity = _identity(problem, model, settings, seed, start)
         self._rng = np.random.default_rng(seed)
+        self._problem = problem
         self._scorer = scorer
         self._baselines = Baselines()
-        self._model = make_model(problem, model, settings, self._rng)
+        self._combined: Combined | None = None
+        self._model = make_model(problem, model, settings, self._rng, start)
+        self._neighbourhoods = Neighbourhoods(
+            min(self._model.items.count, MOST_ITEMS), self._model.num_groups
+        )
         self.networks: dict[str, Any] = {}
         if self._model.grouping is None:
             self.networks["grouper"] = Grouper(
@@ -79,6 +103,8 @@ class Trainer:
         }
         self._draw_devices = tf.function(self._draw_devices_with, autograph=False)
         self._update = tf.function(self._update_with, autograph=False)
+        self.best = self._first()
+        self._imitations = 0 if start is None else _IMITATIONS
 
     def run(self, budget: Budget, on_progress: Callable[[Progress], None] | None = None) -> None:
         """Steps until the budget ends; its seconds count from now, its steps from the first one."""
@@ -96,85 +122,130 @@ class Trainer:
 
     def step(self) -> None:
         """Draws, scores and learns from one batch of placements."""
-        explore = self._explore()
-        proposal = self._propose(explore)
-        placements = self._model.placements(proposal.grouping, proposal.devices)
+        for _ in range(self._imitations):
+            proposal = self._propose()
+            self._learn(proposal, np.zeros(len(proposal.devices)), _IMITATION_RATE)
+        self._imitations = 0
+        proposal = self._propose()
+        placements = self._model.placements(proposal.grouping, proposal.of_row, proposal.devices)
         scores = self._scorer.score(placements)
         self.steps += 1
         self.placements += len(placements)
-        best = self._keep_best(proposal, placements, scores)
+        base = self.best
+        self._keep_best(proposal, placements, scores)
         advantages = np.zeros(len(placements))
         for kind, rows in proposal.rows_by_kind():
             advantages[rows] = self._baselines.advantages(kind, scores.rewards[rows], self.settings)
-        self._learn(proposal, advantages, best, explore)
+        self._learn(proposal, advantages)
+        self._search(proposal, scores, base)
         self.batch_seconds = scores.seconds[scores.feasible]
         mean_s = float(self.batch_seconds.mean()) if len(self.batch_seconds) else None
         self.curve.append(
             Progress(
                 steps=self.steps,
                 placements=self.placements,
-                best_ns=best.makespan_ns,
+                best_ns=self.best.makespan_ns,
                 mean_ns=None if mean_s is None else mean_s * 1e9,
                 infeasible=float(1 - scores.feasible.mean()),
             )
         )
 
-    def _propose(self, explore: float) -> Proposal:
+    def _propose(self) -> Proposal:
         probabilities = None
         if "grouper" in self.networks:
             probabilities = tf.nn.softmax(self._group_logits()).numpy()
-        proposal = propose(self._model, self.settings, explore, self._rng, probabilities, self.best)
+        proposal = propose(
+            self._model,
+            self.settings,
+            self._neighbourhoods,
+            self._rng,
+            probabilities,
+            self.best,
+            self._critical_items(),
+            self._combined,
+        )
         if "placer" in self.networks:
-            shape = (*proposal.devices.shape, len(self._model.device_bias))
-            proposal.devices = self._draw_devices(
-                proposal.grouping,
-                proposal.devices,
+            placed, encoded = proposal.num_placed, proposal.num_encoded
+            shape = (placed, proposal.devices.shape[1], len(self._model.device_bias))
+            proposal.devices[:placed] = self._draw_devices(
+                proposal.grouping[:encoded],
+                proposal.of_row[:placed],
+                proposal.devices[:placed],
                 self._rng.gumbel(size=shape).astype(np.float32),
-                self._model.may_run(proposal.grouping),
+                self._model.may_run(proposal.grouping[:encoded]),
             ).numpy()
         return proposal
 
-    def _explore(self) -> float:
-        share = math.pow(0.5, self.steps / self.settings.explore_half_life)
-        return self.settings.explore * max(share, _LEAST_EXPLORATION)
+    def _critical_items(self) -> _Int32:
+        """On the critical path of the best placement; all if it cannot be simulated."""
+        items = self._model.items
+        ops = _engine.critical_ops(self._problem, self.best.placement)
+        if not len(ops):
+            return np.arange(items.count, dtype=np.int32)
+        return np.unique(items.of_unit[self._problem.units[ops]])
 
-    def _keep_best(self, proposal: Proposal, placements: _Int32, scores: Scores) -> Best:
-        row = int(np.lexsort((scores.ranked, ~scores.feasible))[0])
-        feasible = bool(scores.feasible[row])
-        rank = (not feasible, float(scores.ranked[row]))
-        if self.best is None or rank < self.best.rank:
+    def _first(self) -> Best:
+        grouping, devices = self._model.start_groups()
+        placements = self._model.placements(grouping[None], np.zeros(1, np.int32), devices[None])
+        scores = self._scorer.score(placements)
+        return _best_row(scores, 0, grouping, devices, placements[0])
+
+    def _keep_best(self, proposal: Proposal, placements: _Int32, scores: Scores) -> None:
+        """Of equal ones the last, which may well be on the way to a better one."""
+        row = int(np.lexsort((-np.arange(len(placements)), scores.ranked, ~scores.feasible))[0])
+        best = _best_row(
+            scores,
+            row,
+            proposal.grouping[proposal.of_row[row]],
+            proposal.devices[row],
+            placements[row],
+        )
+        if best.rank < self.best.rank:
             self.improved = self.steps
-            self.best = Best(
-                rank=rank,
-                grouping=proposal.grouping[row // proposal.repeats].copy(),
-                devices=proposal.devices[row].copy(),
-                placement=placements[row].copy(),
-                makespan_ns=round(float(scores.seconds[row]) * 1e9) if feasible else None,
-            )
-        return self.best
+        if best.rank <= self.best.rank:
+            self.best = best
+
+    def _search(self, proposal: Proposal, scores: Scores, base: Best) -> None:
+        """Learns which changes of the best placement pay, and which to combine."""
+        order = np.lexsort((scores.ranked, ~scores.feasible))
+        was_infeasible, was_ranked = base.rank
+        if was_infeasible:
+            better = scores.feasible | (scores.ranked < was_ranked)
+        else:
+            better = scores.feasible & (scores.ranked < was_ranked)
+        refined = proposal.refined()
+        self._neighbourhoods.learn(proposal.choices[refined], better[refined])
+        winners = order[better[order] & np.isin(order, refined)]
+        self._combined = combine(proposal, base, winners.astype(np.int32))
 
     def _learn(
-        self, proposal: Proposal, advantages: NDArray[np.float64], best: Best, explore: float
+        self, proposal: Proposal, advantages: NDArray[np.float64], speed: float = 1.0
     ) -> None:
-        """One update, from the proposal's rows and from the best placement, which come last."""
-        repeats = proposal.repeats
-        grouping = np.concatenate([proposal.grouping, best.grouping[None]])
-        per_grouping = advantages.reshape(-1, repeats).mean(axis=1)
+        """One update, from the proposal's rows and from the placement that they changed."""
+        placed, encoded = proposal.num_placed, proposal.num_encoded
+        groupings = len(proposal.grouping)
+        rows = np.maximum(np.bincount(proposal.of_row, minlength=groupings), 1)
+        total = np.bincount(proposal.of_row, weights=advantages, minlength=groupings)
+        explore = np.zeros(groupings, np.float32)
+        explore[proposal.of_row] = proposal.explore  # with refined items one row each
         batch = {
-            "grouping": grouping,
-            "devices": np.concatenate(
-                [proposal.devices, np.repeat(best.devices[None], repeats, axis=0)]
-            ),
-            "may_run": self._model.may_run(grouping),
-            "drawn_items": _with_rows(proposal.drawn_items, 1, True),
-            "uniform_items": _with_rows(proposal.uniform_items, 1, 0),
-            "drawn_groups": _with_rows(proposal.drawn_groups, repeats, True),
-            "item_advantages": _with_rows(per_grouping, 1, 0).astype(np.float32),
-            "advantages": _with_rows(advantages, repeats, 0).astype(np.float32),
-            "explore": np.where(
-                np.arange(len(grouping)) >= proposal.num_fresh, np.float32(explore), np.float32(0)
-            ),
+            "grouping": proposal.grouping,
+            "drawn_items": proposal.drawn_items,
+            "uniform_items": proposal.uniform_items,
+            "item_advantages": (total / rows).astype(np.float32),
+            "item_explore": explore,
+            "encoded": proposal.grouping[:encoded],
+            "may_run": self._model.may_run(proposal.grouping[:encoded]),
+            "of_row": proposal.of_row[:placed],
+            "devices": proposal.devices[:placed],
+            "drawn_groups": proposal.drawn_groups[:placed],
+            "advantages": advantages[:placed].astype(np.float32),
+            "explore": proposal.explore[:placed],
+            "learning_rate": np.float32(self.settings.learning_rate * speed),
         }
+        if proposal.best_devices is not None:
+            batch["best_grouping"] = proposal.grouping[encoded - 1]
+            batch["best_devices"] = proposal.best_devices
         self.losses = {name: float(value) for name, value in self._update(batch).items()}
 
     # ---- what TensorFlow runs ----
@@ -187,16 +258,16 @@ class Trainer:
         may_run = self._model.items.may_run
         return tf.where(may_run, logits + self._model.device_bias, tf.float32.min)
 
-    def _encode(self, grouping: Any, repeats: int) -> Any:
-        """Of groupings int32[B, N], each `repeats` times."""
+    def _encode(self, grouping: Any, of_row: Any) -> Any:
+        """For rows of groupings int32[E, N]."""
         embedding = embed_groups(self._model.items, grouping, self._model.num_groups)
-        return self.networks["placer"].encode(embedding).repeat(repeats)
+        return self.networks["placer"].encode(embedding).rows(of_row)
 
-    def _draw_devices_with(self, grouping: Any, forced: Any, gumbel: Any, may_run: Any) -> Any:
-        repeats = forced.shape[0] // grouping.shape[0]
-        encoded = self._encode(grouping, repeats)
-        may_run = tf.repeat(may_run, repeats, axis=0)
-        return self.networks["placer"].decide(encoded, forced, gumbel, may_run)
+    def _draw_devices_with(
+        self, grouping: Any, of_row: Any, forced: Any, gumbel: Any, may_run: Any
+    ) -> Any:
+        encoded = self._encode(grouping, of_row)
+        return self.networks["placer"].decide(encoded, forced, gumbel, tf.gather(may_run, of_row))
 
     def _update_with(self, batch: dict[str, Any]) -> dict[str, Any]:
         losses = {"grouper": self._grouper_loss, "placer": self._placer_loss}
@@ -207,75 +278,69 @@ class Trainer:
             variables = network.trainable_variables
             norm = self._optimizers[name].apply(
                 tape.gradient(loss, variables),
-                self.settings.learning_rate,
+                batch["learning_rate"],
                 self.settings.clip_norm,
             )
             report |= {f"{name}_entropy": entropy, f"{name}_gradient_norm": norm}
         return report
 
     def _grouper_loss(self, batch: dict[str, Any]) -> tuple[Any, Any]:
-        log_p = tf.nn.log_softmax(self._group_logits())
-        of_item = tf.transpose(batch["grouping"])  # [N, B]
-        return self._policy_loss(
-            tf.repeat(_entropy(log_p)[None], tf.shape(of_item)[1], axis=0),
-            tf.transpose(tf.gather(log_p, of_item, axis=1, batch_dims=1)),
+        log_p = tf.nn.log_softmax(self._group_logits())  # [N, G]
+        chosen = tf.transpose(tf.gather(log_p, tf.transpose(batch["grouping"]), batch_dims=1))
+        gain = self._gain(
+            chosen,
             batch["drawn_items"],
             batch["uniform_items"],
             batch["item_advantages"],
-            batch["explore"],
-            num_best=1,
+            batch["item_explore"],
         )
+        best = 0.0
+        if "best_grouping" in batch:
+            best = tf.reduce_sum(tf.gather(log_p, batch["best_grouping"], batch_dims=1))
+        return self._objective(gain, best, _entropy(log_p)[None])
 
     def _placer_loss(self, batch: dict[str, Any]) -> tuple[Any, Any]:
-        devices = batch["devices"]
-        repeats = devices.shape[0] // batch["grouping"].shape[0]
-        may_run = tf.repeat(batch["may_run"], repeats, axis=0)
-        encoded = self._encode(batch["grouping"], repeats)
+        of_row, devices = batch["of_row"], batch["devices"]
+        num_rows = devices.shape[0]
+        if "best_devices" in batch:  # of the last grouping that is encoded
+            last = tf.fill([1], batch["encoded"].shape[0] - 1)
+            of_row = tf.concat([of_row, last], axis=0)
+            devices = tf.concat([devices, batch["best_devices"][None]], axis=0)
+        may_run = tf.gather(batch["may_run"], of_row)
+        encoded = self._encode(batch["encoded"], of_row)
         log_p = self.networks["placer"].log_probabilities(encoded, devices, may_run)
-        return self._policy_loss(
-            _entropy(log_p),
-            tf.gather(log_p, devices, axis=2, batch_dims=2),
+        chosen = tf.gather(log_p, devices, axis=2, batch_dims=2)
+        gain = self._gain(
+            chosen[:num_rows],
             batch["drawn_groups"],
-            1 / tf.reduce_sum(tf.cast(may_run, tf.float32), axis=2),
+            1 / tf.reduce_sum(tf.cast(may_run[:num_rows], tf.float32), axis=2),
             batch["advantages"],
-            tf.repeat(batch["explore"], repeats),
-            num_best=repeats,
+            batch["explore"],
         )
+        best = tf.reduce_sum(chosen[num_rows:])
+        return self._objective(gain, best, _entropy(log_p))
 
-    def _policy_loss(
-        self,
-        entropy: Any,
-        chosen: Any,
-        drawn: Any,
-        uniform: Any,
-        advantages: Any,
-        explore: Any,
-        *,
-        num_best: int,
-    ) -> tuple[Any, Any]:
-        """The loss whose gradient is the policy gradient, and the mean entropy of a decision.
+    def _gain(self, chosen: Any, drawn: Any, uniform: Any, advantages: Any, explore: Any) -> Any:
+        """What has the policy gradient for its gradient, of S decisions in each of R rows.
 
         Args:
-            entropy: float[R, S] of S decisions in each of R rows.
             chosen: log-probability of what was decided, float[R, S].
             drawn: bool[R, S], whether it was drawn here.
-            uniform: float[R, S], its chance under the exploring part of the mixture.
+            uniform: float[R, S], its chance under the uniform part of the mixture.
             advantages: float[R].
-            explore: float[R], the exploring part of the mixture that decisions were drawn from.
-            num_best: the last rows are the best placement.
+            explore: float[R], the uniform part of the mixture that decisions were drawn from.
         """
-        settings = self.settings
         policy = tf.exp(chosen)
         share = explore[:, None]
         mixture = (1 - share) * policy + share * uniform
         weight = policy / tf.maximum(mixture, 1e-20)
         credit = tf.stop_gradient(weight) * tf.cast(drawn, tf.float32) * chosen
-        per_row = advantages * tf.reduce_sum(credit, axis=1)
-        gain = tf.reduce_sum(per_row[:-num_best]) / tf.cast(
-            tf.shape(chosen)[0] - num_best, tf.float32
-        )
-        best = tf.reduce_sum(chosen[-1])
+        return tf.reduce_mean(advantages * tf.reduce_sum(credit, axis=1))
+
+    def _objective(self, gain: Any, best: Any, entropy: Any) -> tuple[Any, Any]:
+        """The loss, and the mean of the entropies float[R, S] of decisions."""
         bonus = tf.reduce_mean(tf.reduce_sum(entropy, axis=1))
+        settings = self.settings
         objective = gain + settings.imitate_best * best + settings.entropy_bonus * bonus
         return -objective, tf.reduce_mean(entropy)
 
@@ -293,12 +358,15 @@ class Trainer:
             "baselines": asdict(self._baselines),
             "slowest_s": self._scorer.slowest_s,
             "curve": [asdict(progress) for progress in self.curve],
-            "best": None,
+            "imitations": self._imitations,
+            "best": [*self.best.rank, self.best.makespan_ns],
         }
-        if self.best is not None:
-            facts["best"] = [*self.best.rank, self.best.makespan_ns]
-            for name in ("grouping", "devices", "placement"):
-                arrays[f"best_{name}"] = getattr(self.best, name)
+        for name in _BEST_ARRAYS:
+            arrays[f"best_{name}"] = getattr(self.best, name)
+        arrays["wins"], arrays["tries"] = self._neighbourhoods.wins, self._neighbourhoods.tries
+        if self._combined is not None:
+            arrays["combined_grouping"] = self._combined.grouping
+            arrays["combined_devices"] = self._combined.devices
         arrays["facts"] = np.frombuffer(json.dumps(facts).encode(), np.uint8)
         file = io.BytesIO()
         np.savez(file, **arrays)
@@ -325,12 +393,19 @@ class Trainer:
             self._baselines = Baselines(**facts["baselines"])
             self._scorer.slowest_s = facts["slowest_s"]
             self.curve = [Progress(**record) for record in facts["curve"]]
-            if facts["best"] is not None:
-                infeasible, score, makespan_ns = facts["best"]
-                self.best = Best(
-                    rank=(infeasible, score),
-                    makespan_ns=makespan_ns,
-                    **{n: arrays[f"best_{n}"] for n in ("grouping", "devices", "placement")},
+            infeasible, score, makespan_ns = facts["best"]
+            self.best = Best(
+                rank=(infeasible, score),
+                makespan_ns=makespan_ns,
+                **{name: arrays[f"best_{name}"] for name in _BEST_ARRAYS},
+            )
+            self._imitations = facts["imitations"]
+            self._neighbourhoods.wins = arrays["wins"]
+            self._neighbourhoods.tries = arrays["tries"]
+            self._combined = None
+            if "combined_grouping" in arrays:
+                self._combined = Combined(
+                    grouping=arrays["combined_grouping"], devices=arrays["combined_devices"]
                 )
         except CheckpointError:
             raise
@@ -340,6 +415,19 @@ class Trainer:
     def _variables(self) -> list[Any]:
         modules = [*self.networks.values(), *self._optimizers.values()]
         return [variable for module in modules for variable in module.variables]
+
+
+def _best_row(
+    scores: Scores, row: int, grouping: _Int32, devices: _Int32, placement: _Int32
+) -> Best:
+    feasible = bool(scores.feasible[row])
+    return Best(
+        rank=(not feasible, float(scores.ranked[row])),
+        grouping=grouping.copy(),
+        devices=devices.copy(),
+        placement=placement.copy(),
+        makespan_ns=round(float(scores.seconds[row]) * 1e9) if feasible else None,
+    )
 
 
 def _entropy(log_p: Any) -> Any:
@@ -352,7 +440,9 @@ def _with_rows(array: NDArray[Any], count: int, value: float) -> NDArray[Any]:
     return np.concatenate([array, np.full((count, *array.shape[1:]), value, array.dtype)])
 
 
-def _identity(problem: Problem, model: str, settings: Settings, seed: int) -> dict[str, Any]:
+def _identity(
+    problem: Problem, model: str, settings: Settings, seed: int, start: _Int32 | None
+) -> dict[str, Any]:
     digest = hashlib.sha256()
     for array in (
         problem.cost_ns,
@@ -369,4 +459,5 @@ def _identity(problem: Problem, model: str, settings: Settings, seed: int) -> di
         "planner": model,
         "settings": asdict(settings),
         "seed": seed,
+        "start": None if start is None else hashlib.sha256(start.tobytes()).hexdigest(),
     }

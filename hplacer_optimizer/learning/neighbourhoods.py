@@ -1,0 +1,68 @@
+"""How large a part of the best placement is decided anew, and how: by what has paid so far.
+
+Adaptive large-neighbourhood search (Ropke and Pisinger, "An Adaptive Large Neighborhood Search
+Heuristic for the Pickup and Delivery Problem with Time Windows", 2006): a choice is drawn in
+proportion to the share of its proposals that improved the best placement. Large regions pay at
+first, small ones close to the end, where large ones would only scatter what is sampled.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+ITEMS, GROUPS = 0, 1  # what is decided anew
+
+_DECAY = 0.98  # per step
+_PRIOR_WINS, _PRIOR_TRIES = 1.0, 20.0
+_LEAST = 0.1  # of the draws are uniform
+
+
+class Choice(NamedTuple):
+    """Of a region."""
+
+    kind: int  # ITEMS or GROUPS
+    size: int  # 2^size to 2^(size + 1) - 1 nodes
+    critical: bool  # it starts on the critical path
+    uniform: bool  # all of it goes to one place
+
+
+class Neighbourhoods:
+    """Draws sizes of regions, 2^s to 2^(s+1) - 1 nodes, where, and whether from the policy."""
+
+    def __init__(self, most_items: int, most_groups: int) -> None:
+        """`most_items`, `most_groups`: nodes of the largest region of a kind."""
+        self._classes = [max(1, most.bit_length()) for most in (most_items, most_groups)]
+        # Kind, size, where a region starts (anywhere, on the critical path), how (by the policy,
+        # uniformly).
+        shape = (2, max(self._classes), 2, 2)
+        self.wins = np.zeros(shape)
+        self.tries = np.zeros(shape)
+
+    def draw(self, kind: int, explore: float, rng: Any) -> tuple[Choice, float]:
+        """A choice, and the chance of a uniform draw in its place.
+
+        Args:
+            kind: ITEMS or GROUPS.
+            explore: the prior chance of a uniform draw; with 0 there are none.
+            rng: a NumPy generator.
+        """
+        shape = (self._classes[kind], 2, 2)
+        wins = self.wins[kind, : shape[0]] + _PRIOR_WINS
+        tries = self.tries[kind, : shape[0]] + _PRIOR_TRIES
+        prior = np.broadcast_to([1 - explore, explore], shape)
+        rate = wins / tries * prior
+        chance = (1 - _LEAST) * rate / rate.sum() + _LEAST * prior / prior.sum()
+        drawn = int(rng.choice(chance.size, p=chance.ravel() / chance.sum()))
+        size, critical, uniform = (int(index) for index in np.unravel_index(drawn, shape))
+        share = chance[size, critical, 1] / chance[size, critical].sum()
+        return Choice(kind, size, bool(critical), bool(uniform)), float(share)
+
+    def learn(self, choices: NDArray[np.int32], improved: NDArray[np.bool_]) -> None:
+        """Of choices int32[S, 4], and whether each improved the best placement."""
+        self.wins *= _DECAY
+        self.tries *= _DECAY
+        np.add.at(self.tries, tuple(choices.T), 1)
+        np.add.at(self.wins, tuple(choices[improved].T), 1)
