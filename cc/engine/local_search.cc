@@ -35,9 +35,9 @@ constexpr int32_t kClustersPerDevice[] = {8, 4, 2, 1};
 constexpr int32_t kClusters = 1000, kLeastUnitsPerCluster = 3;
 // In simulated ops: of the first cycle of each member, and of the later ones.
 constexpr double kFirstWorkPerOp = 400, kLeastFirstWork = 10'000;
-constexpr double kWorkPerOp = 160, kLeastWork = 4'000, kWorkGrowth = 1.05;
+constexpr double kWorkPerOp = 1000, kLeastWork = 10'000, kWorkGrowth = 1.2;
 // Of generations.
-constexpr double kBestShare = 0.7, kCrossedShare = 0.9;
+constexpr double kBestShare = 0.7, kCrossedShare = 0.7;
 constexpr int32_t kPatience = 8;  // after so many that brought nothing, a new member comes
 // Shares of the makespan; at least the mean unit to begin with.
 constexpr double kBeginTemperature = 0.002, kFinestBeginTemperature = 0.0005;
