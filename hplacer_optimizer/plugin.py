@@ -265,9 +265,7 @@ def _make_plan(request: Any, machine: machines.Machine, options: Options) -> Pla
     search = Search(
         planner=planner,
         seed=options.seed,
-        budget=Budget(
-            seconds=seconds, patience=None if options.on_miss == "learn" else _PATIENCE
-        ),
+        budget=Budget(seconds=seconds, patience=None if options.on_miss == "learn" else _PATIENCE),
         cost_table=options.cost_table,
     )
     plan, trace = make_plan(request, machine, search)
