@@ -254,8 +254,8 @@ def test_with_time_enough_a_policy_goes_on_from_what_was_found(
     problem = large_problem(300, 4)
     calls: list[Progress] = []
     begin_s = time.monotonic()
-    placement = auto.plan(problem, budget=Budget(seconds=40), on_progress=calls.append)
-    assert time.monotonic() - begin_s < 60
+    placement = auto.plan(problem, budget=Budget(seconds=90), on_progress=calls.append)
+    assert time.monotonic() - begin_s < 120
     assert calls[-1].best_ns == step_ns(problem, placement)
     assert [call.steps for call in calls] == sorted(call.steps for call in calls)
     best = [call.best_ns for call in calls if call.best_ns is not None]
