@@ -19,8 +19,10 @@ from hplacer_optimizer.log import warn_once
 
 if TYPE_CHECKING:
     from hplacer_optimizer._engine import LowerBound, Problem, StepTrace, lower_bound
+    from hplacer_optimizer.clusters import LocalCluster, local_cluster
     from hplacer_optimizer.costs import CostTable
     from hplacer_optimizer.errors import (
+        ClusterError,
         CostTableError,
         GraphError,
         HPlacerError,
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
     )
     from hplacer_optimizer.loaders import load_problem
     from hplacer_optimizer.machines import Machine, load_machine, save_machine
+    from hplacer_optimizer.measuring import Measurement
+    from hplacer_optimizer.measuring.graphs import measure
     from hplacer_optimizer.options import Options
     from hplacer_optimizer.plan import Plan
     from hplacer_optimizer.problem import save_problem
@@ -44,14 +48,17 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
+    "ClusterError",
     "CostTable",
     "CostTableError",
     "GraphError",
     "HPlacerError",
     "InfeasibleError",
+    "LocalCluster",
     "LowerBound",
     "Machine",
     "MachineError",
+    "Measurement",
     "NativeBuildError",
     "OptionError",
     "Options",
@@ -66,7 +73,9 @@ __all__ = [
     "disabled",
     "load_machine",
     "load_problem",
+    "local_cluster",
     "lower_bound",
+    "measure",
     "save_machine",
     "save_problem",
     "session_config",
@@ -76,8 +85,10 @@ __all__ = [
 
 _MODULES = {
     "CostTable": "costs",
+    "LocalCluster": "clusters",
     "LowerBound": "_engine",
     "Machine": "machines",
+    "Measurement": "measuring",
     "Options": "options",
     "Plan": "plan",
     "PlanStore": "store",
@@ -86,7 +97,9 @@ _MODULES = {
     "disabled": "switch",
     "load_machine": "machines",
     "load_problem": "loaders",
+    "local_cluster": "clusters",
     "lower_bound": "_engine",
+    "measure": "measuring.graphs",
     "save_machine": "machines",
     "save_problem": "problem",
     "session_config": "switch",

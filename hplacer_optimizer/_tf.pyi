@@ -249,7 +249,19 @@ def tensorflow_cost_functions() -> list[str]:
     """The op types for which this TensorFlow's OpLevelCostEstimator has a cost function, sorted."""
 
 class OfflineCapture(_CapturedStep):
-    """The step of a graph that is not running."""
+    """The step of a graph that is not running. With `keep_graph`, also what can be run of it."""
+
+    @property
+    def flat_graph(self) -> bytes:
+        """A GraphDef as the pass sees it: inlined and lowered, arguments are nodes."""
+
+    @property
+    def targets(self) -> list[str]:
+        """Nodes of the flat graph whose ancestors are the step."""
+
+    @property
+    def fed_shapes(self) -> dict[str, list[list[int]]]:
+        """Shapes of the outputs of fed nodes, as they were costed."""
 
 def capture_graph(
     graph_def: bytes,
@@ -264,6 +276,7 @@ def capture_graph(
     batch_size: int,
     loop_trip_count: int,
     shapes: dict[str, list[int]],
+    keep_graph: bool = False,
 ) -> OfflineCapture:
     """What the pass would see if this serialised GraphDef ran on these devices.
 

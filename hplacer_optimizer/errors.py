@@ -19,6 +19,10 @@ class MachineError(HPlacerError, ValueError):
     """A machine description is malformed; the message has the path of the faulty field."""
 
 
+class ClusterError(HPlacerError):
+    """A TensorFlow cluster cannot be started, or has lost a worker; the message names it."""
+
+
 class CostTableError(HPlacerError, ValueError):
     """A table of measured costs is malformed; the message has the path of the faulty field."""
 

@@ -63,16 +63,14 @@ _CREATED = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|\+00:00)", re.A
 _REPLACE = "delete the file, the next run plans again"
 _UPGRADE = "made by a newer version: upgrade hplacer-optimizer"
 
-# The keys are those of `planners.Progress`.
-_CURVE_POINT = record(
-    {
-        "steps": count,
-        "best_ns": optional(count),
-        "placements": count,
-        "mean_ns": optional(number),
-        "infeasible": share,
-    }
-)
+# Of a point of a learning curve; the keys are some of `planners.Progress`.
+CURVE_POINT: dict[str, Callable[[Any], Any]] = {
+    "steps": count,
+    "best_ns": optional(count),
+    "placements": count,
+    "mean_ns": optional(number),
+    "infeasible": share,
+}
 
 # One check for each field of the summary.
 _SUMMARY: dict[str, Callable[[Any], Any]] = {
@@ -97,7 +95,7 @@ _SUMMARY: dict[str, Callable[[Any], Any]] = {
     "num_ops": count,
     "num_units": count,
     "planning_s": number,
-    "learning_curve": list_of(_CURVE_POINT),
+    "learning_curve": list_of(record(CURVE_POINT)),
     "cost_source": text,
     "assumptions": list_of(text),
     "versions": text_map,
@@ -128,7 +126,7 @@ class Plan:
     step_time_ns: int | None  # simulated; None where nothing simulated it
     lower_bound_ns: int | None = None  # no feasible placement beats it; None if unknown
     lower_bound_term: str | None = None  # the name of what binds
-    feasible: bool  # fits into every device's memory, as simulated
+    feasible: bool  # fits into every device's memory, as simulated, or ran when it was measured
     peak_bytes: list[int]  # [D]
     device_names: list[str]  # [D] full TensorFlow names
     device_kinds: list[str]  # [D] e.g. CPU, GPU
@@ -195,6 +193,8 @@ class Plan:
         """One line for people, e.g. `3f9c2b1a (etf, predicted 41.2 ms/step)`."""
         if not self.feasible:
             outcome = "does not fit into memory"
+        elif self.measured_ns is not None:
+            outcome = f"measured {format_ns(self.measured_ns)}/step"
         elif self.step_time_ns is None:
             outcome = "step time not simulated"
         else:
@@ -209,12 +209,22 @@ class Plan:
         """
         return gap(self.step_time_ns, self.lower_bound_ns) if self.feasible else None
 
-    def better_than(self, other: Plan) -> bool:
-        """Feasible beats infeasible, then the smaller step time wins; a tie is not better."""
+    @property
+    def measured_ns(self) -> int | None:
+        """The measured step time of a plan whose reward was measured."""
+        measured = self.planner_options.get("measured")
+        step_ns = measured.get("step_ns") if isinstance(measured, dict) else None
+        return step_ns if isinstance(step_ns, int) else None
 
-        def rank(plan: Plan) -> tuple[bool, float]:
-            unknown = plan.step_time_ns is None
-            return not plan.feasible, math.inf if unknown else float(plan.step_time_ns or 0)
+    def better_than(self, other: Plan) -> bool:
+        """Feasible beats infeasible, then measured beats simulated, then the smaller step time
+        wins; a tie is not better.
+        """
+
+        def rank(plan: Plan) -> tuple[bool, bool, float]:
+            step_ns = plan.step_time_ns if plan.measured_ns is None else plan.measured_ns
+            time_ns = math.inf if step_ns is None else float(step_ns)
+            return not plan.feasible, plan.measured_ns is None, time_ns
 
         return rank(self) < rank(other)
 

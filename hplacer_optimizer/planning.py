@@ -7,11 +7,12 @@ The pass plans through it in a training process, `hplacer pretrain` outside of o
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import platform
 import socket
 import time
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import Any
 
@@ -20,10 +21,14 @@ from numpy.typing import NDArray
 
 from hplacer_optimizer._engine import Problem, StepTrace
 from hplacer_optimizer.captured import Captured, build_problem
-from hplacer_optimizer.errors import OptionError
-from hplacer_optimizer.learning import LEARNED_PLANNERS, learn
-from hplacer_optimizer.machines import Machine, machine_to_yaml
-from hplacer_optimizer.plan import Plan
+from hplacer_optimizer.errors import OptionError, PlannerUnavailableError
+from hplacer_optimizer.learning import LEARNED_PLANNERS, Learned, learn
+from hplacer_optimizer.learning.scoring import best_single_device
+from hplacer_optimizer.machines import Machine, full_device_name, machine_to_yaml
+from hplacer_optimizer.measured_planning import Measuring, best_measured
+from hplacer_optimizer.measuring import MeasuredReward
+from hplacer_optimizer.measuring.local_search import search as measured_search
+from hplacer_optimizer.plan import CURVE_POINT, Plan
 from hplacer_optimizer.plan_problem import PackedProblem
 from hplacer_optimizer.planners import (
     Budget,
@@ -35,14 +40,16 @@ from hplacer_optimizer.planners import (
     get_planner,
     strongest,
 )
+from hplacer_optimizer.planners.notes import add_note
 from hplacer_optimizer.problem import check_placement
+from hplacer_optimizer.runnable_step import RunnableStep
 from hplacer_optimizer.simulator import simulate
 from hplacer_optimizer.validation import check_constraints
 
-_LOCAL_TASK = "/job:localhost/replica:0/task:0"
 _CURVE_POINTS = 1000
 _LEARNING = {"preset": "default", "checkpoint": None, "resume": False, "logdir": None}
 _LIMITS = ("seconds", "steps", "patience")
+_SEARCHES = ("auto", "local_search")  # those by simulation that have a measured form
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,9 +69,16 @@ class Search:
     """Goes on from the checkpoint."""
     logdir: str | None = None
     """Directory of TensorBoard's event files."""
+    measuring: Measuring | None = None
+    """Scores placements by measured step time; None: by the simulator."""
 
     def __post_init__(self) -> None:
-        """Raises OptionError where a planner that does not learn is told how."""
+        """Raises OptionError for what the planner cannot do."""
+        if self.measuring and self.planner not in (*LEARNED_PLANNERS, *_SEARCHES):
+            raise OptionError(
+                f"reward: the planner '{self.planner}' does not measure; those that do are "
+                + ", ".join((*LEARNED_PLANNERS, *_SEARCHES))
+            )
         if self.planner not in LEARNED_PLANNERS:
             for name, default in _LEARNING.items():
                 if getattr(self, name) != default:
@@ -78,23 +92,26 @@ def make_plan(
     machine: Machine,
     search: Search,
     *,
+    step: RunnableStep | None = None,
     on_progress: ProgressCallback | None = None,
 ) -> tuple[Plan, StepTrace]:
     """Plans a step on the machine that it was captured for.
+
+    To measure placements it takes the `step` that was kept with the capture.
 
     Returns the plan, which may be infeasible, and its simulated step. The plan's `budget` holds the
     limits and what was done: a search that ended by its seconds is repeated by its `steps_done`.
 
     Raises:
         OptionError: there is no such planner.
-        InfeasibleError: an op has no device at all.
+        InfeasibleError: an op has no device at all, or no measured placement ran.
         PlanError: the planner's placement is not allowed.
         CostTableError: the cost table is malformed.
     """
     started = time.monotonic()
     machine = _with_full_names(machine)
     problem, measured = build_problem(captured, machine, cost_table=search.cost_table)
-    found = _search(problem, search, on_progress)
+    found = _search(problem, search, step, on_progress)
     placement = check_placement(problem, found.placement)
     trace = simulate(problem, placement)
     check_constraints(problem, placement)
@@ -106,7 +123,7 @@ def make_plan(
         label=captured.label,
         planner=search.planner,
         planner_notes=found.notes,
-        planner_options=_planner_options(search),
+        planner_options=_planner_options(search, found),
         seed=search.seed,
         budget={
             **{name: limit for name, limit in limits.items() if limit is not None},
@@ -116,7 +133,7 @@ def make_plan(
         step_time_ns=trace.makespan_ns,
         lower_bound_ns=bound.ns,
         lower_bound_term=bound.term,
-        feasible=trace.feasible,
+        feasible=trace.feasible or found.measured is not None,
         peak_bytes=[int(peak) for peak in trace.peak_bytes],
         device_names=list(machine.device_names),
         device_kinds=[machine.kinds[kind].name for kind in machine.device_kind],
@@ -124,7 +141,7 @@ def make_plan(
         num_ops=problem.num_ops,
         num_units=problem.num_units,
         planning_s=time.monotonic() - started,
-        learning_curve=[asdict(point) for point in found.curve],
+        learning_curve=[_curve_point(point) for point in found.curve],
         cost_source=measured.cost_source if measured else "analytic",
         assumptions=[
             *captured.assumptions,
@@ -142,13 +159,13 @@ def make_plan(
     return plan, trace
 
 
-def _planner_options(search: Search) -> dict[str, Any]:
-    return {"preset": search.preset} if search.planner in LEARNED_PLANNERS else {}
-
-
-def full_device_name(name: str) -> str:
-    """As TensorFlow names it in a session: of the local task, if the name has no task."""
-    return name if name.startswith("/job:") else _LOCAL_TASK + name
+def _planner_options(search: Search, found: _Found) -> dict[str, Any]:
+    options: dict[str, Any] = {}
+    if search.planner in LEARNED_PLANNERS:
+        options["preset"] = search.preset
+    if found.measured is not None:
+        options["measured"] = found.measured
+    return options
 
 
 def _with_full_names(machine: Machine) -> Machine:
@@ -169,9 +186,15 @@ class _Found:
     proofs: list[Proof]
     progress: Progress  # the last that the planner told
     curve: list[Progress]
+    measured: dict[str, Any] | None  # of the placement
 
 
-def _search(problem: Problem, search: Search, on_progress: ProgressCallback | None) -> _Found:
+def _search(
+    problem: Problem,
+    search: Search,
+    step: RunnableStep | None,
+    on_progress: ProgressCallback | None,
+) -> _Found:
     last = Progress(steps=0, best_ns=None)
     curve = _Curve()
 
@@ -183,27 +206,89 @@ def _search(problem: Problem, search: Search, on_progress: ProgressCallback | No
             on_progress(progress)
 
     with collect_notes() as notes, collect_proofs() as proofs:
-        placement = _placement(problem, search, watch)
+        if search.measuring is None:
+            placement, measured = _placement(problem, search, watch), None
+        elif step is None:
+            raise OptionError("reward: only the graph of a file can be measured, give its path")
+        else:
+            propose = functools.partial(_propose, problem, search, watch)
+            placement, measured = best_measured(problem, step, search.measuring, propose)
     return _Found(
-        placement=placement, notes=notes, proofs=proofs, progress=last, curve=curve.points
+        placement=placement,
+        notes=notes,
+        proofs=proofs,
+        progress=last,
+        curve=curve.points,
+        measured=measured,
     )
 
 
 def _placement(problem: Problem, search: Search, watch: ProgressCallback) -> NDArray[np.int32]:
     if search.planner in LEARNED_PLANNERS:
-        return learn(
-            problem,
-            model=search.planner,
-            preset=search.preset,
-            budget=search.budget,
-            seed=search.seed,
-            checkpoint=search.checkpoint,
-            resume=search.resume,
-            logdir=search.logdir,
-            on_progress=watch,
-        ).placement
+        return _learned(problem, search, search.budget, watch).placement
     planner = get_planner(search.planner)
     return planner(problem, budget=search.budget, seed=search.seed, on_progress=watch)
+
+
+def _learned(
+    problem: Problem,
+    search: Search,
+    budget: Budget,
+    watch: ProgressCallback,
+    reward: MeasuredReward | None = None,
+) -> Learned:
+    return learn(
+        problem,
+        model=search.planner,
+        preset=search.preset,
+        budget=budget,
+        seed=search.seed,
+        reward=reward,
+        parallel=reward.parallel if reward else 1,
+        checkpoint=search.checkpoint,
+        resume=search.resume,
+        logdir=search.logdir,
+        on_progress=watch,
+    )
+
+
+def _propose(
+    problem: Problem, search: Search, watch: ProgressCallback, reward: MeasuredReward
+) -> None:
+    """Has the planner measure placements."""
+    begin_s = time.monotonic()
+    if search.planner not in LEARNED_PLANNERS:
+        planner = get_planner(search.planner)
+        measured_search(
+            problem, reward, planner, budget=search.budget, seed=search.seed, on_progress=watch
+        )
+        return
+    reward(best_single_device(problem))
+
+    def tell(progress: Progress) -> None:
+        watch(replace(progress, best_ns=reward.best_ns))
+
+    try:
+        found = _learned(problem, search, _left(search.budget, begin_s), tell, reward)
+    except PlannerUnavailableError as error:
+        if reward.best is None:
+            raise
+        add_note(f"{search.planner}: {error}")
+    else:
+        if search.resume:
+            reward(found.placement)  # of an earlier run
+
+
+def _left(budget: Budget, begin_s: float) -> Budget:
+    """What is left of it."""
+    if budget.seconds is None:
+        return budget
+    return replace(budget, seconds=max(budget.seconds - (time.monotonic() - begin_s), 1e-3))
+
+
+def _curve_point(progress: Progress) -> dict[str, Any]:
+    """The part of it that a plan holds."""
+    return {name: getattr(progress, name) for name in CURVE_POINT}
 
 
 class _Curve:

@@ -7,14 +7,19 @@ from hplacer_optimizer.planners import Budget, Progress
 
 
 def describe_progress(progress: Progress) -> str:
-    """As "step 412, 1,648 placements, best 41.2 ms, mean 57.3 ms, 3% infeasible"."""
+    """As "step 412, 1,648 placements, best 41.2 ms, mean 57.3 ms, 3% infeasible".
+
+    Where placements are measured: "step 3, 48 measured, 2 failed, best ...".
+    """
     parts = [f"step {progress.steps:,}"]
-    if progress.placements:
+    if progress.measured is not None:
+        parts.append(f"{progress.measured:,} measured, {progress.failed:,} failed")
+    elif progress.placements:
         parts.append(f"{progress.placements:,} placements")
     parts.append("nothing that fits yet" if progress.best_ns is None else _best(progress.best_ns))
     if progress.mean_ns is not None:
         parts.append(f"mean {format_ns(round(progress.mean_ns))}")
-    if progress.placements:
+    if progress.placements and progress.measured is None:
         parts.append(f"{progress.infeasible:.0%} infeasible")
     return ", ".join(parts)
 

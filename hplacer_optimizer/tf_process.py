@@ -6,6 +6,7 @@ a reason here.
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from hplacer_optimizer.errors import GraphError
 __all__ = ["Child", "run"]
 
 _MAX_REASON = 500
+_INFORMATION = re.compile(r"I\d{4} |WARNING: All log messages before absl::InitializeLog")
 _ENVIRONMENT = {
     "HPLACER_DISABLE": "1",  # this package's own pass stays out
     "TF_CPP_MIN_LOG_LEVEL": "2",
@@ -45,6 +47,7 @@ class Child:
     def _last_words(self) -> str:
         """The line that tells most: TensorFlow's fatal one, else the last."""
         lines = [line.strip() for line in self.log.splitlines() if line.strip()]
+        lines = [line for line in lines if not _INFORMATION.match(line)]
         fatal = [line for line in lines if line.startswith("F")]
         last = (fatal or lines or ["it left no message"])[-1]
         return last[:_MAX_REASON]

@@ -231,7 +231,8 @@ void ThrowIfError(const absl::Status& status) {
 
 OfflineCapture CaptureSerialised(const py::bytes& graph_def, const OfflineGraph& graph,
                                  const std::vector<SessionDevice>& devices,
-                                 const MachineRates& rates, const OfflineCosts& costs) {
+                                 const MachineRates& rates, const OfflineCosts& costs,
+                                 bool keep_graph) {
   const std::string_view bytes = graph_def;
   const py::gil_scoped_release release;
   tensorflow::GraphDef parsed;
@@ -240,7 +241,8 @@ OfflineCapture CaptureSerialised(const py::bytes& graph_def, const OfflineGraph&
     throw std::invalid_argument("not a serialised GraphDef");
   }
   OfflineCapture capture;
-  ThrowIfError(CaptureGraph(std::move(parsed), graph, {devices, rates.kinds}, costs, &capture));
+  ThrowIfError(
+      CaptureGraph(std::move(parsed), graph, {devices, rates.kinds}, costs, keep_graph, &capture));
   return capture;
 }
 
@@ -267,7 +269,15 @@ void RegisterOfflineCapture(py::module_& m) {
       .def_property_readonly("node_op",
                              [](const OfflineCapture& self) { return Copy(self.step.node_op); })
       .def_property_readonly("assumptions",
-                             [](const OfflineCapture& self) { return self.step.assumptions; });
+                             [](const OfflineCapture& self) { return self.step.assumptions; })
+      .def_property_readonly("flat_graph",
+                             [](const OfflineCapture& self) {
+                               return py::bytes(self.flat.graph_def.SerializeAsString());
+                             })
+      .def_property_readonly("targets",
+                             [](const OfflineCapture& self) { return self.flat.targets; })
+      .def_property_readonly("fed_shapes",
+                             [](const OfflineCapture& self) { return self.flat.fed_shapes; });
   m.def(
       "capture_graph",
       [](const py::bytes& graph_def, const std::vector<SessionDevice>& devices,
@@ -275,7 +285,7 @@ void RegisterOfflineCapture(py::module_& m) {
          const std::vector<std::tuple<int32_t, int32_t, std::optional<std::vector<int64_t>>>>&
              handles,
          std::vector<std::string> targets, bool allow_soft_placement, int64_t batch_size,
-         int64_t loop_trip_count, NamedShapes shapes) {
+         int64_t loop_trip_count, NamedShapes shapes, bool keep_graph) {
         OfflineGraph graph{std::move(function),
                            std::move(argument_devices),
                            {},
@@ -286,12 +296,12 @@ void RegisterOfflineCapture(py::module_& m) {
               {argument, dtype, shape.has_value(), shape.value_or(std::vector<int64_t>())});
         }
         return CaptureSerialised(graph_def, graph, devices, rates,
-                                 {batch_size, loop_trip_count, std::move(shapes)});
+                                 {batch_size, loop_trip_count, std::move(shapes)}, keep_graph);
       },
       py::arg("graph_def"), py::kw_only(), py::arg("devices"), py::arg("rates"),
       py::arg("function"), py::arg("argument_devices"), py::arg("handles"), py::arg("targets"),
       py::arg("allow_soft_placement"), py::arg("batch_size"), py::arg("loop_trip_count"),
-      py::arg("shapes"));
+      py::arg("shapes"), py::arg("keep_graph") = false);
   m.def("register_placeholder_kernels",
         [](const py::bytes& kernels) { ThrowIfError(RegisterPlaceholderKernels(kernels)); });
 }

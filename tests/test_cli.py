@@ -36,8 +36,11 @@ COMMANDS = [
     ["export"],
     ["machine"],
     *(["machine", action] for action in ("list", "show", "detect")),
+    ["calibrate"],
+    ["cluster"],
+    ["cluster", "start"],
     ["bench"],
-    *(["bench", name] for name in ("paper", "modern")),
+    *(["bench", name] for name in ("paper", "modern", "predict", "cluster")),
     ["doctor"],
 ]
 needs_engine = pytest.mark.skipif(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -322,6 +323,33 @@ def test_a_reward_is_measured_and_its_failures_are_data() -> None:
     assert found.makespan_ns == 2 * simulate(problem, found.placement).makespan_ns  # type: ignore[operator]
     assert len(set(calls)) == len(calls)  # what was measured is not measured again
     assert any(progress.infeasible > 0 for progress in found.curve)
+
+
+def test_a_reward_is_measured_in_parallel_until_the_end() -> None:
+    problem = problem_from_dict(chains())
+    together = threading.Barrier(2, timeout=30)
+    stop = threading.Event()
+    progress: list[Progress] = []
+
+    def reward(placement: np.ndarray[Any, Any]) -> float:
+        with contextlib.suppress(threading.BrokenBarrierError):
+            together.wait()  # for another one
+        return simulate(problem, placement).makespan_ns / 1e9  # type: ignore[operator]
+
+    def tell(now: Progress) -> None:
+        progress.append(now)
+        if now.measured and now.measured >= 4:  # of a batch of more
+            stop.set()
+            together.abort()
+
+    budget = Budget(stop=stop)
+    found = learn(
+        problem, settings=SMALL, budget=budget, reward=reward, parallel=2, on_progress=tell
+    )
+    assert found.steps <= 1
+    assert found.makespan_ns == simulate(problem, found.placement).makespan_ns
+    assert 4 <= (progress[-1].measured or 0) < SMALL["groupings"] * SMALL["placements"]
+    assert progress[-1].failed == 0
 
 
 def test_a_stop_keeps_the_best_placement_and_the_checkpoint(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ import hplacer_optimizer.plan as plan_module
 from hplacer_optimizer import plan_file
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.errors import PlanError, ProblemError, StoreError
-from hplacer_optimizer.plan import NodeNames, Plan, format_ns
+from hplacer_optimizer.plan import CURVE_POINT, NodeNames, Plan, format_ns
 from hplacer_optimizer.plan_problem import PackedProblem
 from hplacer_optimizer.planners import Progress
 from hplacer_optimizer.simulator import simulate
@@ -397,7 +397,8 @@ POINT = {"steps": 5, "best_ns": None, "placements": 40, "mean_ns": 1, "infeasibl
 
 def test_the_learning_curve_is_made_of_what_searches_tell() -> None:
     progress = Progress(steps=3, best_ns=7, placements=9, mean_ns=8.5, infeasible=0.5)
-    (point,) = make_plan(learning_curve=[dataclasses.asdict(progress)]).learning_curve
+    told = {name: getattr(progress, name) for name in CURVE_POINT}
+    (point,) = make_plan(learning_curve=[told]).learning_curve
     assert Progress(**point) == progress
 
 
@@ -630,7 +631,8 @@ def test_format_ns(duration_ns: int, text: str) -> None:
 def test_better_than_is_a_strict_order() -> None:
     fast, slow = make_plan(step_time_ns=1), make_plan(step_time_ns=2)
     unknown, infeasible = make_plan(step_time_ns=None), make_plan(step_time_ns=0, feasible=False)
-    ranking = [fast, slow, unknown, infeasible]
+    measured = [make_plan(planner_options={"measured": {"step_ns": ns}}) for ns in (8, 9)]
+    ranking = [*measured, fast, slow, unknown, infeasible]
     for i, plan in enumerate(ranking):
         for j, other in enumerate(ranking):
             assert plan.better_than(other) == (i < j)

@@ -20,6 +20,8 @@ pytest.importorskip("tensorflow")
 
 from hplacer_optimizer.captured import CapturedGraph, load_captured, save_captured
 from hplacer_optimizer.errors import JobListError, OptionError, PlannerUnavailableError
+from hplacer_optimizer.measured_planning import Measuring
+from hplacer_optimizer.measuring import Effort
 from hplacer_optimizer.options import Options
 from hplacer_optimizer.planners import Budget, Progress
 from hplacer_optimizer.planners.proofs import prove
@@ -124,6 +126,28 @@ def test_what_only_learning_has_is_refused() -> None:
         replace(search(steps=1), checkpoint="here")
 
 
+def test_only_the_graph_of_a_file_is_measured(loaded: jobs.Loaded) -> None:
+    measured = Search(planner="local_search", measuring=Measuring())
+    with pytest.raises(OptionError, match="reward: only the graph of a file can be measured"):
+        jobs.plan_job(loaded, measured)
+    script = jobs.GraphSpec(script=("train.py",), keep_graph=True)
+    with pytest.raises(OptionError, match="reward: a script's graph cannot be measured"):
+        jobs.load(script)
+    job = jobs.Job(graph=script, search=measured)
+    with pytest.raises(OptionError, match="--ray: jobs that measure"):
+        next(
+            on_ray.run_on_ray(
+                [job],
+                None,
+                on_ray.LOCAL,
+                stop=threading.Event(),
+                watched=contextlib.nullcontext,
+                on_start=lambda job: None,
+                on_progress=lambda done, running: None,
+            )
+        )
+
+
 @pytest.mark.slow
 def test_learning_by_time_is_repeated_by_its_steps(loaded: jobs.Loaded) -> None:
     timed_search = Search(planner="hierarchical", budget=Budget(seconds=15), seed=3)
@@ -175,6 +199,8 @@ def test_progress_in_words() -> None:
         "step 1,412, 5,648 placements, best 41.2 ms, mean 57.3 ms, 3% infeasible"
     )
     assert describe_progress(Progress(steps=0, best_ns=None)) == "step 0, nothing that fits yet"
+    measured = Progress(steps=3, best_ns=41_200_000, placements=48, measured=50, failed=2)
+    assert describe_progress(measured) == "step 3, 50 measured, 2 failed, best 41.2 ms"
 
 
 def test_time_left_is_that_of_the_nearest_limit() -> None:
@@ -213,6 +239,11 @@ jobs:
     targets: train
     preset: paper
     shapes: {x: [5, 8]}
+  - graphs: a.meta
+    machines: cluster.yaml
+    reward: measure
+    measure_on: ["a:1,b:2", "c:3,d:4"]
+    measure_limit: 90s
   - capture: [train.py, --epochs, "1"]
     planners: heft
     machines: 8xv100
@@ -230,7 +261,7 @@ def test_a_list_is_the_product_of_its_entries(tmp_path: Path) -> None:
     )
     assert [
         (job.graph.path, job.graph.machine, job.search.planner, job.search.seed)
-        for job in found[:-1]
+        for job in found[:-2]
     ] == list(product)
     assert {job.search.budget for job in found[:-1]} == {Budget(seconds=120)}
     assert found[0].graph.shapes == (("x", (5, 8)),)
@@ -238,9 +269,15 @@ def test_a_list_is_the_product_of_its_entries(tmp_path: Path) -> None:
     assert {(job.search.planner, job.search.preset) for job in found} == {
         ("etf", "default"),
         ("hierarchical", "paper"),
+        ("hierarchical", "default"),
         ("heft", "default"),
     }
-    last = found[-1]
+    *_, measured, last = found
+    assert measured.graph.keep_graph
+    assert measured.search.measuring == Measuring(
+        on=(("a:1", "b:2"), ("c:3", "d:4")), effort=Effort(time_limit_s=90)
+    )
+    assert not any(job.graph.keep_graph or job.search.measuring for job in (*found[:-2], last))
     assert last.graph.script == (str(tmp_path / "train.py"), "--epochs", "1")
     assert last.search.budget == Budget(seconds=120, steps=7)
     assert last.graph.allow_soft_placement is True
@@ -265,6 +302,10 @@ def test_a_list_is_the_product_of_its_entries(tmp_path: Path) -> None:
         ("- {graphs: a, preset: big}", "jobs[0].preset: expected one of default, paper"),
         ("- {graphs: a, shapes: {x: 3}}", "jobs[0].shapes.x: expected a list"),
         ("- {graphs: a, steps: 0}", "jobs[0].steps: 0 is outside 1 to"),
+        ("- {graphs: a, reward: time}", "jobs[0].reward: expected simulate or measure"),
+        ("- {graphs: a, measure_on: 'a:1'}", "measure_on, measure_steps, measure_limit: need the"),
+        ("- {graphs: a, reward: measure, measure_on: a}", "'a' is no address of a server"),
+        ("- {graphs: a, reward: measure, planners: etf}", "'etf' does not measure"),
     ],
 )
 def test_an_error_of_a_list_names_the_field(tmp_path: Path, text: str, message: str) -> None:

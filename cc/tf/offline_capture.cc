@@ -84,12 +84,41 @@ class NamedDevices {
   Device* cpu_ = nullptr;
 };
 
+absl::Status KeepGraph(const GraphOptimizationPassOptions& options, const Step& step,
+                       const OfflineCosts& costs, FlatGraph* flat) {
+  const tensorflow::Graph& graph = **options.graph;
+  graph.ToGraphDef(&flat->graph_def);
+  *flat->graph_def.mutable_library() =
+      options.flib_def->ReachableDefinitions(flat->graph_def).ToProto();
+  for (const tensorflow::Node* node : step.nodes) {
+    const auto& consumers = node->out_nodes();
+    const bool is_sink = std::none_of(consumers.begin(), consumers.end(),
+                                      [](const tensorflow::Node* next) { return next->IsOp(); });
+    if (step.targets.empty() && is_sink) flat->targets.push_back(node->name());
+  }
+  for (const tensorflow::Node* node : step.targets) flat->targets.push_back(node->name());
+  FedShapes fed;
+  absl::Status status = fed.Resolve(step.nodes, costs.shapes, costs.batch_size);
+  if (!status.ok()) return status;
+  for (const tensorflow::Node* node : step.nodes) {
+    for (const tensorflow::TensorShapeProto& shape : fed.Filled(*node)) {
+      std::vector<int64_t>& sizes = flat->fed_shapes[node->name()].emplace_back();
+      for (const auto& dim : shape.dim()) sizes.push_back(dim.size());
+    }
+  }
+  return absl::OkStatus();
+}
+
 // What the capturing pass does for the CaptureGraph call of its thread.
 class Capturing {
  public:
   Capturing(const OfflineGraph& graph, const OfflineMachine& machine, const OfflineCosts& costs,
-            OfflineCapture* capture)
-      : graph_(graph), machine_(machine), costs_(costs), capture_(capture) {
+            bool keep_graph, OfflineCapture* capture)
+      : graph_(graph),
+        machine_(machine),
+        costs_(costs),
+        keep_graph_(keep_graph),
+        capture_(capture) {
     for (const SessionDevice& device : machine.devices) {
       if (device.may_plan) plannable_.push_back(device.name);
     }
@@ -130,7 +159,9 @@ class Capturing {
     const UnitsInput input = MakeUnitsInput(options, &step, &machine_.devices);
     const CostOptions costs{&machine_.kinds, costs_.batch_size, costs_.loop_trip_count,
                             costs_.shapes};
-    return CaptureStep(input, node_hashes, costs, &capture_->step);
+    status = CaptureStep(input, node_hashes, costs, &capture_->step);
+    if (!status.ok() || !keep_graph_) return status;
+    return KeepGraph(options, step, costs_, &capture_->flat);
   }
 
   static thread_local Capturing* current_;
@@ -138,6 +169,7 @@ class Capturing {
   const OfflineGraph& graph_;
   const OfflineMachine& machine_;
   const OfflineCosts& costs_;
+  const bool keep_graph_;
   OfflineCapture* capture_;
   std::vector<std::string> plannable_;
   bool reached_ = false;
@@ -216,12 +248,12 @@ absl::Status SetUpFunction(const GraphDef& graph_def, const OfflineGraph& graph,
 }  // namespace
 
 absl::Status CaptureGraph(GraphDef graph_def, const OfflineGraph& graph,
-                          const OfflineMachine& machine, const OfflineCosts& costs,
+                          const OfflineMachine& machine, const OfflineCosts& costs, bool keep_graph,
                           OfflineCapture* capture) {
   RegisterCapturingPass();
   NamedDevices devices;
   if (absl::Status status = devices.Add(machine.devices); !status.ok()) return status;
-  Capturing capturing(graph, machine, costs, capture);
+  Capturing capturing(graph, machine, costs, keep_graph, capture);
   return capturing.Result(graph.function.empty() ? SetUpSession(std::move(graph_def), devices,
                                                                 graph.allow_soft_placement)
                                                  : SetUpFunction(graph_def, graph, devices));

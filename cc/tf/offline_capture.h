@@ -14,6 +14,7 @@
 #define HPLACER_TF_OFFLINE_CAPTURE_H_
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -51,15 +52,24 @@ struct OfflineCosts {
   NamedShapes shapes;  // of fed tensors
 };
 
+// The graph as the pass sees it: calls are inlined, control flow is lowered, arguments are nodes.
+struct FlatGraph {
+  tensorflow::GraphDef graph_def;    // of all nodes, with the functions that they still need
+  std::vector<std::string> targets;  // nodes whose ancestors are the step
+  // Of the outputs of fed nodes (FedShapes::Filled), by name
+  std::map<std::string, std::vector<std::vector<int64_t>>> fed_shapes;
+};
+
 struct OfflineCapture {
   std::string label;
   int num_ops = 0;  // nodes of the step
   Fingerprint fingerprint;
   CapturedStep step;  // devices are indices into OfflineMachine::devices
+  FlatGraph flat;     // if `keep_graph`
 };
 
 absl::Status CaptureGraph(tensorflow::GraphDef graph_def, const OfflineGraph& graph,
-                          const OfflineMachine& machine, const OfflineCosts& costs,
+                          const OfflineMachine& machine, const OfflineCosts& costs, bool keep_graph,
                           OfflineCapture* capture);
 
 }  // namespace hplacer

@@ -7,7 +7,8 @@
     report.py     report                         diff.py    diff
     explain.py    explain                        apply.py   apply
     why.py        why                            cache.py   cache
-    pretrain.py   pretrain
+    pretrain.py   pretrain                       cluster.py  cluster
+    calibrate.py  calibrate                      bench_cluster.py  bench predict, bench cluster
 
     stored_plans.py, load_tables.py: plans as arguments, tables of what they ask of devices
     search_progress.py, interruption.py: a long search's line on stderr, its end by a signal
@@ -29,6 +30,8 @@ from hplacer_optimizer.cli import (
     apply,
     bench,
     cache,
+    calibrate,
+    cluster,
     diff,
     doctor,
     explain,
@@ -90,6 +93,8 @@ def _parser() -> argparse.ArgumentParser:
     steps.add_commands(commands)
     pretrain.add_commands(commands)
     machines.add_commands(commands)
+    cluster.add_commands(commands)
+    calibrate.add_commands(commands)
     bench.add_commands(commands)
     commands.add_parser("demo", help="plan and train a small model; see `hplacer demo --help`")
     doctor.add_commands(commands)

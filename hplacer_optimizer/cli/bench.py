@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from hplacer_optimizer.cli import bench_cluster
 from hplacer_optimizer.cli.arguments import INTERRUPTED, OK, add_command, add_json
 from hplacer_optimizer.cli.printing import print_json, print_table
 from hplacer_optimizer.errors import BenchError
@@ -17,7 +18,7 @@ from hplacer_optimizer.errors import BenchError
 
 def add_commands(commands: Any) -> None:
     """Adds the commands of this module to the parser."""
-    text = "measure planners by the simulator"
+    text = "measure planners, by the simulator or by real steps"
     bench = commands.add_parser("bench", help=text, epilog="example: hplacer bench paper")
     sets = bench.add_subparsers(metavar="SET", required=True)
     paper = add_command(
@@ -36,6 +37,7 @@ def add_commands(commands: Any) -> None:
     )
     for name, parser in (("paper", paper), ("modern", modern)):
         _add_options(parser, name)
+    bench_cluster.add_commands(sets)
 
 
 def _add_options(parser: argparse.ArgumentParser, name: str) -> None:

@@ -51,6 +51,14 @@ def add_graph_options(parser: argparse.ArgumentParser) -> None:
         help="a shipped machine or a YAML file, see `hplacer machine list` (default: this machine)",
     )
     parser.add_argument(
+        "--cost-table", metavar="F", help="a file of measured op costs, see docs/costs.md"
+    )
+    add_step_options(parser)
+
+
+def add_step_options(parser: argparse.ArgumentParser) -> None:
+    """What of the graph runs, and with which shapes."""
+    parser.add_argument(
         "--target",
         action="append",
         dest="targets",
@@ -82,9 +90,6 @@ def add_graph_options(parser: argparse.ArgumentParser) -> None:
         help="the shape of a fed tensor; repeatable",
     )
     parser.add_argument(
-        "--cost-table", metavar="F", help="a file of measured op costs, see docs/costs.md"
-    )
-    parser.add_argument(
         "--soft-placement",
         action="store_true",
         default=None,
@@ -113,12 +118,19 @@ def graph_options(options: argparse.Namespace) -> dict[str, Any]:
     """The keywords of `load_graph`."""
     return {
         "machine": options.machine,
+        "cost_table": options.cost_table,
+        **step_options(options),
+    }
+
+
+def step_options(options: argparse.Namespace) -> dict[str, Any]:
+    """Those that `add_step_options` adds."""
+    return {
         "targets": options.targets,
         "signature": options.signature,
         "batch_size": options.batch_size,
         "loop_trip_count": options.loop_trip_count,
         "shapes": dict(options.shapes) or None,
-        "cost_table": options.cost_table,
         "allow_soft_placement": options.soft_placement,
     }
 

@@ -34,6 +34,9 @@ examples:
   hplacer pretrain --machine here.yaml --budget 1h --capture train.py --epochs 3
   hplacer pretrain model.meta --checkpoint learned/ --resume
   hplacer pretrain --list jobs.yaml --ray local
+  hplacer pretrain model.meta --machine here.yaml --planner local_search --reward measure
+  hplacer pretrain model.meta --machine cluster.yaml --reward measure \\
+      --measure-on 10.0.0.1:2222,10.0.0.2:2222 --measure-on 10.0.1.1:2222,10.0.1.2:2222
 
 Ctrl-C or SIGTERM ends the search, and the best plan is stored (exit code 130 or 143); a second one
 ends the process. Exit code 1: no plan, or a job of the list failed.
@@ -103,6 +106,33 @@ def _add_search_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--checkpoint", metavar="DIR", help="keep what was learned here")
     parser.add_argument("--resume", action="store_true", help="go on from the checkpoint")
     parser.add_argument("--logdir", metavar="DIR", help="write TensorBoard event files here")
+    parser.add_argument(
+        "--reward",
+        choices=("simulate", "measure"),
+        help="what scores a placement: the simulator, or the time of steps that are run "
+        "(docs/measuring.md; default: simulate)",
+    )
+    parser.add_argument(
+        "--measure-on",
+        action="append",
+        type=_addresses,
+        metavar="HOST:PORT,...",
+        help="measure on the TensorFlow servers of a cluster; several clusters measure at the same "
+        "time (default: this machine)",
+    )
+    parser.add_argument(
+        "--measure-steps", type=int, metavar="N", help="timed steps of a placement (default: 10)"
+    )
+    parser.add_argument(
+        "--measure-limit",
+        type=duration,
+        metavar="T",
+        help="a placement that takes longer has failed (default: 5m)",
+    )
+
+
+def _addresses(text: str) -> tuple[str, ...]:
+    return tuple(text.split(","))
 
 
 _DEFAULT_PLANNER = "hierarchical"
@@ -202,6 +232,10 @@ _OF_ONE_JOB = (
     "steps",
     "patience",
     "preset",
+    "reward",
+    "measure_on",
+    "measure_steps",
+    "measure_limit",
 )
 
 
@@ -246,7 +280,7 @@ def _with_directories(jobs: list[Job], options: argparse.Namespace) -> list[Job]
 def _job(options: argparse.Namespace) -> Job:
     from hplacer_optimizer.planners import get_planner
     from hplacer_optimizer.planning import Search
-    from hplacer_optimizer.pretraining.job_list import default_budget
+    from hplacer_optimizer.pretraining.job_list import default_budget, get_measuring
     from hplacer_optimizer.pretraining.jobs import DEFAULT_CAPTURE_TIMEOUT_S, GraphSpec, Job
 
     if (options.graph is None) == (not options.capture):
@@ -265,6 +299,7 @@ def _job(options: argparse.Namespace) -> Job:
             shapes=tuple((name, tuple(sizes)) for name, sizes in options.shapes),
             allow_soft_placement=options.soft_placement,
             capture_timeout_s=options.capture_timeout or DEFAULT_CAPTURE_TIMEOUT_S,
+            keep_graph=options.reward == "measure",
         ),
         search=Search(
             planner=planner,
@@ -275,6 +310,12 @@ def _job(options: argparse.Namespace) -> Job:
             checkpoint=options.checkpoint,
             resume=options.resume,
             logdir=options.logdir,
+            measuring=get_measuring(
+                options.reward or "simulate",
+                options.measure_on,
+                options.measure_steps,
+                options.measure_limit,
+            ),
         ),
     )
 
@@ -293,6 +334,8 @@ def _lines(outcome: Outcome, is_one_of_many: bool) -> Iterator[str]:
     yield f"{outcome.job.title}: plan {plan.summary_line()}: {place}"
     for note in plan.planner_notes:
         yield f"  {note}"
+    if plan.measured_ns is not None:
+        return  # which does not come out the same again
     if steps := plan.budget["steps_done"]:
         placements = plan.budget["placements_scored"]
         yield (
@@ -312,6 +355,7 @@ def _document(outcome: Outcome) -> dict[str, Any]:
         "fingerprint": plan and plan.fingerprint,
         "label": plan and plan.label,
         "step_time_ns": plan and plan.step_time_ns,
+        "measured_ns": plan and plan.measured_ns,
         "budget": plan and plan.budget,
         "planning_s": plan and plan.planning_s,
         "planner_notes": plan and plan.planner_notes,
@@ -329,7 +373,7 @@ def _print_table(outcomes: list[Outcome]) -> None:
                 outcome.job.graph.machine or "this machine",
                 outcome.job.search.planner,
                 str(outcome.job.search.seed),
-                step_time(plan.step_time_ns, plan.feasible) if plan else "",
+                step_time(plan.measured_ns or plan.step_time_ns, plan.feasible) if plan else "",
                 plan.short_fingerprint if plan else "",
                 outcome.error or ("stored" if outcome.stored else "as good a plan was there"),
             )

@@ -2,7 +2,7 @@
 
     learn()  --- problem, settings, limits --->  process.py: Trainer
              <---- progress, best placement ---
-             <-> placements to measure, seconds   (only with a `reward`)
+             <-> placements to measure, seconds   (only with a `reward`: measurements.py)
 
 TensorFlow's results depend on how many threads it has, which a process decides once: in one with a
 single thread the same seed and steps give the same placements on any number of cores. Nor does the
@@ -16,7 +16,7 @@ import io
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from hplacer_optimizer import _engine, child_process, errors
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.errors import OptionError, PlannerUnavailableError
+from hplacer_optimizer.learning.measurements import Measurements
 from hplacer_optimizer.learning.models import LEARNED_PLANNERS
 from hplacer_optimizer.learning.scoring import Reward, best_single_device
 from hplacer_optimizer.learning.settings import get_settings
@@ -84,6 +85,7 @@ def learn(
     budget: Budget | None = None,
     seed: int = 0,
     reward: Reward | None = None,
+    parallel: int = 1,
     start: NDArray[np.int32] | None = None,
     checkpoint: str | Path | None = None,
     resume: bool = False,
@@ -103,16 +105,17 @@ def learn(
         budget: None: 60 seconds. Steps count updates, those before a resumed checkpoint included;
             seconds include the start of TensorFlow.
         seed: of every random choice.
-        reward: measures a placement int32[n] in seconds per step, called in this process; an
-            exception or no finite number is a failed measurement, scored as an infeasible
-            placement. None: the simulator.
+        reward: measures a placement int32[n] in seconds per step, called in threads of this
+            process; an exception or no finite number is a failed measurement, scored as an
+            infeasible placement. None: the simulator.
+        parallel: how many placements the reward measures at once.
         start: a placement int32[n] that the policy first learns to imitate, and then improves; the
             result is no worse. None: the best of some random ones.
         checkpoint: directory that keeps the policy, its optimizer, baselines, random state and best
             placement, written whole or not at all every minute and at the end.
         resume: goes on from the checkpoint, bit for bit; from nothing if there is none.
         logdir: directory of TensorBoard's event files.
-        on_progress: called after each step.
+        on_progress: called after each step, and after each measurement.
 
     Raises:
         OptionError: an unknown model, preset or setting, or a wrong value.
@@ -152,10 +155,12 @@ def learn(
         "resume": resume,
         "logdir": None if logdir is None else str(logdir),
     }
-    with _Process(request) as process:
-        found = _follow(process, budget, ends, checkpoint is not None, reward, on_progress)
-    if reward is not None:
-        return _must_be_found(found)
+    with contextlib.ExitStack() as opened:
+        measurements = reward and opened.enter_context(Measurements(reward, parallel))
+        process = opened.enter_context(_Process(request))
+        found = _follow(process, budget, ends, checkpoint is not None, measurements, on_progress)
+    if measurements is not None:
+        return _or_measured(found, measurements)
     return _no_worse(problem, found, model, start)
 
 
@@ -164,21 +169,30 @@ def _follow(
     budget: Budget,
     ends: float | None,
     saves: bool,
-    reward: Reward | None,
-    on_progress: Callable[[Progress], None] | None,
+    measurements: Measurements | None,
+    on_progress: ProgressCallback | None,
 ) -> Learned | None:
     """Answers the process until it is done; None if it placed nothing in time."""
     placement = None
     makespan_ns = None
     curve: list[Progress] = []
     last_moment = None
+    told = (0, 0)
     while True:
         now = time.monotonic()
         if last_moment is None and (budget.stopped or (ends is not None and now > ends)):
             process.send("stop", None)
             last_moment = now + (_SAVING_S if saves else _GRACE_S)
+            if measurements:
+                measurements.end()
         if last_moment is not None and now > last_moment:
             break
+        if measurements:
+            if on_progress and measurements.counts != told:
+                told = measurements.counts
+                on_progress(_with_counts(curve[-1] if curve else _NOTHING, measurements))
+            if (seconds := measurements.answer()) is not None:
+                process.send("seconds", seconds)
         message = process.receive(_POLL_S)
         if message is None:
             continue
@@ -190,15 +204,15 @@ def _follow(
             raised: type[Exception] = getattr(errors, name, PlannerUnavailableError)
             raise raised(text)
         if kind == "measure":
-            assert reward is not None
-            process.send("seconds", _measured(reward, content))
+            assert measurements is not None
+            measurements.begin(content)
             continue
         progress, improved = content
-        curve.append(progress)
+        curve.append(_with_counts(progress, measurements) if measurements else progress)
         if improved is not None:
             placement, makespan_ns = improved
         if on_progress:
-            on_progress(progress)
+            on_progress(curve[-1])
     if placement is None:
         return None
     return Learned(
@@ -210,12 +224,12 @@ def _follow(
     )
 
 
-def _measured(reward: Reward, placement: NDArray[np.int32]) -> float:
-    """A failed measurement is data."""
-    try:
-        return float(reward(placement))
-    except Exception:
-        return float("inf")
+_NOTHING = Progress(steps=0, best_ns=None)
+
+
+def _with_counts(progress: Progress, measurements: Measurements) -> Progress:
+    measured, failed = measurements.counts
+    return replace(progress, measured=measured, failed=failed)
 
 
 def _no_worse(
@@ -235,9 +249,21 @@ def _no_worse(
     return found
 
 
-def _must_be_found(found: Learned | None) -> Learned:
+def _or_measured(found: Learned | None, measurements: Measurements) -> Learned:
+    """A step that the end of the budget cut off has measured something, too."""
+    if measurements.best is None:
+        if found is None:
+            raise PlannerUnavailableError("the budget ended before a placement was measured")
+        return found
+    seconds, placement = measurements.best
+    makespan_ns = round(seconds * 1e9)
     if found is None:
-        raise PlannerUnavailableError("the budget ended before the first step; give it more time")
+        measured, _ = measurements.counts
+        return Learned(
+            placement=placement, makespan_ns=makespan_ns, steps=0, placements=measured, curve=[]
+        )
+    if found.makespan_ns is None or makespan_ns < found.makespan_ns:
+        return replace(found, placement=placement, makespan_ns=makespan_ns)
     return found
 
 

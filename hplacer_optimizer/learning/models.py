@@ -52,6 +52,13 @@ class Model:
     fallback: _Int32  # [U] the device of a unit that may not run where its group is
     start: _Int32  # [N] a device per item: the placement that training starts from
 
+    @property
+    def device_chance(self) -> NDArray[np.float32]:
+        """[m] of a device where all of a region goes; a slow one seldom takes a large one."""
+        chance = np.exp(self.device_bias / 2)
+        share: NDArray[np.float32] = chance / chance.sum()
+        return share
+
     def start_groups(self) -> tuple[_Int32, _Int32]:
         """The grouping [N] and the devices [G] of the start."""
         if not self.has_placer:

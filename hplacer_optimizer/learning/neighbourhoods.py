@@ -17,7 +17,8 @@ ITEMS, GROUPS = 0, 1  # what is decided anew
 
 _DECAY = 0.98  # per step
 _PRIOR_WINS, _PRIOR_TRIES = 1.0, 20.0
-_LEAST = 0.1  # of the draws are uniform
+_PRIOR_DECAY = 0.7  # per class of size: what pays for nothing should not scatter the samples
+_LEAST = 0.1  # of the draws are by the prior alone
 
 
 class Choice(NamedTuple):
@@ -52,7 +53,8 @@ class Neighbourhoods:
         shape = (self._classes[kind], 2, 2)
         wins = self.wins[kind, : shape[0]] + _PRIOR_WINS
         tries = self.tries[kind, : shape[0]] + _PRIOR_TRIES
-        prior = np.broadcast_to([1 - explore, explore], shape)
+        of_size = _PRIOR_DECAY ** np.arange(shape[0])
+        prior = np.broadcast_to(of_size[:, None, None] * [1 - explore, explore], shape)
         rate = wins / tries * prior
         chance = (1 - _LEAST) * rate / rate.sum() + _LEAST * prior / prior.sum()
         drawn = int(rng.choice(chance.size, p=chance.ravel() / chance.sum()))

@@ -1,13 +1,14 @@
 """The process that learns: `python -m hplacer_optimizer.learning.process FD`; see learner.py.
 
 Messages are pairs over the socket FD, which nobody but the parent has. It sends ("request", dict),
-("stop", None) and ("seconds", float); gets ("progress", (Progress, (placement, makespan_ns) or
-None)), ("measure", placement), ("error", (type, text)) and ("done", None).
+("stop", None) and ("seconds", list); gets ("progress", (Progress, (placement, makespan_ns) or
+None)), ("measure", placements), ("error", (type, text)) and ("done", None).
 """
 
 from __future__ import annotations
 
 import io
+import math
 import signal
 import sys
 import threading
@@ -65,17 +66,16 @@ class _Parent:
             self._connection.recv()
             self.stop.set()
 
-    def measure(self, placement: NDArray[np.int32]) -> float:
-        """Seconds per step; inf once the parent wants an end."""
+    def measure(self, placements: NDArray[np.int32]) -> list[float]:
+        """Seconds per step; inf for what was not measured when the parent wanted an end."""
         if self.stop.is_set():
-            return float("inf")
-        self.send("measure", placement)
+            return [math.inf] * len(placements)
+        self.send("measure", placements)
         kind, seconds = self._connection.recv()
         if kind == "stop":
             self.stop.set()
-            self._connection.recv()  # the answer comes all the same
-            return float("inf")
-        return float(seconds)
+            _, seconds = self._connection.recv()  # the answer comes all the same
+        return list(seconds)
 
 
 def _learn(parent: _Parent) -> None:

@@ -139,8 +139,8 @@ def propose(
             proposal.drawn_groups[row, region] = True
             proposal.devices[row, region] = FREE
             if choice.uniform:
-                together = may_run[region].any(axis=0)
-                device = rng.choice(np.flatnonzero(together))
+                together = may_run[region].any(axis=0) * model.device_chance
+                device = rng.choice(len(together), p=together / together.sum())
                 proposal.devices[row, region] = np.where(may_run[region, device], device, FREE)
         else:
             assert probabilities is not None
@@ -265,7 +265,7 @@ def _regroup(
         for item in items:
             np.add.at(share, grouping[model.items.neighbours.of(item)], 1)
     else:
-        share[:] = model.items.may_run[items].any(axis=0)
+        share[:] = model.items.may_run[items].any(axis=0) * model.device_chance
     drawn = _categorical(probabilities[items], rng)
     if not share.any():
         return drawn, np.take_along_axis(probabilities[items], drawn[:, None], axis=1)[:, 0]

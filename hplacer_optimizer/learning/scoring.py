@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +16,9 @@ from hplacer_optimizer.simulator import simulate, simulate_batch
 
 Reward = Callable[[NDArray[np.int32]], float]
 """From a placement, int32[n], to seconds per step; a failure raises or gives no finite number."""
+
+BatchReward = Callable[[NDArray[np.int32]], Sequence[float]]
+"""From placements, int32[K, n], to seconds per step; no finite number is a failure."""
 
 _UNKNOWN_FAILING_S = 100.0  # until something was measured; the released controller's signal
 
@@ -33,7 +36,7 @@ class Scores:
 class Scorer:
     """Scores placements of one problem."""
 
-    def __init__(self, problem: Problem, failing_factor: float, reward: Reward | None) -> None:
+    def __init__(self, problem: Problem, failing_factor: float, reward: BatchReward | None) -> None:
         """`reward`: None simulates. `failing_factor`: see Settings."""
         self._problem = problem
         self._reward = reward
@@ -51,7 +54,7 @@ class Scorer:
             missing = np.maximum(peak_bytes - self._problem.device_memory_bytes, 0).sum(axis=1)
             ranked = np.where(feasible, seconds, np.where(makespan_ns < 0, np.inf, missing))
         else:
-            seconds = np.array([self._measure(placement) for placement in placements])
+            seconds = self._measure(placements)
             feasible = np.isfinite(seconds)
             ranked = seconds
             slowest_s = max(seconds[feasible], default=0.0)
@@ -60,17 +63,17 @@ class Scorer:
         rewards = -np.sqrt(np.where(feasible, seconds, failing_s))
         return Scores(rewards=rewards, seconds=seconds, feasible=feasible, ranked=ranked)
 
-    def _measure(self, placement: NDArray[np.int32]) -> float:
+    def _measure(self, placements: NDArray[np.int32]) -> NDArray[np.float64]:
         """A failed measurement is data: inf. What was measured is not measured again."""
         assert self._reward is not None
-        key = placement.tobytes()
-        if key not in self._measured:
-            try:
-                seconds = float(self._reward(placement))
-            except Exception:
-                seconds = math.inf
-            self._measured[key] = seconds if math.isfinite(seconds) and seconds > 0 else math.inf
-        return self._measured[key]
+        keys = [placement.tobytes() for placement in placements]
+        rows = {key: row for row, key in enumerate(keys) if key not in self._measured}
+        if rows:
+            answers = self._reward(placements[list(rows.values())])
+            for key, seconds in zip(rows, answers, strict=True):
+                known = math.isfinite(seconds) and seconds > 0
+                self._measured[key] = seconds if known else math.inf
+        return np.array([self._measured[key] for key in keys])
 
 
 def best_single_device(problem: Problem) -> NDArray[np.int32]:

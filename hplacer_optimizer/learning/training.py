@@ -313,12 +313,18 @@ class Trainer:
         gain = self._gain(
             chosen[:num_rows],
             batch["drawn_groups"],
-            1 / tf.reduce_sum(tf.cast(may_run[:num_rows], tf.float32), axis=2),
+            self._uniform(devices[:num_rows], may_run[:num_rows]),
             batch["advantages"],
             batch["explore"],
         )
         best = tf.reduce_sum(chosen[num_rows:])
         return self._objective(gain, best, _entropy(log_p))
+
+    def _uniform(self, devices: Any, may_run: Any) -> Any:
+        """float[R, G]: the chance of the devices int32[R, G], had they been drawn by no policy."""
+        chance = tf.where(may_run, self._model.device_chance, 0.0)
+        chosen = tf.gather(self._model.device_chance, devices)
+        return chosen / tf.reduce_sum(chance, axis=2)
 
     def _gain(self, chosen: Any, drawn: Any, uniform: Any, advantages: Any, explore: Any) -> Any:
         """What has the policy gradient for its gradient, of S decisions in each of R rows.

@@ -24,12 +24,11 @@ from hplacer_optimizer.errors import GraphError
 from hplacer_optimizer.loaders import capturing
 from hplacer_optimizer.loaders.sources import GraphSource, describe, is_problem_file
 from hplacer_optimizer.log import LOGGER
-from hplacer_optimizer.machines import Machine
+from hplacer_optimizer.machines import Machine, full_device_name
 from hplacer_optimizer.problem import load_problem_file
+from hplacer_optimizer.runnable_step import RunnableStep
 
 __all__ = ["LoadedGraph", "load_graph", "load_problem"]
-
-_LOCAL_TASK = "/job:localhost/replica:0/task:0"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +39,7 @@ class LoadedGraph:
     captured: CapturedGraph
     machine: Machine
     assumptions: tuple[str, ...]  # what had to be assumed, one sentence each
+    step: RunnableStep | None = None  # if `load_graph` was to keep it
 
 
 def load_problem(source: object, **options: Any) -> Problem:
@@ -76,6 +76,7 @@ def load_graph(
     shapes: Mapping[str, Sequence[int]] | None = None,
     cost_table: CostTable | str | os.PathLike[str] | None = None,
     allow_soft_placement: bool | None = None,
+    keep_graph: bool = False,
 ) -> LoadedGraph:
     """Captures a TensorFlow graph as it would run on a machine, in a process of its own.
 
@@ -93,6 +94,7 @@ def load_graph(
         cost_table: measured costs, which replace the estimates of the ops that it has.
         allow_soft_placement: whether TensorFlow may replace devices that the graph asks for and
             the machine lacks; None: as by default, yes in a function and no in a session.
+        keep_graph: also returns what can be run, to measure the step.
 
     Raises:
         GraphError: the graph cannot be read or captured.
@@ -105,7 +107,7 @@ def load_graph(
     _check_positive("batch_size", batch_size)
     _check_positive("loop_trip_count", loop_trip_count)
     known = _resolve_machine(machine, graph)
-    captured, devices = capturing.capture(
+    captured, devices, step = capturing.capture(
         graph,
         devices=_device_requests(known) if known else [],
         kinds=[asdict(kind) for kind in known.kinds] if known else [],
@@ -114,6 +116,7 @@ def load_graph(
         batch_size=batch_size,
         loop_trip_count=loop_trip_count or 10,
         shapes=_check_shapes(shapes or {}),
+        keep_graph=keep_graph,
     )
     used = known or machines.detect([SimpleNamespace(**device) for device in devices])
     problem, measured = build_problem(
@@ -128,6 +131,7 @@ def load_graph(
         captured=captured,
         machine=used,
         assumptions=assumptions,
+        step=step,
     )
 
 
@@ -165,7 +169,7 @@ def _device_requests(machine: Machine) -> list[dict[str, Any]]:
     rows = zip(machine.device_names, machine.device_kind, machine.memory_bytes, strict=True)
     return [
         {
-            "name": name if name.startswith("/job:") else _LOCAL_TASK + name,
+            "name": full_device_name(name),
             "type": machine.kinds[kind].type,
             "memory_bytes": memory_bytes,
         }

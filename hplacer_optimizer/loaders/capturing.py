@@ -17,6 +17,7 @@ from hplacer_optimizer import errors, tf_process
 from hplacer_optimizer.captured import CapturedGraph, load_captured
 from hplacer_optimizer.errors import GraphError, HPlacerError
 from hplacer_optimizer.loaders.sources import GraphSource
+from hplacer_optimizer.runnable_step import RunnableStep, load_step
 
 _MODULE = "hplacer_optimizer.loaders.child"
 _BASE_LIMIT_S = 300.0
@@ -33,8 +34,11 @@ def capture(
     batch_size: int | None,
     loop_trip_count: int,
     shapes: dict[str, list[int]],
-) -> tuple[CapturedGraph, list[dict[str, Any]]]:
+    keep_graph: bool,
+) -> tuple[CapturedGraph, list[dict[str, Any]], RunnableStep | None]:
     """Captures the source on these devices, and returns them, too; without any, on local ones.
+
+    The third is what can be run of it, if it is to `keep_graph`.
 
     Raises GraphError, which names the source, or what else the other process found wrong.
     """
@@ -50,6 +54,7 @@ def capture(
         "batch_size": batch_size or 0,
         "loop_trip_count": loop_trip_count,
         "shapes": shapes,
+        "keep_graph": keep_graph,
     }
     with tempfile.TemporaryDirectory(prefix="hplacer-") as directory:
         where = Path(directory)
@@ -62,7 +67,8 @@ def capture(
         )
         if not (where / "result.json").exists():
             raise GraphError(f"{source.name}: {child.cause_of_death}")
-        return _read_result(where, source)
+        captured, known = _read_result(where, source)
+        return captured, known, load_step(where, captured) if keep_graph else None
 
 
 def _read_result(where: Path, source: GraphSource) -> tuple[CapturedGraph, list[dict[str, Any]]]:

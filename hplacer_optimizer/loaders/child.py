@@ -19,6 +19,7 @@ from hplacer_optimizer.child_process import end_with_parent
 from hplacer_optimizer.errors import GraphError, HPlacerError
 from hplacer_optimizer.loaders import gpu_kernels, graph_files, sources
 from hplacer_optimizer.machines import DeviceKind
+from hplacer_optimizer.runnable_step import Argument, argument_from_dict, save_graph
 
 REQUEST, RESULT, GRAPH = "request.json", "result.json", "graph.pb"
 
@@ -70,10 +71,13 @@ def _capture(request: dict[str, Any], where: Path) -> list[dict[str, Any]]:
             batch_size=request["batch_size"],
             loop_trip_count=request["loop_trip_count"],
             shapes=request["shapes"],
+            keep_graph=request["keep_graph"],
         )
     except ValueError as error:
         raise GraphError(str(error)) from None
     save_captured(captured, where, assumed=[*assumptions, *assumed])
+    if request["keep_graph"]:
+        save_graph(captured, graph.arguments, where)
     return devices
 
 
@@ -96,13 +100,7 @@ def _read_live(request: dict[str, Any], where: Path) -> graph_files.GraphOfFile:
         graph_def=graph_pb2.GraphDef.FromString((where / GRAPH).read_bytes()),
         targets=request["targets"],
         function=request["function"],
-        arguments=tuple(
-            sources.Argument(
-                device=argument["device"],
-                variable=argument["variable"] and sources.Variable(**argument["variable"]),
-            )
-            for argument in request["arguments"]
-        ),
+        arguments=tuple(map(argument_from_dict, request["arguments"])),
     )
 
 
@@ -114,7 +112,7 @@ def _serialise(graph_def: Any) -> bytes:
 
 
 def _argument_devices(
-    arguments: Sequence[sources.Argument], devices: list[dict[str, Any]]
+    arguments: Sequence[Argument], devices: list[dict[str, Any]]
 ) -> tuple[list[str], list[str]]:
     """Where the caller has each argument of a function, and what was assumed for that."""
     names = [device["name"] for device in devices]

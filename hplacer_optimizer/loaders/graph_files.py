@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from hplacer_optimizer.errors import GraphError
-from hplacer_optimizer.loaders.sources import Argument, Variable
+from hplacer_optimizer.runnable_step import Argument, Variable
 
 _TEXT_SUFFIXES = (".pbtxt", ".prototxt", ".textproto", ".txt")
 _CALLS = ("StatefulPartitionedCall", "PartitionedCall")

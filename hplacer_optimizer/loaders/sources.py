@@ -14,26 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from hplacer_optimizer.errors import GraphError
+from hplacer_optimizer.runnable_step import Argument, Variable
 
 MAX_BYTES = 2**31 - 1  # of one serialised protocol buffer
 _PEEK_BYTES = 64
 _GZIP_MAGIC = b"\x1f\x8b"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Variable:
-    """The variable behind a resource argument."""
-
-    dtype: int  # tensorflow.DataType
-    shape: list[int] | None  # -1: unknown; None: unknown rank
-
-
-@dataclass(frozen=True, kw_only=True)
-class Argument:
-    """An argument of a function."""
-
-    device: str  # where the caller has it; "": not known
-    variable: Variable | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

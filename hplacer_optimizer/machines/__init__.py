@@ -11,7 +11,7 @@ from hplacer_optimizer.machines.file import (
     shipped_kinds,
     shipped_machines,
 )
-from hplacer_optimizer.machines.machine import Device, DeviceKind, Link, Machine
+from hplacer_optimizer.machines.machine import Device, DeviceKind, Link, Machine, full_device_name
 
 __all__ = [
     "Device",
@@ -19,6 +19,7 @@ __all__ = [
     "Link",
     "Machine",
     "detect",
+    "full_device_name",
     "load_machine",
     "machine_from_yaml",
     "machine_to_yaml",

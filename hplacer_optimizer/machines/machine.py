@@ -21,6 +21,7 @@ MAX_DEVICES = 256
 MAX_SLOTS = 65_536
 _MAX_TEXT = 1_000
 
+_LOCAL_TASK = "/job:localhost/replica:0/task:0"
 _TASK = r"/job:[A-Za-z][A-Za-z0-9_]*/replica:\d{1,9}/task:\d{1,9}"
 _DEVICE_NAME = re.compile(rf"({_TASK})?/device:([A-Za-z_][A-Za-z0-9_]*):\d{{1,9}}", re.ASCII)
 
@@ -194,6 +195,11 @@ class Machine:
             "link_latency_ns": np.array([link.latency_ns for link in self.links], np.int64),
             "link_bytes_per_s": np.array([link.bytes_per_s for link in self.links], np.int64),
         }
+
+
+def full_device_name(name: str) -> str:
+    """As TensorFlow names it in a session: of the local task, if the name has no task."""
+    return name if name.startswith("/job:") else _LOCAL_TASK + name
 
 
 def check_dtypes(flops_per_s: Mapping[str, object], path: str) -> None:

@@ -28,6 +28,10 @@ class Progress:
     """Mean makespan of the feasible placements of the last step; None if there is none."""
     infeasible: float = 0.0
     """Share of the last step's placements that are infeasible, 0..1."""
+    measured: int | None = None
+    """Placements that were run so far, failures included; None: they are simulated."""
+    failed: int = 0
+    """Of these."""
 
 
 ProgressCallback = Callable[[Progress], None]

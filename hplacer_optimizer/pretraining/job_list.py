@@ -7,7 +7,7 @@ from `defaults`; paths are relative to the file.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,9 @@ from hplacer_optimizer.errors import JobListError, MachineError, OptionError
 from hplacer_optimizer.learning import LEARNED_PLANNERS, PRESETS
 from hplacer_optimizer.machines import shipped_machines
 from hplacer_optimizer.machines.document import MAX_BYTES, Field, parse_yaml
+from hplacer_optimizer.measured_planning import Measuring
+from hplacer_optimizer.measuring import Effort
+from hplacer_optimizer.measuring.target import session_target
 from hplacer_optimizer.planners import Budget, get_planner
 from hplacer_optimizer.planning import Search
 from hplacer_optimizer.pretraining.jobs import GraphSpec, Job
@@ -45,6 +48,31 @@ def default_budget(seconds: float | None, steps: int | None, patience: int | Non
     if seconds is None and steps is None:
         seconds = DEFAULT_BUDGET_S
     return Budget(seconds=seconds, steps=steps, patience=patience)
+
+
+def get_measuring(
+    reward: str,
+    on: Sequence[Sequence[str]] | None = None,
+    steps: int | None = None,
+    time_limit_s: float | None = None,
+) -> Measuring | None:
+    """How the reward "measure" is measured, with the limits given; None for "simulate".
+
+    Raises OptionError for a wrong address, or where nothing is measured and yet something given.
+    """
+    if reward != "measure":
+        if on or steps or time_limit_s:
+            raise OptionError('measure_on, measure_steps, measure_limit: need the reward "measure"')
+        return None
+    for cluster in on or ():
+        session_target(cluster)
+    return Measuring(
+        on=tuple(tuple(cluster) for cluster in on or ()),
+        effort=Effort(
+            steps=Effort.steps if steps is None else steps,
+            time_limit_s=Effort.time_limit_s if time_limit_s is None else time_limit_s,
+        ),
+    )
 
 
 def read_jobs(path: Path) -> list[Job]:
@@ -79,6 +107,10 @@ _COMMON = (
     "steps",
     "patience",
     "preset",
+    "reward",
+    "measure_on",
+    "measure_steps",
+    "measure_limit",
     "targets",
     "signature",
     "batch_size",
@@ -107,6 +139,13 @@ def _jobs(entry: Field, defaults: dict[str, Field], where: Path) -> Iterator[Job
         shapes=tuple(get("shapes", _shapes, ())),
         allow_soft_placement=get("soft_placement", _bool),
         capture_timeout_s=get("capture_timeout", _duration, GraphSpec.capture_timeout_s),
+        keep_graph=get("reward", _reward) == "measure",
+    )
+    measuring = get_measuring(
+        get("reward", _reward, "simulate"),
+        get("measure_on", _clusters),
+        get("measure_steps", _count),
+        get("measure_limit", _duration),
     )
     table = get("cost_table", Field.text)
     budget = default_budget(get("budget", _duration), get("steps", _count), get("patience", _count))
@@ -131,6 +170,7 @@ def _jobs(entry: Field, defaults: dict[str, Field], where: Path) -> Iterator[Job
                             budget=budget,
                             cost_table=str(where / table) if table else None,
                             preset=preset if planner in LEARNED_PLANNERS else Search.preset,
+                            measuring=measuring,
                         ),
                     )
 
@@ -171,6 +211,16 @@ def _preset(field: Field) -> str:
     if field.value not in PRESETS:
         raise MachineError(f"{field.path}: expected one of {', '.join(PRESETS)}")
     return field.text()
+
+
+def _reward(field: Field) -> str:
+    if field.value not in ("simulate", "measure"):
+        raise MachineError(f"{field.path}: expected simulate or measure, found {field.value!r}")
+    return field.text()
+
+
+def _clusters(field: Field) -> list[tuple[str, ...]]:
+    return [tuple(text.split(",")) for text in _texts(field)]
 
 
 def _duration(field: Field) -> float:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hplacer_optimizer.captured import CapturedGraph
-from hplacer_optimizer.errors import GraphError, HPlacerError, InfeasibleError
+from hplacer_optimizer.errors import GraphError, HPlacerError, InfeasibleError, OptionError
 from hplacer_optimizer.loaders import load_graph
 from hplacer_optimizer.loaders.sources import is_problem_file
 from hplacer_optimizer.machines import Machine, load_machine
@@ -21,6 +21,7 @@ from hplacer_optimizer.options import Options
 from hplacer_optimizer.plan import Plan
 from hplacer_optimizer.planners import ProgressCallback
 from hplacer_optimizer.planning import Search, make_plan
+from hplacer_optimizer.runnable_step import RunnableStep
 from hplacer_optimizer.script_capture import capture_script
 from hplacer_optimizer.store import PlanStore
 
@@ -41,6 +42,8 @@ class GraphSpec:
     shapes: tuple[tuple[str, tuple[int, ...]], ...] = ()
     allow_soft_placement: bool | None = None
     capture_timeout_s: float = DEFAULT_CAPTURE_TIMEOUT_S
+    keep_graph: bool = False
+    """To measure the step."""
 
     @property
     def name(self) -> str:
@@ -69,6 +72,7 @@ class Loaded:
     captured: CapturedGraph
     machine: Machine
     options: Options
+    step: RunnableStep | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,6 +92,8 @@ def load(spec: GraphSpec) -> Loaded:
     Raises GraphError, MachineError or OSError, which name the file and what is wrong.
     """
     if spec.script:
+        if spec.keep_graph:
+            raise OptionError("reward: a script's graph cannot be measured; give the graph's file")
         machine = load_machine(spec.machine) if spec.machine else None
         found = capture_script(spec.script, machine=machine, timeout_s=spec.capture_timeout_s)
         return Loaded(captured=found.captured, machine=found.machine, options=found.options)
@@ -105,15 +111,20 @@ def load(spec: GraphSpec) -> Loaded:
         loop_trip_count=spec.loop_trip_count,
         shapes=dict(spec.shapes),
         allow_soft_placement=spec.allow_soft_placement,
+        keep_graph=spec.keep_graph,
     )
-    return Loaded(captured=loaded.captured, machine=loaded.machine, options=Options())
+    return Loaded(
+        captured=loaded.captured, machine=loaded.machine, options=Options(), step=loaded.step
+    )
 
 
 def plan_job(loaded: Loaded, search: Search, on_progress: ProgressCallback | None = None) -> Plan:
     """The plan of a loaded step; raises InfeasibleError where no placement that fits was found."""
     if search.cost_table is None and loaded.options.cost_table is not None:
         search = replace(search, cost_table=loaded.options.cost_table)
-    plan, trace = make_plan(loaded.captured, loaded.machine, search, on_progress=on_progress)
+    plan, trace = make_plan(
+        loaded.captured, loaded.machine, search, step=loaded.step, on_progress=on_progress
+    )
     if not plan.feasible:
         reasons = "; ".join(trace.infeasible_because)
         raise InfeasibleError(

@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any
 
-from hplacer_optimizer.errors import PlannerUnavailableError
+from hplacer_optimizer.errors import OptionError, PlannerUnavailableError
 from hplacer_optimizer.plan import Plan
 from hplacer_optimizer.planners import Progress
 from hplacer_optimizer.planning import Search
@@ -55,6 +55,8 @@ def run_on_ray(
     end with their best plan, and the others do not begin. Raises PlannerUnavailableError without
     the package or the cluster.
     """
+    if any(job.search.measuring for job in jobs):
+        raise OptionError("--ray: jobs that measure at the same time disturb each other")
     with _connected(address) as ray, watched():
         yield from _Driver(ray, jobs, store, stop).run(on_start, on_progress)
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from hplacer_optimizer.captured import save_captured
 from hplacer_optimizer.errors import MachineError
-from hplacer_optimizer.machines import Machine, load_machine, save_machine
+from hplacer_optimizer.machines import Machine, full_device_name, load_machine, save_machine
 from hplacer_optimizer.options import Options
 
 VARIABLE = "HPLACER_CAPTURE"  # names the directory, also to processes that the script starts
@@ -79,8 +79,6 @@ def kill_group() -> None:
 
 def _machine(where: Path, devices: Any, detect: Callable[[Any], Machine]) -> Machine:
     """The given machine, with its devices in the session's order; else the detected one."""
-    from hplacer_optimizer.planning import full_device_name
-
     if not (where / MACHINE).exists():
         return detect(devices)
     machine = load_machine(where / MACHINE)

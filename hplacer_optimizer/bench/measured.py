@@ -1,0 +1,88 @@
+"""Real steps of the cluster tasks: two workers on this machine, calibrated, then measured.
+
+Placements take turns, round by round, so that a machine that is slow for a while is slow for all.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hplacer_optimizer.bench.cluster_tasks import ClusterTask
+from hplacer_optimizer.calibration.calibrate import calibrate_graph, calibrate_machine
+from hplacer_optimizer.clusters import LocalCluster, local_cluster
+from hplacer_optimizer.errors import BenchError
+from hplacer_optimizer.loaders import LoadedGraph, load_graph
+from hplacer_optimizer.machines import Machine
+from hplacer_optimizer.measuring import Effort, Measurement, Measurer
+from hplacer_optimizer.workloads.graphs import write_graph
+
+OnStart = Callable[[str], None]  # what begins
+Placements = Mapping[str, NDArray[np.int32]]
+
+WORKERS = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bench:
+    """A calibrated cluster."""
+
+    cluster: LocalCluster
+    machine: Machine
+    notes: list[str]
+    directory: Path
+    on_start: OnStart
+
+    def load(self, task: ClusterTask) -> LoadedGraph:
+        """The task's graph with measured costs."""
+        path = self.directory / f"{task.name}.meta"
+        self.on_start(f"{task.title}: building the graph")
+        write_graph(task.workload, path, **task.parameters)
+        self.on_start(f"{task.title}: measuring its ops")
+        measured = calibrate_graph(path, self.machine, addresses=self.cluster.addresses)
+        self.notes.extend(f"{task.title}: {note}" for note in measured.notes)
+        return load_graph(path, machine=self.machine, cost_table=measured.costs, keep_graph=True)
+
+    def measurer(self, loaded: LoadedGraph, effort: Effort) -> Measurer:
+        """Of a loaded task."""
+        assert loaded.step is not None
+        return Measurer(loaded.step, loaded.problem, devices=self.cluster.addresses, effort=effort)
+
+    def measure(
+        self, task: ClusterTask, loaded: LoadedGraph, placements: Placements, rounds: int
+    ) -> dict[str, Measurement]:
+        """Raises BenchError, which names the placement, if one does not run."""
+        found: dict[str, Measurement] = {}
+        with self.measurer(loaded, Effort(steps=5)) as measurer:
+            for number in range(rounds):
+                for name, placement in placements.items():
+                    self.on_start(f"{task.title}: {name}, round {number + 1} of {rounds}")
+                    more = measurer.measure(placement)
+                    if more.error is not None:
+                        self.cluster.check()
+                        raise BenchError(f"{task.title}: {name}: {more.error}")
+                    found[name] = found[name].with_more(more) if name in found else more
+        return found
+
+
+@contextmanager
+def calibrated_cluster(on_start: OnStart) -> Iterator[Bench]:
+    """Starts the workers and measures their machine."""
+    with tempfile.TemporaryDirectory() as directory, local_cluster(workers=WORKERS) as cluster:
+        on_start("measuring the machine")
+        found = calibrate_machine(
+            addresses=cluster.addresses, on_progress=lambda done, total, what: on_start(what)
+        )
+        yield Bench(
+            cluster=cluster,
+            machine=found.machine,
+            notes=found.notes,
+            directory=Path(directory),
+            on_start=on_start,
+        )

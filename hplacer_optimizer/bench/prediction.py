@@ -1,0 +1,190 @@
+"""How well the simulator predicts real steps: placements of all sorts, simulated and measured.
+
+Goals: rank correlation at least 0.9, median error at most 15%, over at least 30 placements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from hplacer_optimizer._engine import Problem
+from hplacer_optimizer.bench.cluster_tasks import ClusterTask, place_by_hand
+from hplacer_optimizer.bench.measured import Bench
+from hplacer_optimizer.errors import BenchError, PlannerUnavailableError
+from hplacer_optimizer.planners import Budget, get_planner
+from hplacer_optimizer.planners.devices import candidate_mask, first_candidate
+from hplacer_optimizer.simulator import simulate
+
+GOAL_CORRELATION, GOAL_ERROR = 0.9, 0.15
+
+_PLANNERS = ("etf", "heft", "mincut", "metis", "local_search")
+_BUDGET = Budget(seconds=10.0)
+_DEPTHS = (1, 2, 3, 4)  # of name scopes that stay together
+_MOVED = (0.01, 0.03, 0.1)  # shares of units that are moved at random
+_BASES = ("by hand", "local_search", "worker 0")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prediction:
+    """One placement of one task."""
+
+    task: str
+    placement: str
+    predicted_s: float
+    measured_s: float  # median
+    spread_s: float  # interquartile range of the measured steps
+    steps: int
+    transfers: int
+    error: float
+    """Relative to the measured time."""
+
+
+def predict(bench: Bench, tasks: Sequence[ClusterTask], rounds: int) -> list[Prediction]:
+    """Simulates and measures the placements of all tasks."""
+    found = []
+    for task in tasks:
+        loaded = bench.load(task)
+        problem = loaded.problem
+        bench.on_start(f"{task.title}: planning")
+        placements = dict(placements_of(problem, task.by_hand))
+        measured = bench.measure(task, loaded, placements, rounds)
+        for name, placement in placements.items():
+            trace = simulate(problem, placement)
+            step_s = measured[name].step_s
+            if trace.makespan_ns is None or step_s is None:
+                raise BenchError(f"{task.title}: {name}: has no step time")
+            found.append(
+                Prediction(
+                    task=task.name,
+                    placement=name,
+                    predicted_s=trace.makespan_ns / 1e9,
+                    measured_s=step_s,
+                    spread_s=measured[name].spread_s or 0.0,
+                    steps=len(measured[name].times_s),
+                    transfers=len(trace.transfers),
+                    error=trace.makespan_ns / 1e9 / step_s - 1,
+                )
+            )
+    return found
+
+
+def placements_of(
+    problem: Problem, by_hand: Mapping[str, int]
+) -> Iterator[tuple[str, NDArray[np.int32]]]:
+    """Single workers, by hand, planned, random ones, and some with a few units moved."""
+    known: dict[str, NDArray[np.int32]] = {}
+    for worker in range(problem.num_devices):
+        known[f"worker {worker}"] = first_candidate(problem, [worker])[problem.units]
+    known["by hand"] = place_by_hand(problem, by_hand)
+    for planner in _PLANNERS:
+        try:
+            known[planner] = get_planner(planner)(problem, budget=_BUDGET, seed=0)
+        except PlannerUnavailableError:
+            continue  # a program or package of its own is not installed
+    known["random"] = get_planner("random")(problem, seed=0)
+    yield from known.items()
+    for depth in _DEPTHS:
+        yield f"random scopes of depth {depth}", _random_scopes(problem, depth)
+    for base in _BASES:
+        for share in _MOVED:
+            yield f"{base}, {share:.0%} moved", _moved(problem, known[base], share)
+
+
+def _random_scopes(problem: Problem, depth: int) -> NDArray[np.int32]:
+    """A random device for all units whose first op has the same first name scopes."""
+    rng = np.random.default_rng(depth)
+    _, first_op = np.unique(problem.units, return_index=True)
+    device_of: dict[str, int] = {}
+    wanted = []
+    for op in first_op.tolist():
+        scope = "/".join(problem.op_names[op].removeprefix("gradients/").split("/")[:depth])
+        wanted.append(device_of.setdefault(scope, int(rng.integers(problem.num_devices))))
+    return _where_possible(problem, np.array(wanted))
+
+
+def _moved(problem: Problem, placement: NDArray[np.int32], share: float) -> NDArray[np.int32]:
+    """Random units on the device after theirs."""
+    rng = np.random.default_rng(round(share * 1000))
+    _, first_op = np.unique(problem.units, return_index=True)
+    moves = rng.random(problem.num_units) < share
+    return _where_possible(problem, (placement[first_op] + moves) % problem.num_devices)
+
+
+def _where_possible(problem: Problem, wanted: NDArray[np.integer[Any]]) -> NDArray[np.int32]:
+    mask = candidate_mask(problem)
+    possible = mask[np.arange(problem.num_units), wanted]
+    return np.where(possible, wanted, mask.argmax(axis=1)).astype(np.int32)[problem.units]
+
+
+# ---- what it says ----
+
+
+def rank_correlation(a: ArrayLike, b: ArrayLike) -> float:
+    """Spearman's: that of the ranks, equal values sharing the mean of theirs."""
+    return float(np.corrcoef(_ranks(a), _ranks(b))[0, 1])
+
+
+def _ranks(values: ArrayLike) -> NDArray[np.float64]:
+    _, where, counts = np.unique(np.asarray(values), return_inverse=True, return_counts=True)
+    last: NDArray[np.float64] = np.cumsum(counts).astype(float)
+    ranks: NDArray[np.float64] = (last - (counts - 1) / 2)[where]
+    return ranks
+
+
+def summary(predictions: Sequence[Prediction]) -> dict[str, Any]:
+    """Placements, rank correlation and median error."""
+    return {
+        "placements": len(predictions),
+        "rank_correlation": rank_correlation(
+            [p.predicted_s for p in predictions], [p.measured_s for p in predictions]
+        ),
+        "median_error": float(np.median([abs(p.error) for p in predictions])),
+    }
+
+
+def document(predictions: Sequence[Prediction], notes: Sequence[str]) -> dict[str, Any]:
+    """For JSON."""
+    tasks = dict.fromkeys(p.task for p in predictions)
+    return {
+        "goals": {"rank_correlation": GOAL_CORRELATION, "median_error": GOAL_ERROR},
+        "all": summary(predictions),
+        "tasks": {task: summary([p for p in predictions if p.task == task]) for task in tasks},
+        "calibration": list(notes),
+        "predictions": [asdict(p) for p in predictions],
+    }
+
+
+def draw(predictions: Sequence[Prediction], path: Path) -> None:
+    """A scatter plot as PNG. Raises BenchError if matplotlib is not installed."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise BenchError("charts need matplotlib: pip install 'hplacer-optimizer[bench]'") from None
+    figure = Figure(figsize=(6, 5.5), layout="constrained")
+    axes = figure.add_subplot()
+    for task in dict.fromkeys(p.task for p in predictions):
+        points = [p for p in predictions if p.task == task]
+        measured, predicted = ([getattr(p, key) for p in points] for key in _AXES)
+        axes.scatter(measured, predicted, label=task, alpha=0.8)
+    values = [getattr(p, key) for p in predictions for key in _AXES]
+    ends = np.array([min(values) * 0.9, max(values) * 1.1])
+    axes.plot(ends, ends, color="black", linewidth=1)
+    axes.fill_between(ends, ends * (1 - GOAL_ERROR), ends * (1 + GOAL_ERROR), alpha=0.15)
+    axes.set(xscale="log", yscale="log", xlabel="measured s/step", ylabel="predicted s/step")
+    told = summary(predictions)
+    axes.set_title(
+        f"{told['placements']} placements, rank correlation {told['rank_correlation']:.2f}, "
+        f"median error {told['median_error']:.0%}",
+        fontsize="medium",
+    )
+    axes.legend()
+    figure.savefig(path, dpi=150)
+
+
+_AXES = ("measured_s", "predicted_s")

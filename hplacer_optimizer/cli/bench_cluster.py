@@ -1,0 +1,173 @@
+"""`hplacer bench predict` and `hplacer bench cluster`: real steps on two workers, started here."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from hplacer_optimizer.cli.arguments import OK, add_command, add_json, duration
+from hplacer_optimizer.cli.printing import print_json, print_table
+from hplacer_optimizer.errors import BenchError
+from hplacer_optimizer.log import LOGGER
+
+
+def add_commands(sets: Any) -> None:
+    """Adds the commands of this module to the parser of `hplacer bench`."""
+    predict = add_command(
+        sets,
+        "predict",
+        _predict,
+        "predicted against measured step times of many placements, on two workers that are started "
+        "here and calibrated first",
+        "hplacer bench predict --workload two_tower -o prediction",
+    )
+    compare = add_command(
+        sets,
+        "cluster",
+        _cluster,
+        "measured step times on two workers that are started here: TensorFlow's placement, by "
+        "hand, planned, and refined by measured steps",
+        "hplacer bench cluster --refine 2m -o cluster",
+    )
+    for name, parser in (("predict", predict), ("cluster", compare)):
+        parser.add_argument(
+            "--workload",
+            action="append",
+            metavar="TASK",
+            help="two_tower or nmt; may be repeated (default: both)",
+        )
+        parser.add_argument(
+            "--rounds",
+            type=int,
+            default={"predict": 2, "cluster": 4}[name],
+            metavar="N",
+            help="how often each placement has its turn of 5 steps (default: %(default)s)",
+        )
+        parser.add_argument(
+            "-o",
+            "--output",
+            type=Path,
+            default=Path(f"hplacer-bench-{name}"),
+            metavar="DIR",
+            help="where results go (default: %(default)s)",
+        )
+        add_json(parser)
+    for option, default, text in (
+        ("--plan", "20s", "for the planner that simulates"),
+        ("--refine", "60s", "for the search by measured steps"),
+    ):
+        compare.add_argument(
+            option,
+            type=duration,
+            default=default,
+            metavar="T",
+            help=f"time {text} (default: {default})",
+        )
+
+
+def _predict(options: argparse.Namespace) -> int:
+    with _bench(options) as (bench, tasks):
+        from hplacer_optimizer.bench import prediction
+
+        found = prediction.predict(bench, tasks, options.rounds)
+        document = prediction.document(found, bench.notes)
+        _write(options.output / "prediction.json", document)
+        prediction.draw(found, options.output / "prediction.png")
+    if options.json:
+        print_json(document)
+        return OK
+    print_table(
+        ("task", "placement", "predicted", "measured", "spread", "transfers", "error"),
+        [
+            (
+                p.task,
+                p.placement,
+                _ms(p.predicted_s),
+                _ms(p.measured_s),
+                _ms(p.spread_s),
+                str(p.transfers),
+                f"{p.error:+.0%}",
+            )
+            for p in found
+        ],
+    )
+    for name, told in {"all": document["all"], **document["tasks"]}.items():
+        print(
+            f"{name}: {told['placements']} placements, rank correlation "
+            f"{told['rank_correlation']:.2f}, median error {told['median_error']:.0%}"
+        )
+    return OK
+
+
+def _cluster(options: argparse.Namespace) -> int:
+    with _bench(options) as (bench, tasks):
+        from hplacer_optimizer.bench import cluster
+
+        found = cluster.compare(
+            bench,
+            tasks,
+            rounds=options.rounds,
+            planning_s=options.plan,
+            refining_s=options.refine,
+        )
+        document = cluster.document(found, bench.notes)
+        _write(options.output / "cluster.json", document)
+    if options.json:
+        print_json(document)
+        return OK
+    print_table(
+        ("task", "placement", "measured", "spread", "predicted", "times as fast"),
+        [
+            (
+                row.task,
+                row.placement,
+                _ms(row.measured_s),
+                _ms(row.spread_s),
+                _ms(row.predicted_s),
+                f"{row.speedup:.2f}",
+            )
+            for row in found
+        ],
+    )
+    return OK
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:.1f} ms"
+
+
+def _write(path: Path, document: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(document, indent=1) + "\n")
+
+
+@contextmanager
+def _bench(options: argparse.Namespace) -> Iterator[Any]:
+    """A calibrated cluster and the chosen tasks, with a line on stderr of what goes on."""
+    os.environ["HPLACER_DISABLE"] = "1"  # what is measured are placements, not plans for them
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    LOGGER.setLevel("WARNING")  # what is assumed of a graph stands in the results
+    from rich.console import Console
+
+    from hplacer_optimizer.bench.cluster_tasks import TASKS
+    from hplacer_optimizer.bench.measured import calibrated_cluster
+
+    if options.rounds < 1:
+        raise BenchError(f"--rounds: must be at least 1, got {options.rounds}")
+    known = {task.name: task for task in TASKS}
+    for name in options.workload or ():
+        if name not in known:
+            raise BenchError(f"--workload: unknown task '{name}'; there are {', '.join(known)}")
+    tasks = [known[name] for name in options.workload or known]
+    console = Console(file=sys.stderr)
+    with (
+        console.status("starting two workers") as status,
+        calibrated_cluster(status.update) as bench,
+    ):
+        yield bench, tasks

@@ -1,0 +1,17 @@
+"""Steps that are run: how long they take under a placement, on real devices.
+
+measure(graph, placement)        one Measurement
+Measurer(step, problem)          many of one step, in one process that may die
+MeasuredReward(measurers)        what planners score placements by
+
+measurer.py --- process.py: step_runner.py (executable, feeds, initialisers) --- TensorFlow
+"""
+
+from __future__ import annotations
+
+from hplacer_optimizer.measuring.measurement import Failure, Measurement
+from hplacer_optimizer.measuring.measurer import Effort, Measurer
+from hplacer_optimizer.measuring.reward import MeasuredReward
+from hplacer_optimizer.measuring.target import Devices
+
+__all__ = ["Devices", "Effort", "Failure", "MeasuredReward", "Measurement", "Measurer"]

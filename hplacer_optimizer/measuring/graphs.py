@@ -1,0 +1,69 @@
+"""Measures graphs as `loaders` reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from hplacer_optimizer._engine import Problem
+from hplacer_optimizer.errors import GraphError
+from hplacer_optimizer.loaders import LoadedGraph, load_graph
+from hplacer_optimizer.measuring.measurement import Measurement
+from hplacer_optimizer.measuring.measurer import Effort, Measurer
+from hplacer_optimizer.measuring.target import Devices
+from hplacer_optimizer.problem import check_placement
+
+
+def measure(
+    graph: object,
+    placement: Sequence[int] | NDArray[np.integer[Any]],
+    *,
+    devices: Devices = None,
+    feeds: Mapping[str, ArrayLike] | None = None,
+    steps: int = Effort.steps,
+    warmup: int = Effort.warmup,
+    time_limit_s: float = Effort.time_limit_s,
+    **options: Any,
+) -> Measurement:
+    """Runs the training step of a graph under a placement, in a process of its own.
+
+    Args:
+        graph: what `load_problem` takes but a problem file, or what `load_graph(...,
+            keep_graph=True)` returned.
+        placement: one device index per op of the graph's problem, [n].
+        devices: of a TensorFlow cluster: the address of one of its servers, of all, or of those of
+            each job; None: this machine's.
+        feeds: values by the name of a placeholder or argument; others are random.
+        steps: that are timed.
+        warmup: steps before these.
+        time_limit_s: for all that the placement takes once the graph is loaded.
+        options: of `load_graph`.
+
+    Returns:
+        The measurement, whose `error` says why there are no times: a crash, memory, the time limit,
+        a placement that TensorFlow refuses.
+
+    Raises:
+        GraphError: the graph cannot be captured, or cannot run outside of its program.
+        MachineError: a device of the problem is not there.
+        OptionError: an option is wrong.
+        ProblemError: the placement is none of this problem.
+    """
+    effort = Effort(steps=steps, warmup=warmup, time_limit_s=time_limit_s)
+    if isinstance(graph, Problem):
+        raise GraphError("a problem has no ops that can run: give the graph that it was made of")
+    loaded = graph if isinstance(graph, LoadedGraph) else None
+    if loaded is None:
+        loaded = load_graph(graph, keep_graph=True, **options)
+    elif options:
+        raise GraphError(f"the graph is loaded already; leave out {', '.join(options)}")
+    if loaded.step is None:
+        raise GraphError("the graph was loaded without keep_graph=True")
+    checked = check_placement(loaded.problem, placement)
+    with Measurer(
+        loaded.step, loaded.problem, devices=devices, feeds=feeds, effort=effort
+    ) as measurer:
+        return measurer.measure(checked, memory=True)
