@@ -38,7 +38,7 @@ constexpr double kFirstWorkPerOp = 400, kLeastFirstWork = 10'000;
 constexpr double kWorkPerOp = 1000, kLeastWork = 10'000, kWorkGrowth = 1.2;
 // Of generations.
 constexpr double kBestShare = 0.7, kCrossedShare = 0.7;
-constexpr int32_t kRenewal = 3;  // after so many a new member comes
+constexpr int32_t kPatience = 3;  // after so many that brought nothing, a new member comes
 // Shares of the makespan; at least the mean unit to begin with.
 constexpr double kBeginTemperature = 0.002, kFinestBeginTemperature = 0.0005;
 constexpr double kCooling = 0.01;
@@ -199,9 +199,13 @@ class Search {
         label[unit] = label[unit] * problem_.num_devices() + devices[unit];
       }
     }
+    const Score before = member.score;
     RunCycle(work_, label, &space_, &member);
     work_ *= kWorkGrowth;
-    if (generation_ % kRenewal == 0 && !clock_.IsOver()) population_.back() = Begin();
+    barren_ = member.score < before ? 0 : barren_ + 1;
+    if (barren_ < kPatience || clock_.IsOver()) return;
+    barren_ = 0;
+    population_.back() = Begin();
   }
 
   // Anneals two levels of a coarsening, then the problem. Without labels from the best of many
@@ -284,7 +288,7 @@ class Search {
   std::vector<std::vector<int32_t>> labels_;  // clusters of units
   std::vector<Member> population_;
   double work_ = 0;
-  int64_t anneals_ = 0, tried_at_ = 0, cycles_ = 0, begun_ = 0, generation_ = 0;
+  int64_t anneals_ = 0, tried_at_ = 0, cycles_ = 0, begun_ = 0, generation_ = 0, barren_ = 0;
 };
 
 }  // namespace

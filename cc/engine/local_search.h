@@ -17,7 +17,7 @@
 // another one keeps apart, so that the regions in which the two differ move as a whole (Sanders and
 // Schulz, "Distributed Evolutionary Graph Partitioning", ALENEX 2012; for one member, iterated
 // multilevel search: Walshaw, "Multilevel Refinement for Combinatorial Optimisation Problems",
-// Annals of OR 2004). Now and then a new member takes the last one's place.
+// Annals of OR 2004). Where that brings nothing for long, a new member takes the last one's place.
 //
 // A problem with few placements is enumerated instead, which proves the optimum.
 //
