@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from hplacer_optimizer.simulator import simulate, simulate_batch
     from hplacer_optimizer.store import PlanStore
     from hplacer_optimizer.switch import disabled, session_config
+    from hplacer_optimizer.variables import ModelPlan, migrate, plan_model, variable_scope
 
     __version__: str
 
@@ -59,6 +60,7 @@ __all__ = [
     "Machine",
     "MachineError",
     "Measurement",
+    "ModelPlan",
     "NativeBuildError",
     "OptionError",
     "Options",
@@ -76,11 +78,14 @@ __all__ = [
     "local_cluster",
     "lower_bound",
     "measure",
+    "migrate",
+    "plan_model",
     "save_machine",
     "save_problem",
     "session_config",
     "simulate",
     "simulate_batch",
+    "variable_scope",
 ]
 
 _MODULES = {
@@ -89,6 +94,7 @@ _MODULES = {
     "LowerBound": "_engine",
     "Machine": "machines",
     "Measurement": "measuring",
+    "ModelPlan": "variables",
     "Options": "options",
     "Plan": "plan",
     "PlanStore": "store",
@@ -100,11 +106,14 @@ _MODULES = {
     "local_cluster": "clusters",
     "lower_bound": "_engine",
     "measure": "measuring.graphs",
+    "migrate": "variables",
+    "plan_model": "variables",
     "save_machine": "machines",
     "save_problem": "problem",
     "session_config": "switch",
     "simulate": "simulator",
     "simulate_batch": "simulator",
+    "variable_scope": "variables",
 }
 
 

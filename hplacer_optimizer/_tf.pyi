@@ -271,6 +271,7 @@ def capture_graph(
     function: str,
     argument_devices: list[str],
     handles: list[tuple[int, int, list[int] | None]],
+    free_arguments: list[int],
     targets: list[str],
     allow_soft_placement: bool,
     batch_size: int,
@@ -281,8 +282,9 @@ def capture_graph(
     """What the pass would see if this serialised GraphDef ran on these devices.
 
     `function` names one in its library, or is "" for the graph itself; `handles` has (argument,
-    tensorflow.DataType, shape with -1 or None) of the variables among its arguments. Raises
-    ValueError with TensorFlow's reason. TensorFlow may abort on malformed graphs.
+    tensorflow.DataType, shape with -1 or None) of the variables among its arguments; those in
+    `free_arguments` may be on any device, whatever `argument_devices` say. Raises ValueError with
+    TensorFlow's reason. TensorFlow may abort on malformed graphs.
     """
 
 def register_placeholder_kernels(kernels: bytes, /) -> None:

@@ -38,12 +38,17 @@ class Argument:
 
     device: str  # where the caller has it; "": not known
     variable: Variable | None = None
+    is_free: bool = False  # a variable that does not exist yet, so may be anywhere
 
 
 def argument_from_dict(fields: Mapping[str, Any]) -> Argument:
     """Of `dataclasses.asdict(argument)`."""
     variable = fields["variable"]
-    return Argument(device=fields["device"], variable=variable and Variable(**variable))
+    return Argument(
+        device=fields["device"],
+        variable=variable and Variable(**variable),
+        is_free=fields["is_free"],
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -280,7 +280,8 @@ def _explicit_config(config: Any) -> Any:
 
 def watch_keras(keras: ModuleType) -> None:
     """Warns once when a model of this Keras (3, or tf_keras) compiles its step with XLA."""
-    model_class: Any = keras.Model
+    # Keras restores a saved compile() only of models that have the one of their trainer class.
+    model_class: Any = next(base for base in keras.Model.__mro__ if "compile" in vars(base))
     original = model_class.compile
     if hasattr(original, "_hplacer_original"):
         return

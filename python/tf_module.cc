@@ -284,13 +284,12 @@ void RegisterOfflineCapture(py::module_& m) {
          const MachineRates& rates, std::string function, std::vector<std::string> argument_devices,
          const std::vector<std::tuple<int32_t, int32_t, std::optional<std::vector<int64_t>>>>&
              handles,
-         std::vector<std::string> targets, bool allow_soft_placement, int64_t batch_size,
-         int64_t loop_trip_count, NamedShapes shapes, bool keep_graph) {
-        OfflineGraph graph{std::move(function),
-                           std::move(argument_devices),
-                           {},
-                           std::move(targets),
-                           allow_soft_placement};
+         std::vector<int32_t> free_arguments, std::vector<std::string> targets,
+         bool allow_soft_placement, int64_t batch_size, int64_t loop_trip_count, NamedShapes shapes,
+         bool keep_graph) {
+        OfflineGraph graph{
+            std::move(function),       std::move(argument_devices), {},
+            std::move(free_arguments), std::move(targets),          allow_soft_placement};
         for (const auto& [argument, dtype, shape] : handles) {
           graph.handles.push_back(
               {argument, dtype, shape.has_value(), shape.value_or(std::vector<int64_t>())});
@@ -299,9 +298,10 @@ void RegisterOfflineCapture(py::module_& m) {
                                  {batch_size, loop_trip_count, std::move(shapes)}, keep_graph);
       },
       py::arg("graph_def"), py::kw_only(), py::arg("devices"), py::arg("rates"),
-      py::arg("function"), py::arg("argument_devices"), py::arg("handles"), py::arg("targets"),
-      py::arg("allow_soft_placement"), py::arg("batch_size"), py::arg("loop_trip_count"),
-      py::arg("shapes"), py::arg("keep_graph") = false);
+      py::arg("function"), py::arg("argument_devices"), py::arg("handles"),
+      py::arg("free_arguments"), py::arg("targets"), py::arg("allow_soft_placement"),
+      py::arg("batch_size"), py::arg("loop_trip_count"), py::arg("shapes"),
+      py::arg("keep_graph") = false);
   m.def("register_placeholder_kernels",
         [](const py::bytes& kernels) { ThrowIfError(RegisterPlaceholderKernels(kernels)); });
 }

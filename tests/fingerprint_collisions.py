@@ -307,6 +307,7 @@ def fingerprint(
         function="",
         argument_devices=[],
         handles=[],
+        free_arguments=[],
         targets=targets,
         allow_soft_placement=soft_placement,
         batch_size=0,

@@ -5,6 +5,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -13,6 +14,7 @@
 #include "tensorflow/core/common_runtime/device_set.h"
 #include "tensorflow/core/common_runtime/graph_execution_state.h"
 #include "tensorflow/core/common_runtime/optimization_registry.h"
+#include "tensorflow/core/framework/node_def_util.h"
 #include "tensorflow/core/framework/tensor_shape.h"
 #include "tensorflow/core/public/session_options.h"
 #include "tf/capture.h"
@@ -144,6 +146,7 @@ class Capturing {
 
  private:
   absl::Status Capture(const GraphOptimizationPassOptions& options) {
+    FreeArguments(options.graph->get());
     Step step;
     absl::Status status =
         FindStep(**options.graph, options.is_function_graph, graph_.targets, &step);
@@ -162,6 +165,31 @@ class Capturing {
     status = CaptureStep(input, node_hashes, costs, &capture_->step);
     if (!status.ok() || !keep_graph_) return status;
     return KeepGraph(options, step, costs_, &capture_->flat);
+  }
+
+  // TensorFlow has assigned each argument the device that its caller named.
+  void FreeArguments(tensorflow::Graph* graph) const {
+    for (tensorflow::Node* node : graph->op_nodes()) {
+      int32_t index = -1;
+      if (node->IsArg() && tensorflow::TryGetNodeAttr(node->attrs(), "index", &index) &&
+          absl::c_linear_search(graph_.free_arguments, index)) {
+        const std::string device = node->assigned_device_name();
+        node->set_assigned_device_name("");
+        FreeCopies(node, device);
+      }
+    }
+  }
+
+  // Inlining a function puts a copy of each handle in front of it, on the device of the argument.
+  static void FreeCopies(const tensorflow::Node* node, const std::string& device) {
+    for (const tensorflow::Edge* edge : node->out_edges()) {
+      tensorflow::Node* copy = edge->dst();
+      if (edge->IsControlEdge() || !copy->IsIdentity() || copy->requested_device() != device) {
+        continue;
+      }
+      copy->set_requested_device("");
+      FreeCopies(copy, device);
+    }
   }
 
   static thread_local Capturing* current_;

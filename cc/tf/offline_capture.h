@@ -37,7 +37,8 @@ struct OfflineGraph {
   std::string function;                       // in the library; empty: a session's graph
   std::vector<std::string> argument_devices;  // of the function, full names
   std::vector<ArgumentHandle> handles;
-  std::vector<std::string> targets;  // of a session's graph; empty: found
+  std::vector<int32_t> free_arguments;  // variables that do not exist yet: on any device
+  std::vector<std::string> targets;     // of a session's graph; empty: found
   bool allow_soft_placement = false;
 };
 

@@ -77,12 +77,13 @@ def load_graph(
     cost_table: CostTable | str | os.PathLike[str] | None = None,
     allow_soft_placement: bool | None = None,
     keep_graph: bool = False,
+    logs: bool = True,
 ) -> LoadedGraph:
     """Captures a TensorFlow graph as it would run on a machine, in a process of its own.
 
     Args:
         source: a path (MetaGraphDef, GraphDef, either as text, or a SavedModel's directory), a
-            `tf.Graph`, or a `ConcreteFunction`.
+            `tf.Graph`, a `ConcreteFunction`, or what `sources.describe` made of one of them.
         machine: a Machine, a shipped one's name or a YAML file; None: this machine.
         targets: op names (or ops) of the training step in a session's graph; None: the outputs of
             the signature, else found automatically.
@@ -95,6 +96,7 @@ def load_graph(
         allow_soft_placement: whether TensorFlow may replace devices that the graph asks for and
             the machine lacks; None: as by default, yes in a function and no in a session.
         keep_graph: also returns what can be run, to measure the step.
+        logs: what had to be assumed.
 
     Raises:
         GraphError: the graph cannot be read or captured.
@@ -124,7 +126,7 @@ def load_graph(
     )
     about_costs = [measured.sentence] if measured else []
     assumptions = (*captured.assumptions, *used.assumptions, *about_costs)
-    for assumption in assumptions:
+    for assumption in assumptions if logs else ():
         LOGGER.info("assumed for %s: %s", graph.name, assumption)
     return LoadedGraph(
         problem=problem,

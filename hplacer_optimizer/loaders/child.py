@@ -66,6 +66,9 @@ def _capture(request: dict[str, Any], where: Path) -> list[dict[str, Any]]:
                 for index, argument in enumerate(graph.arguments)
                 if argument.variable is not None
             ],
+            free_arguments=[
+                index for index, argument in enumerate(graph.arguments) if argument.is_free
+            ],
             targets=graph.targets,
             allow_soft_placement=bool(graph.function) if soft is None else soft,
             batch_size=request["batch_size"],
@@ -128,7 +131,7 @@ def _argument_devices(
             chosen.append(host)
         else:
             chosen.append(default)
-            assumed += 1
+            assumed += not argument.is_free
     if not assumed:
         return chosen, []
     return chosen, [f"{assumed} variables are on {default}, where TensorFlow 2 creates them"]

@@ -59,8 +59,12 @@ def describe(
 ) -> GraphSource:
     """What has to be captured; `is_elsewhere`: for another machine than the one that runs it.
 
+    What was described already stays as it is.
+
     Raises GraphError if the source is none of the kinds that can be loaded.
     """
+    if isinstance(source, GraphSource):
+        return source
     if isinstance(source, (str, os.PathLike)):
         return _describe_path(source, targets)
     if "tensorflow" in sys.modules:
