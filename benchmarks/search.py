@@ -1,14 +1,23 @@
-"""How fast `local_search` scores placements, and how good it is after 1, 3, 10 and 30 seconds.
+"""How good the placements of `auto` are, how soon, and how fast the search scores them.
 
-    hplacer bench paper            # writes problem files to docs/results/paper
-    python benchmarks/search.py docs/results/paper/*.hplacer.json.gz
-    python benchmarks/search.py GRAPH.hplacer.json.gz --seconds 1 10 --seeds 3 --json out.json
+    python benchmarks/search.py [--output DIR] [--problems DIR] [--seeds 3]
+    python benchmarks/search.py --parts quality scoring --tasks nmt_2 two_tower-8xa100
 
-Scored: placements near the best one found (a row of units moved to one device, of all lengths up to
-a quarter of them), each simulated to its end, and each only until it is certain to be no better,
-with the same answers; on all cores. Quality: the best
-step time at each moment, median of the seeds, over the best of the planners that do not search, and
-over the proved lower bound.
+Parts, by the simulator, on the papers' six tasks and the modern workloads:
+
+    quality  `auto` with its own budget (10 seconds, 60 above 10,000 ops), the median of the seeds,
+             against the best planner that does not search and the proved lower bound. Two goals:
+             (a) no worse than that planner; (b) at most 0.9 times it, or at most 1.05 times the
+             bound.
+    time     the best step time of `auto`, `local_search` and `hierarchical` after 1, 3, 10, 30 and
+             100 seconds, seed 0, as JSON and PNG; of --time-tasks.
+    scoring  placements near the best one found (a row of units moved to one device, of all lengths
+             up to a quarter of them) scored per second on all cores: each simulated to its end, and
+             each only until it is certain to be no better, with the same answers.
+    large    random graphs of 10,000 and 80,000 ops on 8 devices, each in a process of its own: wall
+             time and peak memory of `auto` with its own budget (goals: 10 and 60 seconds, 4 GB).
+
+Problem files are kept in --problems. Results are written to DIR/search.json after every part.
 """
 
 from __future__ import annotations
@@ -16,97 +25,195 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import statistics
+import subprocess
 import sys
 import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-import hplacer_optimizer as hp
 from hplacer_optimizer import _engine
+from hplacer_optimizer._engine import Problem
+from hplacer_optimizer.bench.experiment import prepare
+from hplacer_optimizer.bench.tasks import PAPER, Task, modern_tasks
 from hplacer_optimizer.errors import PlannerUnavailableError
-from hplacer_optimizer.planners import PLANNERS, Budget, Progress
+from hplacer_optimizer.planners import PLANNERS, Budget, Progress, collect_notes
+from hplacer_optimizer.simulator import simulate
 
-BASELINES = ("cpu_only", "gpu_only", "human_expert", "topo", "etf", "heft", "metis", "mincut")
+PARTS = ("quality", "time", "scoring", "large")
+BASELINES = (
+    *("cpu_only", "gpu_only", "human_expert", "topo", "etf", "heft"),
+    *("sct", "metis", "mincut", "scotch"),
+)
+TASKS = {task.name: task for task in (*PAPER, *modern_tasks())}
+DEFAULT_TASKS = [name for name in TASKS if not name.endswith(("8xv100", "8xh200"))]
+MOMENTS_S = (1, 3, 10, 30, 100)
+SEARCHES = ("auto", "local_search", "hierarchical")
+BASELINE_GOAL, BOUND_GOAL = 0.9, 1.05
+LARGE_S, LARGE_BYTES = {10_000: 10, 80_000: 60}, 4 * 10**9
 _THREADS = len(os.sched_getaffinity(0))
 _CANDIDATES = 512
+_TESTS = Path(__file__).resolve().parent.parent
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the parts and prints what they found."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("problems", nargs="+", help="problem files, before the options")
-    parser.add_argument("--planner", default="local_search", choices=("local_search", "auto"))
-    parser.add_argument("--seconds", nargs="+", type=float, default=[1, 3, 10, 30])
-    parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--json", help="where to write all figures")
-    options = parser.parse_args()
-    rows = []
-    for path in options.problems:
-        rows.append(measure(hp.load_problem(path), options))
-        print_row(rows[-1])
-    if options.json:
-        with open(options.json, "w", encoding="utf-8") as file:
-            json.dump({"cores": _THREADS, "rows": rows}, file, indent=1)
-    return 0 if all(row["same_answers"] for row in rows) else 1
-
-
-def measure(problem: hp.Problem, options: argparse.Namespace) -> dict[str, Any]:
-    runs = [search(problem, options, seed) for seed in range(options.seeds)]
-    baseline, baseline_ns = best_baseline(problem)
-    return {
-        "name": problem.name,
-        "ops": problem.num_ops,
-        "baseline": baseline,
-        "baseline_ns": baseline_ns,
-        "lower_bound_ns": _engine.lower_bound(problem).ns,
-        "evaluations": statistics.median(run["evaluations"] for run in runs),
-        "best_ns": {
-            str(seconds): statistics.median(run["best_ns"][seconds] for run in runs)
-            for seconds in options.seconds
-        },
-        **scoring_rate(problem, runs[0]["placement"]),
-    }
-
-
-def search(problem: hp.Problem, options: argparse.Namespace, seed: int) -> dict[str, Any]:
-    begin_s = time.perf_counter()
-    calls: list[tuple[float, Progress]] = []
-    placement = PLANNERS[options.planner](
-        problem,
-        budget=Budget(seconds=max(options.seconds)),
-        seed=seed,
-        on_progress=lambda progress: calls.append((time.perf_counter() - begin_s, progress)),
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="default: all")
+    parser.add_argument("--output", type=Path, default=Path("hplacer-search"), metavar="DIR")
+    parser.add_argument("--problems", type=Path, metavar="DIR", help="default: DIR of --output")
+    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=DEFAULT_TASKS, metavar="TASK")
+    parser.add_argument(
+        "--time-tasks", nargs="+", choices=TASKS, default=["inception_v3", "nmt_2"], metavar="TASK"
     )
-    best_ns = {
-        seconds: min(
-            (call.best_ns for at_s, call in calls if at_s <= seconds and call.best_ns is not None),
-            default=np.inf,
-        )
-        for seconds in options.seconds
-    }
-    best_ns[max(options.seconds)] = step_ns(problem, placement)
-    return {"best_ns": best_ns, "evaluations": calls[-1][1].steps, "placement": placement}
+    parser.add_argument("--seeds", type=int, default=3, help="default: 3")
+    parser.add_argument("--large-ops", type=int, help=argparse.SUPPRESS)
+    options = parser.parse_args(argv)
+    if options.large_ops:
+        print(json.dumps(plan_large(options.large_ops)))
+        return 0
+    options.problems = options.problems or options.output
+    for directory in (options.output, options.problems):
+        directory.mkdir(parents=True, exist_ok=True)
+    path = options.output / "search.json"
+    results = json.loads(path.read_text()) if path.exists() else {}
+    for part in options.parts:
+        results[part] = _RUN[part](options)
+        results["cores"] = _THREADS
+        path.write_text(json.dumps(results, indent=1) + "\n")
+    print(lines(results))
+    return 0
 
 
-def best_baseline(problem: hp.Problem) -> tuple[str, float]:
-    times: dict[str, float] = {}
-    for name in BASELINES:
-        try:
-            times[name] = step_ns(problem, PLANNERS[name](problem))
-        except PlannerUnavailableError:
-            continue
-    best = min(times, key=lambda name: times[name])
-    return best, times[best]
+def load(name: str, options: argparse.Namespace) -> Problem:
+    return prepare(TASKS[name], options.problems)
 
 
-def step_ns(problem: hp.Problem, placement: NDArray[np.int32]) -> float:
-    trace = hp.simulate(problem, placement)
+def step_ns(problem: Problem, placement: NDArray[np.int32]) -> float:
+    trace = simulate(problem, placement)
     return trace.makespan_ns if trace.feasible and trace.makespan_ns is not None else np.inf
 
 
-def scoring_rate(problem: hp.Problem, best: NDArray[np.int32]) -> dict[str, Any]:
+# ---- quality ----
+
+
+def quality(options: argparse.Namespace) -> dict[str, Any]:
+    found = {}
+    for name in options.tasks:
+        problem = load(name, options)
+        best_ns, seconds = [], []
+        for seed in range(options.seeds):
+            begin_s = time.monotonic()
+            with collect_notes():
+                best_ns.append(step_ns(problem, PLANNERS["auto"](problem, seed=seed)))
+            seconds.append(time.monotonic() - begin_s)
+        baselines = baselines_ns(problem)
+        baseline = min(baselines, key=lambda planner: baselines[planner])
+        median_ns, bound_ns = statistics.median(best_ns), _engine.lower_bound(problem).ns
+        assert bound_ns is not None
+        to_baseline, to_bound = median_ns / baselines[baseline], median_ns / bound_ns
+        found[name] = {
+            "ops": problem.num_ops,
+            "auto_ns": best_ns,
+            "seconds": seconds,
+            "baselines_ns": baselines,
+            "best_baseline": baseline,
+            "lower_bound_ns": bound_ns,
+            "to_baseline": to_baseline,
+            "to_bound": to_bound,
+            "meets_a": max(best_ns) <= baselines[baseline],
+            "meets_b": to_baseline <= BASELINE_GOAL or to_bound <= BOUND_GOAL,
+        }
+        print(_quality_line(name, found[name]), flush=True)
+    return found
+
+
+def baselines_ns(problem: Problem) -> dict[str, float]:
+    found = {}
+    for name in BASELINES:
+        try:
+            with collect_notes():
+                found[name] = step_ns(problem, PLANNERS[name](problem))
+        except PlannerUnavailableError:
+            continue
+    return {name: ns for name, ns in found.items() if np.isfinite(ns)}
+
+
+# ---- time ----
+
+
+def over_time(options: argparse.Namespace) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name in options.time_tasks:
+        problem = load(name, options)
+        found[name] = {planner: curve(problem, planner) for planner in SEARCHES}
+        draw(TASKS[name], found[name], options.output / f"{name}-search.png")
+    return found
+
+
+def curve(problem: Problem, planner: str) -> dict[str, Any]:
+    """Seconds and step times of the improvements, and the step times at the moments."""
+    begin_s = time.monotonic()
+    points: list[tuple[float, int]] = []
+
+    def told(progress: Progress) -> None:
+        if progress.best_ns is not None and (not points or progress.best_ns < points[-1][1]):
+            points.append((time.monotonic() - begin_s, progress.best_ns))
+
+    with collect_notes():
+        placement = PLANNERS[planner](
+            problem, budget=Budget(seconds=MOMENTS_S[-1]), on_progress=told
+        )
+    last_ns = step_ns(problem, placement)
+    if np.isfinite(last_ns) and (not points or last_ns < points[-1][1]):
+        points.append((MOMENTS_S[-1], int(last_ns)))
+    at = {
+        str(moment): next((ns for s, ns in reversed(points) if s <= moment), None)
+        for moment in MOMENTS_S
+    }
+    return {"at_ns": at, "points": points}
+
+
+def draw(task: Task, curves: dict[str, Any], path: Path) -> None:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 4.5), layout="constrained")
+    axes = figure.add_subplot()
+    for planner, found in curves.items():
+        seconds = [s for s, _ in found["points"]]
+        axes.step(
+            [*seconds, MOMENTS_S[-1]],
+            [ns / 1e6 for _, ns in [*found["points"], *found["points"][-1:]]],
+            where="post",
+            label=planner,
+        )
+    axes.set_xscale("log")
+    axes.set_title(f"{task.title}: best placement found so far")
+    axes.set_xlabel("seconds")
+    axes.set_ylabel("simulated step time, ms")
+    axes.legend()
+    figure.savefig(path, dpi=100)
+
+
+# ---- scoring ----
+
+
+def scoring(options: argparse.Namespace) -> dict[str, Any]:
+    found = {}
+    for name in options.tasks:
+        problem = load(name, options)
+        with collect_notes():
+            best = PLANNERS["local_search"](problem, budget=Budget(seconds=3))
+        found[name] = scoring_rate(problem, best)
+    return found
+
+
+def scoring_rate(problem: Problem, best: NDArray[np.int32]) -> dict[str, Any]:
     """Placements per second, whole and cut off at the step time of `best`."""
     rng = np.random.default_rng(0)
     placements = np.repeat(best[None], _CANDIDATES, axis=0)
@@ -133,22 +240,87 @@ def scoring_rate(problem: hp.Problem, best: NDArray[np.int32]) -> dict[str, Any]
     }
 
 
-def print_row(row: dict[str, Any]) -> None:
-    quality = ", ".join(
-        f"{float(seconds):g} s {best_ns / row['baseline_ns']:.3f}"
-        for seconds, best_ns in row["best_ns"].items()
-    )
-    last_ns = list(row["best_ns"].values())[-1]
-    print(
-        f"{row['name']} ({row['ops']:,} ops): {quality} of {row['baseline']} "
-        f"({row['baseline_ns'] / 1e9:.4g} s), {last_ns / row['lower_bound_ns']:.2f} of the lower "
-        f"bound, {row['evaluations']:,.0f} evaluations; scored per second "
-        f"{row['whole_per_s']:,.0f} whole, {row['cut_off_per_s']:,.0f} cut off "
-        f"({row['cut_off_per_s'] / row['whole_per_s']:.1f} times), "
-        f"{'same answers' if row['same_answers'] else 'DIFFERENT ANSWERS'}",
-        flush=True,
+# ---- large ----
+
+
+def large(_: argparse.Namespace) -> dict[str, Any]:
+    found = {}
+    for num_ops in LARGE_S:
+        done = subprocess.run(
+            [sys.executable, __file__, "--large-ops", str(num_ops)],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        found[str(num_ops)] = json.loads(done.stdout)
+    return found
+
+
+def plan_large(num_ops: int) -> dict[str, Any]:
+    sys.path.insert(0, str(_TESTS))
+    from tests.large_problem import large_problem
+
+    problem = large_problem(num_ops)
+    etf_ns = step_ns(problem, PLANNERS["etf"](problem))
+    begin_s = time.monotonic()
+    placement = PLANNERS["auto"](problem)
+    return {
+        "seconds": time.monotonic() - begin_s,
+        "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "to_etf": step_ns(problem, placement) / etf_ns,
+    }
+
+
+# ---- what is printed ----
+
+
+def lines(results: dict[str, Any]) -> str:
+    told = []
+    rows = results.get("quality", {})
+    told += [_quality_line(name, row) for name, row in rows.items()]
+    if rows:
+        for goal in ("a", "b"):
+            met = sum(row[f"meets_{goal}"] for row in rows.values())
+            told.append(f"({goal}) is met by {met} of {len(rows)} tasks")
+    for name, curves in results.get("time", {}).items():
+        for planner, found in curves.items():
+            at = ", ".join(
+                f"{moment} s {'-' if ns is None else f'{ns / 1e6:.4g} ms'}"
+                for moment, ns in found["at_ns"].items()
+            )
+            told.append(f"{name}, {planner}: {at}")
+    for name, row in results.get("scoring", {}).items():
+        told.append(
+            f"{name}: scored per second {row['whole_per_s']:,.0f} whole, "
+            f"{row['cut_off_per_s']:,.0f} cut off "
+            f"({row['cut_off_per_s'] / row['whole_per_s']:.2f} times), "
+            f"{'same answers' if row['same_answers'] else 'DIFFERENT ANSWERS'}"
+        )
+    for num_ops, row in results.get("large", {}).items():
+        told.append(
+            f"{int(num_ops):,} ops: {row['seconds']:.1f} s (goal {LARGE_S[int(num_ops)]}), "
+            f"{row['peak_bytes'] / 1e9:.2f} GB (goal {LARGE_BYTES / 1e9:.0f}), "
+            f"{row['to_etf']:.3f} of etf"
+        )
+    return "\n".join(told)
+
+
+def _quality_line(name: str, row: dict[str, Any]) -> str:
+    met = [goal for goal in ("a", "b") if row[f"meets_{goal}"]]
+    return (
+        f"{name} ({row['ops']:,} ops): {statistics.median(row['auto_ns']) / 1e6:.4g} ms "
+        f"({min(row['auto_ns']) / 1e6:.4g} to {max(row['auto_ns']) / 1e6:.4g}) in "
+        f"{max(row['seconds']):.1f} s, {row['to_baseline']:.3f} of {row['best_baseline']}, "
+        f"{row['to_bound']:.3f} of the lower bound; meets {', '.join(met) or 'neither'}"
     )
 
+
+_RUN: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
+    "quality": quality,
+    "time": over_time,
+    "scoring": scoring,
+    "large": large,
+}
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

@@ -47,9 +47,14 @@ class Options:
     buffer, which holds 32-bit floats. Raises OptionError, which names the option and the fix.
     """
 
-    planner: str = _option("etf", "planner by name, or one's own as package.module:function")
+    planner: str = _option("auto", "planner by name, or one's own as package.module:function")
     seed: int = _option(0, "seed of every random choice", minimum=0, maximum=_INT64_MAX)
-    budget_s: float = _option(5.0, "seconds a planner may take", minimum=0.001, maximum=_YEARS_S)
+    budget_s: float = _option(
+        10.0,
+        "seconds a planner may take; it ends earlier where nothing gets better",
+        minimum=0.001,
+        maximum=_YEARS_S,
+    )
     min_ops: int = _option(
         20, "graphs with fewer ops are left alone", minimum=0, maximum=_INT64_MAX
     )

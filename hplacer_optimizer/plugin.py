@@ -38,6 +38,8 @@ from hplacer_optimizer.store import PlanStore
 _CLOSE_TIMEOUT_S = 2.0
 _PATIENCE_S = 0.1  # between two looks at a planner that others wait for
 _INSISTENCE_S = 1.0  # between two exceptions for a planner that exceeds its limit
+_AT_ONCE = "etf"  # the planner that takes no time
+_PATIENCE = 20_000  # evaluations without a better placement after which nobody waits longer
 _BUDGET_SHARE = 0.8  # of the time limit: capture, simulation and storing need the rest
 
 _start_lock = threading.Lock()
@@ -256,12 +258,14 @@ def _plan(request: Any) -> None:
 
 
 def _make_plan(request: Any, machine: machines.Machine, options: Options) -> Plan:
-    # With a search in the background the default planner answers at once.
-    named = Options() if options.on_miss == "background" else options
+    planner = _AT_ONCE if options.on_miss == "background" else options.planner
+    seconds = _seconds(options)
+    if planner != _AT_ONCE:
+        LOGGER.info("%s plans %s for at most %g s", planner, request.label, seconds)
     search = Search(
-        planner=named.planner,
+        planner=planner,
         seed=options.seed,
-        budget=Budget(seconds=_seconds(options, named.budget_s)),
+        budget=Budget(seconds=seconds, patience=None if options.on_miss == "learn" else _PATIENCE),
         cost_table=options.cost_table,
     )
     plan, trace = make_plan(request, machine, search)
@@ -273,11 +277,11 @@ def _make_plan(request: Any, machine: machines.Machine, options: Options) -> Pla
     return plan
 
 
-def _seconds(options: Options, budget_s: float) -> float:
+def _seconds(options: Options) -> float:
     """What the planner may take of the time that the training process waits."""
     if options.on_miss == "learn":
-        return budget_s
-    return min(budget_s, _BUDGET_SHARE * options.timeout_s)
+        return options.budget_s
+    return min(options.budget_s, _BUDGET_SHARE * options.timeout_s)
 
 
 def _search_on(request: Any, machine: machines.Machine, options: Options, store: PlanStore) -> None:

@@ -35,8 +35,9 @@ def machine(devices: int, memory_bytes: int = 10**12, latency_ns: int = 10) -> d
 def chains(count: int, length: int, cost_ns: int, size_bytes: int) -> tuple[dict[str, Any], int]:
     """`count` chains for as many devices, joined at the end; returns (document, optimum).
 
-    Passing a tensor on costs more than an op, so that a chain that changes its device only loses:
-    all chains end together, the last op waits for the others' tensors, which travel side by side.
+    Passing a tensor on costs more than an op, so that a chain that changes its device only loses.
+    Either all chains end together, and the last op waits for the others' tensors, which travel side
+    by side; or everything is on one device, and nothing is sent.
     """
     ops, edges, ends = [], [], []
     for chain in range(count):
@@ -48,7 +49,7 @@ def chains(count: int, length: int, cost_ns: int, size_bytes: int) -> tuple[dict
         ends.append(len(ops) - 1)
     ops.append({"name": "join", "type": "T", "cost_ns": {"gpu": 1}, "output_bytes": []})
     edges += [[end, 0, len(ops) - 1] for end in ends]
-    optimum = length * cost_ns + 10 + size_bytes + 1
+    optimum = min(length * cost_ns + 10 + size_bytes, count * length * cost_ns) + 1
     return machine(count) | {"ops": ops, "edges": edges}, optimum
 
 

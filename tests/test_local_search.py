@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from hplacer_optimizer import _engine
 from hplacer_optimizer._engine import Problem
-from hplacer_optimizer.planners import PLANNERS, Budget, Progress, collect_notes
+from hplacer_optimizer.planners import PLANNERS, Budget, Progress, auto, collect_notes
 from hplacer_optimizer.planners.local_search import search
 from hplacer_optimizer.simulator import simulate
 from tests.documents import problem_from_dict
@@ -75,6 +75,19 @@ def test_a_simulation_that_is_cut_off_agrees_with_the_whole_one(document: dict[s
         expected = np.where(feasible & (makespan_ns < cutoff_ns), makespan_ns, -1)
         below = _engine.simulate_below(problem, placements, int(cutoff_ns), 2)
         assert below.tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize(
+    ("count", "length", "size_bytes", "optimum"),
+    [(4, 30, 200, 3211), (2, 8, 200, 1011), (2, 8, 1_000, 1601), (3, 30, 10_000, 9001)],
+)
+def test_chains_share_devices_where_a_transfer_takes_longer(
+    count: int, length: int, size_bytes: int, optimum: int
+) -> None:
+    document, stated = chains(count, length, cost_ns=100, size_bytes=size_bytes)
+    problem = problem_from_dict(document)
+    assert stated == optimum
+    assert step_ns(problem, PLANNERS["auto"](problem, budget=Budget(steps=20_000))) == optimum
 
 
 @BOTH
@@ -231,3 +244,20 @@ def test_80_000_ops_within_a_minute_and_4_gb() -> None:
         peak = re.search(r"VmHWM:\s+(\d+) kB", status.read())
     assert peak is not None
     assert int(peak[1]) * 1024 < 4 * 2**30
+
+
+@pytest.mark.slow
+def test_with_time_enough_a_policy_goes_on_from_what_was_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(auto, "LEARNING_S", 10.0)
+    problem = large_problem(300, 4)
+    calls: list[Progress] = []
+    begin_s = time.monotonic()
+    placement = auto.plan(problem, budget=Budget(seconds=90), on_progress=calls.append)
+    assert time.monotonic() - begin_s < 120
+    assert calls[-1].best_ns == step_ns(problem, placement)
+    assert [call.steps for call in calls] == sorted(call.steps for call in calls)
+    best = [call.best_ns for call in calls if call.best_ns is not None]
+    assert best == sorted(best, reverse=True)
+    assert any(call.mean_ns is not None for call in calls)  # only a policy tells a mean

@@ -39,9 +39,9 @@ options = st.builds(
 
 def test_the_defaults() -> None:
     assert dataclasses.asdict(Options()) == {
-        "planner": "etf",
+        "planner": "auto",
         "seed": 0,
-        "budget_s": 5.0,
+        "budget_s": 10.0,
         "min_ops": 20,
         "timeout_s": 30.0,
         "targets": (),

@@ -232,7 +232,7 @@ assert options_in(config_of()) == Options(seed=1)
 explicit = v1.ConfigProto(log_device_placement=True)
 assert config_of(config=explicit) is explicit and options_in(explicit) is None  # left alone
 
-config = hp.session_config(planner="etf", seed=2, targets=["train_op"])
+config = hp.session_config(planner="auto", seed=2, targets=["train_op"])
 assert options_in(config) == Options(seed=2, targets=("train_op",))
 assert options_in(config_of(config=config)) == Options(seed=2, targets=("train_op",))
 

@@ -42,7 +42,7 @@ class WorkloadRunner:
         if key not in self._results:
             options = None
             if run != "without":
-                options = {"cache": str(self.cache(workload, mode))}
+                options = {"cache": str(self.cache(workload, mode)), "budget_s": 1.0}
             if run == "hit":
                 self.result(workload, mode, "miss")
             setup = Setup(steps=STEPS, options=options, **MODES[mode])

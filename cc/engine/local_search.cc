@@ -5,15 +5,19 @@
 #include <cmath>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "engine/annealing.h"
 #include "engine/candidates.h"
 #include "engine/enumeration.h"
 #include "engine/etf.h"
 #include "engine/heft.h"
+#include "engine/joined_units.h"
 #include "engine/memory_repair.h"
+#include "engine/random_stream.h"
 #include "engine/search_levels.h"
 #include "engine/search_space.h"
+#include "engine/unit_clusters.h"
 #include "engine/worker_team.h"
 
 namespace hplacer {
@@ -26,8 +30,15 @@ constexpr int32_t kRepairs = 4, kStartsAtOnce = 4;
 constexpr int64_t kTryInterval = 256;  // evaluations of a coarse level
 // Levels whose clusters are small enough for a coarse step to last nearly as long as a fine one.
 constexpr size_t kAnnealedLevels = 2;
-// In simulated ops.
-constexpr double kFirstWorkPerOp = 400, kLeastFirstWork = 10'000, kWorkGrowth = 1.6;
+// Of the clusters that are units at first.
+constexpr int32_t kClustersPerDevice[] = {8, 4, 2, 1};
+constexpr int32_t kClusters = 1000, kLeastUnitsPerCluster = 3;
+// In simulated ops: of the first cycle of each member, and of the later ones.
+constexpr double kFirstWorkPerOp = 400, kLeastFirstWork = 10'000;
+constexpr double kWorkPerOp = 1000, kLeastWork = 10'000, kWorkGrowth = 1.2;
+// Of generations.
+constexpr double kBestShare = 0.7, kCrossedShare = 0.7;
+constexpr int32_t kPatience = 3;  // after so many that brought nothing, a new member comes
 // Shares of the makespan; at least the mean unit to begin with.
 constexpr double kBeginTemperature = 0.002, kFinestBeginTemperature = 0.0005;
 constexpr double kCooling = 0.01;
@@ -94,7 +105,8 @@ class Search {
           space_, &team_, [this](int32_t wanted) { return Take(wanted); }, &result_.placement,
           &result_.score);
     } else {
-      for (int32_t cycle = 0; !clock_.IsOver(); ++cycle) RunCycle(cycle);
+      Populate();
+      while (!clock_.IsOver()) Breed();
     }
     clock_.Report(result_.score);
     result_.evaluations = clock_.evaluations();
@@ -134,15 +146,82 @@ class Search {
     }
   }
 
-  void RunCycle(int32_t cycle) {
-    const double work = std::max(kFirstWorkPerOp * problem_.num_ops(), kLeastFirstWork) *
-                        std::pow(kWorkGrowth, cycle);
-    std::vector<int32_t> label;
-    if (cycle > 0) label = UnitDevices(problem_, result_.placement);
-    SearchLevels levels(space_, label, options_.seed + static_cast<uint64_t>(cycle) * 1009);
-    levels.GiveClustersTo(&space_);
-    Placement current = result_.placement;
-    if (cycle == 0) current = BestStartOn(levels);
+  // A placement that is improved on its own.
+  struct Member {
+    Placement placement;
+    Score score;
+  };
+
+  double WorkOf(double per_op, double least) const {
+    return std::max(per_op * problem_.num_ops(), least);
+  }
+
+  void Populate() {
+    const int32_t clusters = std::min(kClusters, problem_.num_units() / kLeastUnitsPerCluster);
+    labels_.resize(std::size(kClustersPerDevice));
+    team_.ForEach(static_cast<int32_t>(labels_.size()), [&](int, int32_t i) {
+      labels_[i] = ClusterUnits(problem_, {std::max(1, clusters)}, kClustersPerDevice[i]).front();
+    });
+    labels_.erase(std::unique(labels_.begin(), labels_.end()), labels_.end());
+    for (size_t i = 0; i <= labels_.size() && !clock_.IsOver(); ++i) population_.push_back(Begin());
+    work_ = WorkOf(kWorkPerOp, kLeastWork);
+  }
+
+  // From a start of its own: in turn of the problem itself and of each of its clusterings.
+  Member Begin() {
+    Member member{result_.placement, Score()};
+    const size_t turn = begun_++ % (labels_.size() + 1);
+    const double work = WorkOf(kFirstWorkPerOp, kLeastFirstWork);
+    if (turn == 0) {
+      RunCycle(work, {}, &space_, &member);
+    } else {
+      const Problem joined = JoinUnits(problem_, labels_[turn - 1]);
+      SearchSpace space(joined);
+      RunCycle(work, {}, &space, &member);
+    }
+    return member;
+  }
+
+  // Improves a member, mostly the best. What neither it nor another one has cut stays together.
+  void Breed() {
+    RandomStream random(options_.seed, 1, ++generation_);
+    std::stable_sort(population_.begin(), population_.end(),
+                     [](const Member& a, const Member& b) { return a.score < b.score; });
+    const auto size = static_cast<int64_t>(population_.size());
+    const int32_t self = random.Uniform() < kBestShare ? 0 : random.Below((size + 1) / 2);
+    Member& member = population_[self];
+    std::vector<int32_t> label = UnitDevices(problem_, member.placement);
+    if (size > 1 && random.Uniform() < kCrossedShare) {
+      int32_t other = random.Below(size - 1);
+      other += other >= self;
+      const std::vector<int32_t> devices = UnitDevices(problem_, population_[other].placement);
+      for (size_t unit = 0; unit < label.size(); ++unit) {
+        label[unit] = label[unit] * problem_.num_devices() + devices[unit];
+      }
+    }
+    const Score before = member.score;
+    RunCycle(work_, label, &space_, &member);
+    work_ *= kWorkGrowth;
+    barren_ = member.score < before ? 0 : barren_ + 1;
+    if (barren_ < kPatience || clock_.IsOver()) return;
+    barren_ = 0;
+    population_.back() = Begin();
+  }
+
+  // Anneals two levels of a coarsening, then the problem. Without labels from the best of many
+  // starts, else from the member's placement.
+  void RunCycle(double work, const std::vector<int32_t>& label, SearchSpace* space,
+                Member* member) {
+    const uint64_t seed = options_.seed + static_cast<uint64_t>(cycles_++) * 1009;
+    SearchLevels levels(*space, label, seed);
+    levels.GiveClustersTo(space);
+    if (space == &space_) {
+      for (const auto& clusters : labels_) {
+        space->AddClusters(clusters, 1 + *std::max_element(clusters.begin(), clusters.end()));
+      }
+    }
+    Placement current = OnCandidates(space->problem(), member->placement);
+    if (label.empty()) current = BestStartOn(levels, seed, current);
     double share = 0.5;
     for (size_t i = std::min(kAnnealedLevels, levels.size()); i-- > 0 && !clock_.IsOver();) {
       const SearchLevel& level = levels[i];
@@ -156,14 +235,14 @@ class Search {
       share /= 2;
     }
     if (clock_.IsOver()) return;
-    Anneal(space_, work * share, kFinestBeginTemperature, &current,
-           [this](const Placement& placement, const Score& score) { Keep(placement, score); });
+    const Score score = Anneal(
+        *space, work * share, kFinestBeginTemperature, &current,
+        [this](const Placement& placement, const Score& better) { Keep(placement, better); });
+    if (score < member->score) *member = {std::move(current), score};
   }
 
-  // The fastest on the first annealed level: partitions, list schedules of the levels, the best so
-  // far.
-  Placement BestStartOn(const SearchLevels& levels) {
-    Placement best = result_.placement;
+  // The fastest on the first annealed level: partitions, list schedules of the levels, `best`.
+  Placement BestStartOn(const SearchLevels& levels, uint64_t seed, Placement best) {
     if (levels.size() == 0) return best;
     const SearchLevel& judge = levels[std::min(kAnnealedLevels, levels.size()) - 1];
     const auto scorer = MakePlacementScorer(judge.problem(), judge.space().tables());
@@ -178,7 +257,7 @@ class Search {
     std::vector<Placement> starts(kStartsAtOnce);
     for (int32_t i = 0; i < levels.num_starts() && !clock_.IsOver(); i += kStartsAtOnce) {
       const int32_t count = std::min(kStartsAtOnce, levels.num_starts() - i);
-      team_.ForEach(count, [&](int, int32_t j) { starts[j] = levels.Start(i + j, options_.seed); });
+      team_.ForEach(count, [&](int, int32_t j) { starts[j] = levels.Start(i + j, seed); });
       for (int32_t j = 0; j < count; ++j) {
         Try(starts[j]);
         offer(starts[j]);
@@ -187,15 +266,16 @@ class Search {
     return best;
   }
 
-  void Anneal(const SearchSpace& space, double work, double temperature, Placement* placement,
-              std::function<void(const Placement&, const Score&)> on_best) {
+  Score Anneal(const SearchSpace& space, double work, double temperature, Placement* placement,
+               std::function<void(const Placement&, const Score&)> on_best) {
     if (result_.score.feasible() && result_.score.makespan_ns > 0) {
       temperature = std::max(temperature,
                              space.MeanLoadNs() / static_cast<double>(result_.score.makespan_ns));
     }
     Annealing annealing(space, &team_, options_.seed ^ static_cast<uint64_t>(++anneals_) << 32);
-    annealing.Run({static_cast<int64_t>(work), temperature, temperature * kCooling},
-                  {[this](int32_t wanted) { return Take(wanted); }, std::move(on_best)}, placement);
+    return annealing.Run({static_cast<int64_t>(work), temperature, temperature * kCooling},
+                         {[this](int32_t wanted) { return Take(wanted); }, std::move(on_best)},
+                         placement);
   }
 
   const Problem& problem_;
@@ -205,7 +285,10 @@ class Search {
   SearchSpace space_;
   std::unique_ptr<PlacementScorer> scorer_;
   SearchResult result_;
-  int64_t anneals_ = 0, tried_at_ = 0;
+  std::vector<std::vector<int32_t>> labels_;  // clusters of units
+  std::vector<Member> population_;
+  double work_ = 0;
+  int64_t anneals_ = 0, tried_at_ = 0, cycles_ = 0, begun_ = 0, generation_ = 0, barren_ = 0;
 };
 
 }  // namespace

@@ -1,15 +1,23 @@
-// Anytime search for a fast placement: many starts, then annealing from coarse to fine.
+// Anytime search for a fast placement: a population, each member annealed from coarse to fine.
 //
-//   starts ---------> best placement so far <--------------------------+
-//                              |                                       |
-//   problem --coarsen--> level 3 --anneal--> level 2 --anneal--> ... level 0 (the problem itself)
+//   clusterings of the units --> many starts --cycle--> member   member   member  ...
+//                                                          \      /
+//                     units that neither of the two has cut --cycle--> a better one
 //
-// Starts are the list schedulers, each device alone, and what the caller gives. A cycle coarsens
-// the graph (coarsening.h), anneals on the coarsest level, where a simulation is cheapest and a
-// move is largest, and refines the result level by level. The first cycle runs list schedulers on
-// each coarse level too. Later ones keep apart what the best placement keeps apart, with other
-// clusters each time (iterated multilevel search: Walshaw, "Multilevel Refinement for
-// Combinatorial Optimisation Problems", Annals of OR 2004), and are longer each time.
+//   cycle:  problem --coarsen--> level 1 --> level 0 ;  anneal level 1, level 0, the problem itself
+//
+// Starts are the list schedulers, each device alone, and what the caller gives. Each member begins
+// with other units: those of the problem, or clusters that are better kept together
+// (unit_clusters.h), of which even random placements are good. A cycle coarsens the graph
+// (coarsening.h), anneals on coarse levels, where a simulation is cheapest and a move is largest,
+// and then the problem itself. A member's first cycle begins with the best of partitions and list
+// schedules of the levels; in all later ones its units are those of the problem.
+//
+// A generation improves one member, mostly the best. Its coarsening keeps apart what the member or
+// another one keeps apart, so that the regions in which the two differ move as a whole (Sanders and
+// Schulz, "Distributed Evolutionary Graph Partitioning", ALENEX 2012; for one member, iterated
+// multilevel search: Walshaw, "Multilevel Refinement for Combinatorial Optimisation Problems",
+// Annals of OR 2004). Where that brings nothing for long, a new member takes the last one's place.
 //
 // A problem with few placements is enumerated instead, which proves the optimum.
 //

@@ -28,7 +28,6 @@ class Agglomeration {
   struct Pair {
     double rating;
     int32_t u, v;  // u < v
-    int32_t u_version, v_version;
 
     bool operator<(const Pair& other) const {
       if (rating != other.rating) return rating < other.rating;
@@ -41,13 +40,15 @@ class Agglomeration {
     return unit;
   }
   void AddTransfer(int32_t u, int32_t v, int64_t ns);
-  void Push(int32_t u, int32_t v);
+  double Rating(int32_t u, int32_t v, int64_t transfer_ns) const;
+  bool IsCurrent(const Pair& pair) const;
+  void Push(int32_t u, int32_t v, int64_t transfer_ns);
   void PushAll();
   void Join(int32_t u, int32_t v);
   bool JoinBestPair();
   bool JoinNeighboursInOrder(int32_t size);
 
-  std::vector<int32_t> parent_, version_, candidates_id_;
+  std::vector<int32_t> parent_, candidates_id_;
   std::vector<int64_t> work_ns_;
   std::vector<double> position_sum_, position_count_;
   std::vector<std::unordered_map<int32_t, int64_t>> transfer_ns_;  // by neighbour
@@ -58,7 +59,6 @@ class Agglomeration {
 
 Agglomeration::Agglomeration(const Problem& problem, int32_t clusters_per_device)
     : parent_(problem.num_units()),
-      version_(problem.num_units()),
       candidates_id_(problem.num_units()),
       work_ns_(problem.num_units()),
       position_sum_(problem.num_units()),
@@ -116,49 +116,60 @@ void Agglomeration::AddTransfer(int32_t u, int32_t v, int64_t ns) {
   transfer_ns_[v][u] += ns;
 }
 
-void Agglomeration::Push(int32_t u, int32_t v) {
-  if (candidates_id_[u] != candidates_id_[v]) return;
-  if (u > v) std::swap(u, v);
+double Agglomeration::Rating(int32_t u, int32_t v, int64_t transfer_ns) const {
   const auto smaller_ns = static_cast<double>(std::min(work_ns_[u], work_ns_[v]));
-  const auto transfer_ns = static_cast<double>(transfer_ns_[u].at(v));
-  pairs_.push({transfer_ns / (smaller_ns + 1), u, v, version_[u], version_[v]});
+  return static_cast<double>(transfer_ns) / (smaller_ns + 1);
+}
+
+// Whether both are still there, and nothing that they were rated by has changed.
+bool Agglomeration::IsCurrent(const Pair& pair) const {
+  if (parent_[pair.u] != pair.u || parent_[pair.v] != pair.v) return false;
+  return Rating(pair.u, pair.v, transfer_ns_[pair.u].at(pair.v)) == pair.rating;
+}
+
+void Agglomeration::Push(int32_t u, int32_t v, int64_t transfer_ns) {
+  if (candidates_id_[u] != candidates_id_[v]) return;
+  pairs_.push({Rating(u, v, transfer_ns), std::min(u, v), std::max(u, v)});
 }
 
 void Agglomeration::PushAll() {
   for (int32_t u = 0; u < static_cast<int32_t>(parent_.size()); ++u) {
     if (parent_[u] != u) continue;
-    for (const auto& neighbour : transfer_ns_[u]) {
-      if (u < neighbour.first) Push(u, neighbour.first);
+    for (const auto& [neighbour, ns] : transfer_ns_[u]) {
+      if (u < neighbour) Push(u, neighbour, ns);
     }
   }
 }
 
-// The one with more neighbours stays.
+// The one with more neighbours stays. Rates anew only what has changed: a cluster that grows is
+// rated by its smaller neighbours as before, and some have thousands of those.
 void Agglomeration::Join(int32_t u, int32_t v) {
   if (transfer_ns_[u].size() < transfer_ns_[v].size()) std::swap(u, v);
+  const int64_t before_ns = work_ns_[u];
   parent_[v] = u;
   work_ns_[u] += work_ns_[v];
   position_sum_[u] += position_sum_[v];
   position_count_[u] += position_count_[v];
-  ++version_[u];
+  --num_clusters_;
   for (const auto& [neighbour, ns] : transfer_ns_[v]) {
     transfer_ns_[neighbour].erase(v);
-    if (neighbour != u) AddTransfer(u, neighbour, ns);
+    if (neighbour == u) continue;
+    AddTransfer(u, neighbour, ns);
+    Push(u, neighbour, transfer_ns_[u].at(neighbour));
   }
   transfer_ns_[v] = {};
-  --num_clusters_;
+  for (const auto& [neighbour, ns] : transfer_ns_[u]) {
+    if (work_ns_[neighbour] > before_ns) Push(u, neighbour, ns);
+  }
 }
 
 bool Agglomeration::JoinBestPair() {
   while (!pairs_.empty()) {
     const Pair best = pairs_.top();
     pairs_.pop();
-    if (parent_[best.u] != best.u || parent_[best.v] != best.v) continue;
-    if (version_[best.u] != best.u_version || version_[best.v] != best.v_version) continue;
+    if (!IsCurrent(best)) continue;
     if (work_ns_[best.u] + work_ns_[best.v] > max_work_ns_) continue;
     Join(best.u, best.v);
-    const int32_t joined = Root(best.u);
-    for (const auto& neighbour : transfer_ns_[joined]) Push(joined, neighbour.first);
     return true;
   }
   return false;

@@ -47,7 +47,7 @@ def add_commands(commands: Any) -> None:
     text = "plan a placement of a graph; exit code 1 if none that fits was found"
     plan = add_command(commands, "plan", _plan, text, example)
     add_graph_arguments(plan)
-    plan.add_argument("--planner", default="etf", metavar="NAME", help="default: etf")
+    plan.add_argument("--planner", default="auto", metavar="NAME", help="default: auto")
     plan.add_argument("--seed", type=int, default=0, metavar="N", help="default: 0")
     plan.add_argument("-o", "--output", metavar="FILE", help="write the placement here, as JSON")
     _add_trace(plan)

@@ -10,6 +10,7 @@
 #include "engine/coarsening.h"
 #include "engine/critical_chain.h"
 #include "engine/enumeration.h"
+#include "engine/joined_units.h"
 #include "engine/memory_repair.h"
 #include "engine/phase_partition.h"
 #include "engine/placed_tails.h"
@@ -186,6 +187,28 @@ TEST_CASE("memory is repaired by exchanging units") {
   const Placement repaired = RepairMemory(problem, scorer.get(), 0, {0, 0, 1, 1}, &evaluations);
   CHECK(Simulate(problem, repaired).feasible);
   CHECK(evaluations == 2);
+}
+
+TEST_CASE("joined units move as one, and their problem gives the problem's answers") {
+  const Problem problem = RandomProblem(5, 60);
+  std::vector<int32_t> cluster(problem.num_units());
+  for (int32_t unit = 0; unit < problem.num_units(); ++unit) cluster[unit] = unit / 7;
+  const Problem joined = JoinUnits(problem, cluster);
+  CHECK(joined.num_ops() == problem.num_ops());
+  CHECK(joined.num_units() == (problem.num_units() + 6) / 7);
+  for (int32_t op = 0; op < problem.num_ops(); ++op) {
+    CHECK(joined.units()[op] == cluster[problem.units()[op]]);
+  }
+  RandomStream random(5);
+  for (int i = 0; i < 20; ++i) {
+    std::vector<int32_t> device(joined.num_units());
+    for (int32_t& d : device) d = random.Below(kDevices);
+    Placement placement;
+    for (int32_t op = 0; op < joined.num_ops(); ++op) {
+      placement.push_back(device[joined.units()[op]]);
+    }
+    CHECK(Simulate(joined, placement).makespan_ns == Simulate(problem, placement).makespan_ns);
+  }
 }
 
 }  // namespace
