@@ -91,13 +91,13 @@ def test_a_plan_beats_one_worker(tmp_path: Path) -> None:
     pytest.importorskip("tensorflow")
     done = hplacer(
         *("bench", "cluster", "--workload", "two_tower", "--rounds", 1, "--plan", "5s"),
-        *("--refine", "5s", "-o", tmp_path, "--json"),
+        *("--refine", "5s", "--learn", "20s", "-o", tmp_path, "--json"),
         timeout_s=280,
     )
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert json.loads((tmp_path / "cluster.json").read_text()) == told
     rows = told["tasks"]["two_tower"]
-    assert set(rows) == {"default", "by hand", "planned", "refined"}
+    assert set(rows) == {"default", "by hand", "planned", "refined", "learned"}
     assert rows["default"]["speedup"] == 1.0
     assert rows["refined"]["speedup"] > 1.0

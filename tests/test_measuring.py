@@ -213,21 +213,21 @@ def pretrain_with_failures(
     return plan
 
 
-def test_a_search_outlives_a_crash_a_hang_and_a_lack_of_memory(
+def test_a_search_outlives_a_crash_and_a_hang(
     loaded: LoadedGraph, kinds: list[str], tmp_path: Path
 ) -> None:
-    injector = Injector([kill, hang, starve])
+    injector = Injector([kill, hang])
     search = Search(
-        planner="local_search", budget=Budget(steps=16), measuring=Measuring(effort=QUICK)
+        planner="local_search", budget=Budget(steps=12), measuring=Measuring(effort=QUICK)
     )
     plan = pretrain_with_failures(loaded, search, injector, tmp_path)
-    assert kinds == ["crash", "time limit", "out of memory"]
+    assert kinds == ["crash", "time limit"]
     assert plan.feasible
     measured = plan.planner_options["measured"]
-    assert measured["placements"] == 16
-    assert measured["failed"] == 3
+    assert measured["placements"] == 12
+    assert measured["failed"] == 2
     assert plan.measured_ns == measured["step_ns"] <= max(injector.best_ns)
-    assert any("16 placements measured, 3 failed" in note for note in plan.planner_notes)
+    assert any("12 placements measured, 2 failed" in note for note in plan.planner_notes)
     assert "local_search, measured " in plan.summary_line()
 
 

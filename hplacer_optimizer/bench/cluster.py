@@ -4,6 +4,7 @@
     by hand    as a person would place the workload
     planned    the planner `auto`, scored by the simulator with measured costs
     refined    local search from there, scored by measured steps
+    learned    the planner `hierarchical`, scored by measured steps, from nothing; if it is given time
 
 Goals: planned at least 1.5 times as fast as default on the two-tower recommender, and not slower
 than by hand on any task.
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 from hplacer_optimizer.bench.cluster_tasks import ClusterTask, place_by_hand
 from hplacer_optimizer.bench.measured import Bench
 from hplacer_optimizer.errors import BenchError
+from hplacer_optimizer.learning import learn
 from hplacer_optimizer.loaders import LoadedGraph
 from hplacer_optimizer.measuring import Effort, MeasuredReward
 from hplacer_optimizer.measuring import local_search as measured_search
@@ -28,7 +30,8 @@ from hplacer_optimizer.planners import Budget, get_planner
 from hplacer_optimizer.planners.devices import first_candidate
 from hplacer_optimizer.simulator import simulate
 
-DEFAULT, BY_HAND, PLANNED, REFINED = "default", "by hand", "planned", "refined"
+DEFAULT, BY_HAND, PLANNED = "default", "by hand", "planned"
+REFINED, LEARNED = "refined", "learned"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +55,7 @@ def compare(
     rounds: int,
     planning_s: float,
     refining_s: float,
+    learning_s: float | None = None,
     seed: int = 0,
 ) -> Iterator[ClusterRow]:
     """Plans and measures the tasks, one after the other."""
@@ -68,6 +72,9 @@ def compare(
             PLANNED: planned,
             REFINED: _refined(bench, loaded, [planned, by_hand], refining_s, seed),
         }
+        if learning_s is not None:
+            bench.on_start(f"{task.title}: learning by measured steps")
+            placements[LEARNED] = _learned(bench, loaded, learning_s, seed)
         measured = bench.measure(task, loaded, placements, rounds)
         for name, placement in placements.items():
             step_s, default_s = measured[name].step_s, measured[DEFAULT].step_s
@@ -103,10 +110,20 @@ def _refined(
             budget=Budget(seconds=seconds),
             seed=seed,
         )
-        best = reward.best
-        if best is None:
-            raise BenchError(f"no placement ran: {reward.last_failure}")
-        return best[0]
+        return _best(reward)
+
+
+def _learned(bench: Bench, loaded: LoadedGraph, seconds: float, seed: int) -> NDArray[np.int32]:
+    with MeasuredReward([bench.measurer(loaded, Effort(steps=5))]) as reward:
+        learn(loaded.problem, reward=reward, budget=Budget(seconds=seconds), seed=seed)
+        return _best(reward)
+
+
+def _best(reward: MeasuredReward) -> NDArray[np.int32]:
+    best = reward.best
+    if best is None:
+        raise BenchError(f"no placement ran: {reward.last_failure}")
+    return best[0]
 
 
 def document(rows: Sequence[ClusterRow], notes: Sequence[str]) -> dict[str, Any]:
@@ -117,7 +134,7 @@ def document(rows: Sequence[ClusterRow], notes: Sequence[str]) -> dict[str, Any]
             key: value for key, value in asdict(row).items() if key not in ("task", "placement")
         }
     for found in tasks.values():
-        for name in (PLANNED, REFINED):
+        for name in {PLANNED, REFINED, LEARNED} & found.keys():
             by_hand_s = found[BY_HAND]["measured_s"]
             found[name]["speedup_over_hand"] = by_hand_s / found[name]["measured_s"]
     return {"tasks": tasks, "calibration": list(notes)}

@@ -69,6 +69,12 @@ def add_commands(sets: Any) -> None:
             metavar="T",
             help=f"time {text} (default: {default})",
         )
+    compare.add_argument(
+        "--learn",
+        type=duration,
+        metavar="T",
+        help="also learn from measured steps, with hierarchical, for that time",
+    )
 
 
 def _predict(options: argparse.Namespace) -> int:
@@ -117,6 +123,7 @@ def _cluster(options: argparse.Namespace) -> int:
             rounds=options.rounds,
             planning_s=options.plan,
             refining_s=options.refine,
+            learning_s=options.learn,
         )
         found, code = _collected(rows)
         if not found:
