@@ -29,7 +29,7 @@ from hplacer_optimizer.learning import LEARNED_PLANNERS
 from hplacer_optimizer.log import LOGGER, warn_once
 from hplacer_optimizer.options import Options
 from hplacer_optimizer.plan import Plan
-from hplacer_optimizer.planners import Budget
+from hplacer_optimizer.planners import Budget, local_search
 from hplacer_optimizer.planning import Search, make_plan
 from hplacer_optimizer.pretraining import background
 from hplacer_optimizer.script_capture import child
@@ -39,7 +39,6 @@ _CLOSE_TIMEOUT_S = 2.0
 _PATIENCE_S = 0.1  # between two looks at a planner that others wait for
 _INSISTENCE_S = 1.0  # between two exceptions for a planner that exceeds its limit
 _AT_ONCE = "etf"  # the planner that takes no time
-_PATIENCE = 20_000  # evaluations without a better placement after which nobody waits longer
 _BUDGET_SHARE = 0.8  # of the time limit: capture, simulation and storing need the rest
 
 _start_lock = threading.Lock()
@@ -262,10 +261,11 @@ def _make_plan(request: Any, machine: machines.Machine, options: Options) -> Pla
     seconds = _seconds(options)
     if planner != _AT_ONCE:
         LOGGER.info("%s plans %s for at most %g s", planner, request.label, seconds)
+    patience = None if options.on_miss == "learn" else local_search.patience(request.num_ops)
     search = Search(
         planner=planner,
         seed=options.seed,
-        budget=Budget(seconds=seconds, patience=None if options.on_miss == "learn" else _PATIENCE),
+        budget=Budget(seconds=seconds, patience=patience),
         cost_table=options.cost_table,
     )
     plan, trace = make_plan(request, machine, search)

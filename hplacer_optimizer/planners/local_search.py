@@ -23,14 +23,19 @@ from hplacer_optimizer.simulator import simulate
 
 LARGE_OPS = 10_000
 _SECONDS, _LARGE_SECONDS = 10.0, 60.0
-_PATIENCE = 20_000
+_PATIENCE, _PATIENCE_PER_OP = 20_000, 10
 _HOLDERS_TOLD = 5
 
 
 def default_budget(problem: Problem) -> Budget:
-    """10 seconds, a minute above 10,000 ops, or until 20,000 evaluations brought nothing better."""
+    """10 seconds, a minute above 10,000 ops; less where nothing gets better."""
     seconds = _LARGE_SECONDS if problem.num_ops > LARGE_OPS else _SECONDS
-    return Budget(seconds=seconds, patience=_PATIENCE)
+    return Budget(seconds=seconds, patience=patience(problem.num_ops))
+
+
+def patience(num_ops: int) -> int:
+    """Evaluations without a better placement after which to expect none."""
+    return _PATIENCE + _PATIENCE_PER_OP * num_ops
 
 
 def plan(
