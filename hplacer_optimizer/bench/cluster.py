@@ -4,7 +4,7 @@
     by hand    as a person would place the workload
     planned    the planner `auto`, scored by the simulator with measured costs
     refined    local search from there, scored by measured steps
-    learned    the planner `hierarchical`, scored by measured steps, from nothing; if it is given time
+    learned    if wanted: the planner `hierarchical`, scored by measured steps
 
 Goals: planned at least 1.5 times as fast as default on the two-tower recommender, and not slower
 than by hand on any task.
