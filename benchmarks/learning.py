@@ -1,6 +1,6 @@
 """What the learned planners learn, and how fast.
 
-    python benchmarks/learning.py [--output DIR] [--seconds 90] [--seeds 3] [--json]
+    python benchmarks/learning.py [--output DIR] [--seconds 90] [--seeds 3] [--jobs 1] [--json]
     python benchmarks/learning.py --parts throughput large
 
 Parts, all by the simulator, on the papers' tasks and calibrated machines:
@@ -21,7 +21,7 @@ Parts, all by the simulator, on the papers' tasks and calibrated machines:
     large       a training step of more than 80,000 ops (nmt_8 with longer sequences): seconds per
                 policy step and peak memory.
 
-Results are written to DIR/learning.json after every part.
+Results are written to DIR/learning.json after every part, and after every task of the curves.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ import os
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +45,7 @@ from hplacer_optimizer.bench.experiment import prepare
 from hplacer_optimizer.bench.tasks import PAPER, Task
 from hplacer_optimizer.errors import HPlacerError
 from hplacer_optimizer.learning import LEARNED_PLANNERS, learn
+from hplacer_optimizer.learning.scoring import best_single_device
 from hplacer_optimizer.planners import PLANNERS, Budget, Progress, collect_notes
 from hplacer_optimizer.planners.devices import candidate_mask, devices_of_type, first_candidate
 from hplacer_optimizer.simulator import simulate, simulate_batch
@@ -53,6 +56,7 @@ CONTROLLER_SIZES = {"groups": 60, "placer_hidden": 512, "grouper_hidden": 64}
 CURVE_TASKS = ("inception_v3", "nmt_2")  # of which PNGs are drawn
 _UNIFORM = 1_000
 _BATCH = 50
+_POINTS = 150  # of a curve that is kept
 _LARGE_STEP_S, _LARGE_BYTES = 5.0, 8 * 10**9
 _LARGE = {"steps": 68}  # of the encoder and of the decoder
 
@@ -64,6 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--output", type=Path, default=Path("hplacer-learning"), metavar="DIR")
     parser.add_argument("--seconds", type=float, default=90.0, help="per curve; default: 90")
     parser.add_argument("--seeds", type=int, default=3, help="default: 3")
+    parser.add_argument("--jobs", type=int, default=1, help="curves at once; default: 1")
     parser.add_argument("--bench", type=Path, metavar="FILE", help="for the part effort")
     parser.add_argument("--tasks", nargs="+", default=[task.name for task in PAPER])
     parser.add_argument("--json", action="store_true", help="print JSON instead of lines")
@@ -75,9 +80,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         results = json.loads(path.read_text())
     for part in options.parts:
         results[part] = _RUN[part](options, results)
-        path.write_text(json.dumps(results, indent=1) + "\n")
+        _save(options, results)
     print(json.dumps(results, indent=1) if options.json else _lines(results))
     return 0
+
+
+def _save(options: argparse.Namespace, results: dict[str, Any]) -> None:
+    text = json.dumps(results, indent=1) + "\n"
+    (options.output / "learning.json").write_text(text)
 
 
 def _tasks(options: argparse.Namespace) -> list[Task]:
@@ -117,39 +127,46 @@ def _throughput(options: argparse.Namespace, _: dict[str, Any]) -> dict[str, Any
 # ---- curves ----
 
 
-def _curves(options: argparse.Namespace, _: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _curves(options: argparse.Namespace, results: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = results.setdefault("curves", {})  # of other tasks, at another time
     for task in _tasks(options):
         problem = prepare(task, options.output)
         baselines = _baselines(problem)
         uniform_ns, uniform_infeasible = _uniform_gpus(problem, _UNIFORM)
-        runs = []
-        for seed in range(options.seeds):
-            learned = learn(problem, budget=Budget(seconds=options.seconds), seed=seed)
-            runs.append(
-                {
-                    "seed": seed,
-                    "steps": learned.steps,
-                    "placements": learned.placements,
-                    "best_ns": learned.makespan_ns,
-                    "curve": [asdict(progress) for progress in learned.curve],
-                }
-            )
+        one = partial(_curve, problem, options.seconds)
+        with ThreadPoolExecutor(options.jobs) as pool:
+            runs = list(pool.map(one, range(options.seeds)))
         known_ns = min([*baselines.values(), *(run["best_ns"] for run in runs if run["best_ns"])])
         found[task.name] = {
             "seconds": options.seconds,
+            "runs_at_once": options.jobs,
             "lower_bound_ns": lower_bound(problem).ns,
             "baselines_ns": baselines,
             "single_device_ns": _best_single_device_ns(problem),
             "uniform_gpus_ns": uniform_ns,
             "uniform_gpus_infeasible": uniform_infeasible,
             "best_known_ns": known_ns,
-            "runs": [{**run, **_learned(run["curve"], known_ns)} for run in runs],
+            "runs": [
+                {**run, "curve": _thinned(run["curve"]), **_learned(run["curve"], known_ns)}
+                for run in runs
+            ],
             "published_reduction": _published_reduction(task),
         }
         if task.name in CURVE_TASKS:
             _draw(task, found[task.name], options.output / f"{task.name}-learning.png")
+        _save(options, results)
     return found
+
+
+def _curve(problem: Problem, seconds: float, seed: int) -> dict[str, Any]:
+    learned = learn(problem, budget=Budget(seconds=seconds), seed=seed)
+    return {
+        "seed": seed,
+        "steps": learned.steps,
+        "placements": learned.placements,
+        "best_ns": learned.makespan_ns,
+        "curve": [asdict(progress) for progress in learned.curve],
+    }
 
 
 def _baselines(problem: Problem) -> dict[str, int]:
@@ -169,12 +186,8 @@ def _baselines(problem: Problem) -> dict[str, int]:
 
 
 def _best_single_device_ns(problem: Problem) -> int | None:
-    times = []
-    for device in range(problem.num_devices):
-        trace = simulate(problem, first_candidate(problem, [device])[problem.units])
-        if trace.feasible and trace.makespan_ns is not None:
-            times.append(trace.makespan_ns)
-    return min(times, default=None)
+    trace = simulate(problem, best_single_device(problem))
+    return trace.makespan_ns if trace.feasible else None
 
 
 def _uniform_gpus(problem: Problem, count: int) -> tuple[float | None, float]:
@@ -215,6 +228,20 @@ def _learned(curve: list[dict[str, Any]], known_ns: int) -> dict[str, Any]:
         "infeasible_first_tenth": statistics.fmean(p["infeasible"] for p in curve[:tenth]),
         "infeasible_last_tenth": statistics.fmean(p["infeasible"] for p in curve[-tenth:]),
     }
+
+
+def _thinned(curve: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """At most _POINTS points, each of several steps."""
+    size = -(-len(curve) // _POINTS) or 1
+    parts = [curve[begin : begin + size] for begin in range(0, len(curve), size)]
+    return [
+        {
+            **part[-1],
+            "mean_ns": _mean(part),
+            "infeasible": statistics.fmean(p["infeasible"] for p in part),
+        }
+        for part in parts
+    ]
 
 
 def _mean(curve: list[dict[str, Any]]) -> float | None:
