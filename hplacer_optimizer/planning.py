@@ -269,7 +269,7 @@ def _propose(
         watch(replace(progress, best_ns=reward.best_ns))
 
     try:
-        found = _learned(problem, search, _left(search.budget, begin_s), tell, reward)
+        found = _learned(problem, search, search.budget.left(begin_s), tell, reward)
     except PlannerUnavailableError as error:
         if reward.best is None:
             raise
@@ -277,13 +277,6 @@ def _propose(
     else:
         if search.resume:
             reward(found.placement)  # of an earlier run
-
-
-def _left(budget: Budget, begin_s: float) -> Budget:
-    """What is left of it."""
-    if budget.seconds is None:
-        return budget
-    return replace(budget, seconds=max(budget.seconds - (time.monotonic() - begin_s), 1e-3))
 
 
 def _curve_point(progress: Progress) -> dict[str, Any]:

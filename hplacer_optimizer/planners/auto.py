@@ -43,44 +43,34 @@ def plan(
     `local_search.default_budget`. A budget in steps, or below LEARNING_S, does not learn.
     """
     budget = budget or local_search.default_budget(problem)
-    clock = _Clock(budget)
+    begin_s = time.monotonic()
     watch = _Sum(on_progress)
     starts = [
         start for planner in _QUICK if (start := _try(planner, problem, budget, seed)) is not None
     ]
 
-    def search(seconds: float | None) -> None:
-        part = dataclasses.replace(budget, seconds=seconds)
+    def search(part: Budget) -> None:
         watch.begin()
         starts.append(
             local_search.search(problem, starts, budget=part, seed=seed, on_progress=watch)
         )
 
     if budget.seconds is None or budget.seconds < LEARNING_S or budget.steps is not None:
-        search(clock.left())
+        search(budget.left(begin_s))
         return starts[-1]
-    search(_SEARCH_SHARE * budget.seconds)
+    search(dataclasses.replace(budget, seconds=_SEARCH_SHARE * budget.seconds))
     if not budget.stopped:
         watch.begin()
-        seconds = min(_LEARNING_SHARE * budget.seconds, clock.left() or 0)
-        learned = _learn(problem, starts[-1], seconds, budget, seed, watch)
+        left = budget.left(begin_s)
+        assert left.seconds is not None
+        part = dataclasses.replace(
+            left, seconds=min(_LEARNING_SHARE * budget.seconds, left.seconds)
+        )
+        learned = _learn(problem, starts[-1], part, seed, watch)
         if learned is not None:
             starts.append(learned)
-            search(clock.left())
+            search(budget.left(begin_s))
     return starts[-1]
-
-
-class _Clock:
-    """The seconds of a budget that are left, at least a moment; None without a limit."""
-
-    def __init__(self, budget: Budget) -> None:
-        self._seconds = budget.seconds
-        self._begin_s = time.monotonic()
-
-    def left(self) -> float | None:
-        if self._seconds is None:
-            return None
-        return max(self._seconds - (time.monotonic() - self._begin_s), 1e-3)
 
 
 class _Sum:
@@ -117,16 +107,14 @@ def _try(planner: Planner, problem: Problem, budget: Budget, seed: int) -> NDArr
 def _learn(
     problem: Problem,
     start: NDArray[np.int32],
-    seconds: float,
     budget: Budget,
     seed: int,
     watch: ProgressCallback,
 ) -> NDArray[np.int32] | None:
     from hplacer_optimizer.learning import learn
 
-    part = dataclasses.replace(budget, seconds=seconds)
     try:
-        found = learn(problem, start=start, budget=part, seed=seed, on_progress=watch)
+        found = learn(problem, start=start, budget=budget, seed=seed, on_progress=watch)
     except PlannerUnavailableError as error:
         add_note(f"auto: nothing was learned: {error}")
         return None

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -66,6 +67,12 @@ class Budget:
     def stopped(self) -> bool:
         """Whether `stop` is set."""
         return self.stop is not None and self.stop.is_set()
+
+    def left(self, begin_s: float) -> Budget:
+        """What is left of it, at least a moment, if it began at that `time.monotonic()`."""
+        if self.seconds is None:
+            return self
+        return replace(self, seconds=max(self.seconds - (time.monotonic() - begin_s), 1e-3))
 
 
 class Planner(Protocol):
