@@ -27,7 +27,7 @@ from hplacer_optimizer.loaders import LoadedGraph
 from hplacer_optimizer.measuring import Effort, MeasuredReward
 from hplacer_optimizer.measuring import local_search as measured_search
 from hplacer_optimizer.planners import Budget, get_planner
-from hplacer_optimizer.planners.devices import first_candidate
+from hplacer_optimizer.planners.devices import on_device
 from hplacer_optimizer.simulator import simulate
 
 DEFAULT, BY_HAND, PLANNED = "default", "by hand", "planned"
@@ -67,7 +67,7 @@ def compare(
         by_hand = place_by_hand(problem, task.by_hand)
         bench.on_start(f"{task.title}: refining by measured steps")
         placements = {
-            DEFAULT: first_candidate(problem, [0])[problem.units],
+            DEFAULT: on_device(problem, 0),
             BY_HAND: by_hand,
             PLANNED: planned,
             REFINED: _refined(bench, loaded, [planned, by_hand], refining_s, seed),

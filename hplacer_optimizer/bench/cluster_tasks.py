@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hplacer_optimizer._engine import Problem
-from hplacer_optimizer.planners.devices import candidate_mask
+from hplacer_optimizer.planners.devices import where_possible
 
 _UNDECIDED = -1
 
@@ -71,7 +71,4 @@ def place_by_hand(problem: Problem, rules: Mapping[str, int]) -> NDArray[np.int3
             if not len(units):
                 break
             per_unit[units] = per_unit[far[is_open][first]]
-    per_unit = np.maximum(per_unit, 0)
-    mask = candidate_mask(problem)
-    possible = mask[np.arange(problem.num_units), per_unit]
-    return np.where(possible, per_unit, mask.argmax(axis=1)).astype(np.int32)[problem.units]
+    return where_possible(problem, np.maximum(per_unit, 0))

@@ -18,7 +18,7 @@ from hplacer_optimizer.bench.cluster_tasks import ClusterTask, place_by_hand
 from hplacer_optimizer.bench.measured import Bench
 from hplacer_optimizer.errors import BenchError, PlannerUnavailableError
 from hplacer_optimizer.planners import Budget, get_planner
-from hplacer_optimizer.planners.devices import candidate_mask, first_candidate
+from hplacer_optimizer.planners.devices import on_device, where_possible
 from hplacer_optimizer.simulator import simulate
 
 GOAL_CORRELATION, GOAL_ERROR = 0.9, 0.15
@@ -76,7 +76,7 @@ def placements_of(
     """Single workers, by hand, planned, random ones, and some with a few units moved."""
     known: dict[str, NDArray[np.int32]] = {}
     for worker in range(problem.num_devices):
-        known[f"worker {worker}"] = first_candidate(problem, [worker])[problem.units]
+        known[f"worker {worker}"] = on_device(problem, worker)
     known["by hand"] = place_by_hand(problem, by_hand)
     for planner in _PLANNERS:
         try:
@@ -101,7 +101,7 @@ def _random_scopes(problem: Problem, depth: int) -> NDArray[np.int32]:
     for op in first_op.tolist():
         scope = "/".join(problem.op_names[op].removeprefix("gradients/").split("/")[:depth])
         wanted.append(device_of.setdefault(scope, int(rng.integers(problem.num_devices))))
-    return _where_possible(problem, np.array(wanted))
+    return where_possible(problem, np.array(wanted))
 
 
 def _moved(problem: Problem, placement: NDArray[np.int32], share: float) -> NDArray[np.int32]:
@@ -109,13 +109,7 @@ def _moved(problem: Problem, placement: NDArray[np.int32], share: float) -> NDAr
     rng = np.random.default_rng(round(share * 1000))
     _, first_op = np.unique(problem.units, return_index=True)
     moves = rng.random(problem.num_units) < share
-    return _where_possible(problem, (placement[first_op] + moves) % problem.num_devices)
-
-
-def _where_possible(problem: Problem, wanted: NDArray[np.integer[Any]]) -> NDArray[np.int32]:
-    mask = candidate_mask(problem)
-    possible = mask[np.arange(problem.num_units), wanted]
-    return np.where(possible, wanted, mask.argmax(axis=1)).astype(np.int32)[problem.units]
+    return where_possible(problem, (placement[first_op] + moves) % problem.num_devices)
 
 
 # ---- what it says ----

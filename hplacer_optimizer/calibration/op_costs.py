@@ -24,7 +24,7 @@ from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.calibration.fitting import Timing
 from hplacer_optimizer.calibration.traces import op_times_ns
 from hplacer_optimizer.costs import CostTable, Measurement
-from hplacer_optimizer.planners.devices import first_candidate
+from hplacer_optimizer.planners.devices import on_device
 
 if TYPE_CHECKING:
     from hplacer_optimizer.loaders import LoadedGraph
@@ -60,7 +60,7 @@ def measure_op_costs(
     found = []
     for kind, device in _first_devices(problem).items():
         name = problem.device_names[device]
-        placement = first_candidate(problem, [device])[problem.units]
+        placement = on_device(problem, device)
         on_step(f"steps on {name}")
         seconds = runner.run(placement, steps=steps, warmup=_WARMUP)
         on_step(f"traced steps on {name}")

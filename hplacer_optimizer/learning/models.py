@@ -23,7 +23,7 @@ from hplacer_optimizer.errors import OptionError
 from hplacer_optimizer.learning import colocation
 from hplacer_optimizer.learning.items import Items, Neighbours, make_items
 from hplacer_optimizer.learning.settings import Settings
-from hplacer_optimizer.planners.devices import candidate_mask, first_candidate
+from hplacer_optimizer.planners.devices import candidate_mask, first_candidate, majority
 from hplacer_optimizer.simulator import simulate_batch
 
 LEARNED_PLANNERS = (
@@ -66,9 +66,8 @@ class Model:
         grouping = self.grouping
         if grouping is None:
             grouping = _regions(self.start, self.items.neighbours, self.num_groups)
-        votes = np.zeros((self.num_groups, self.problem.num_devices), np.int64)
-        np.add.at(votes, (grouping, self.start), 1)
-        return grouping, votes.argmax(axis=1).astype(np.int32)
+        devices = majority(grouping, self.start, self.num_groups, self.problem.num_devices)
+        return grouping, devices
 
     def may_run(self, grouping: _Int32) -> NDArray[np.bool_]:
         """bool[B, G, m] of groupings [B, N]: some unit of the group may run there."""
@@ -128,8 +127,6 @@ def make_model(
     elif name == "hierarchical_no_grouping":
         groups = problem.num_devices
     items = make_items(problem, of_unit, settings.position_frequencies)
-    votes = np.zeros((items.count, problem.num_devices), np.int64)
-    np.add.at(votes, (of_unit, device_of_unit), 1)
     return Model(
         items=items,
         num_groups=groups,
@@ -138,7 +135,7 @@ def make_model(
         device_bias=bias.astype(np.float32),
         problem=problem,
         fallback=fallback,
-        start=votes.argmax(axis=1).astype(np.int32),
+        start=majority(of_unit, device_of_unit, items.count, problem.num_devices),
     )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hplacer_optimizer._engine import Problem
-from hplacer_optimizer.planners.devices import first_candidate
+from hplacer_optimizer.planners.devices import on_device
 from hplacer_optimizer.simulator import simulate, simulate_batch
 
 Reward = Callable[[NDArray[np.int32]], float]
@@ -92,7 +92,7 @@ def _single_devices(problem: Problem) -> list[tuple[bool, float, int, NDArray[np
     """(infeasible, makespan in ns, device, placement) for each device."""
     found = []
     for device in range(problem.num_devices):
-        placement = first_candidate(problem, [device])[problem.units]
+        placement = on_device(problem, device)
         trace = simulate(problem, placement)
         makespan_ns = math.inf if trace.makespan_ns is None else float(trace.makespan_ns)
         found.append((not trace.feasible, makespan_ns, device, placement))

@@ -24,7 +24,7 @@ from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.measuring.measurement import Measurement
 from hplacer_optimizer.measuring.reward import MeasuredReward
 from hplacer_optimizer.planners.budget import Budget, Planner, Progress, ProgressCallback
-from hplacer_optimizer.planners.devices import candidate_mask, first_candidate
+from hplacer_optimizer.planners.devices import candidate_mask, on_device
 from hplacer_optimizer.simulator import simulate_batch
 
 DEFAULT_BUDGET = Budget(seconds=600)
@@ -85,8 +85,7 @@ class _Search:
         found = [
             planner(self._problem, budget=budget, seed=self._seed + i) for i in range(_SIMULATED)
         ]
-        for device in range(self._problem.num_devices):
-            found.append(first_candidate(self._problem, [device])[self._problem.units])
+        found += [on_device(self._problem, i) for i in range(self._problem.num_devices)]
         return list({start.tobytes(): start for start in found}.values())
 
     def measure(self, placements: Sequence[_Int32]) -> bool:

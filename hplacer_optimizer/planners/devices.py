@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,6 +78,44 @@ def first_candidate(problem: Problem, preference: Sequence[int]) -> NDArray[np.i
     order = np.array([*preference, *rest], np.int32)
     chosen: NDArray[np.int32] = order[mask[:, order].argmax(axis=1)]
     return chosen
+
+
+def on_device(problem: Problem, device: int) -> NDArray[np.int32]:
+    """Returns int32[n]: all on one device; what may not run there on its first candidate.
+
+    Raises InfeasibleError if a unit has no candidate at all.
+    """
+    return first_candidate(problem, [device])[problem.units]
+
+
+def where_possible(
+    problem: Problem, wanted: NDArray[np.integer[Any]], preference: Sequence[int] = ()
+) -> NDArray[np.int32]:
+    """Returns int32[n]: each unit on the wanted device, int[U], if that is a candidate of it.
+
+    Else on its first candidate, in the order of preference. Raises InfeasibleError if a unit has no
+    candidate at all.
+    """
+    possible = candidate_mask(problem)[np.arange(problem.num_units), wanted]
+    per_unit = np.where(possible, wanted, first_candidate(problem, preference))
+    placement: NDArray[np.int32] = per_unit.astype(np.int32)[problem.units]
+    return placement
+
+
+def majority(
+    group: NDArray[np.integer[Any]],
+    device: NDArray[np.integer[Any]],
+    num_groups: int,
+    num_devices: int,
+) -> NDArray[np.int32]:
+    """Returns int32[num_groups]: the device that most members of a group have, the lower of equals.
+
+    `group` and `device` are those of each member; a group without members has device 0.
+    """
+    votes = np.zeros((num_groups, num_devices), np.int64)
+    np.add.at(votes, (group, device), 1)
+    result: NDArray[np.int32] = votes.argmax(axis=1).astype(np.int32)
+    return result
 
 
 def units_on(mask: NDArray[np.bool_], devices: Sequence[int]) -> NDArray[np.bool_]:

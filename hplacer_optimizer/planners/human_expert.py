@@ -14,10 +14,10 @@ from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.errors import PlannerUnavailableError
 from hplacer_optimizer.planners.budget import Budget, Planner, ProgressCallback
 from hplacer_optimizer.planners.devices import (
-    candidate_mask,
     devices_of_type,
-    first_candidate,
+    majority,
     require_devices_of_type,
+    where_possible,
 )
 from hplacer_optimizer.planners.expert_rules import CPU, EXPERTS, Rule, expert_for, read_rules
 
@@ -69,18 +69,16 @@ def _place(problem: Problem, rule: Rule) -> NDArray[np.int32]:
     device_of.update(enumerate(gpus))
     wanted = np.array([device_of[to] for to in rule(problem.op_names, len(gpus))], np.int32)
     per_unit = _follow_neighbours(problem, _majority(problem, wanted))
-    fallback = first_candidate(problem, [*cpus, *gpus])
-    possible = candidate_mask(problem)[np.arange(problem.num_units), per_unit]
-    placement: NDArray[np.int32] = np.where(possible, per_unit, fallback)[problem.units]
-    return placement
+    return where_possible(problem, per_unit, [*cpus, *gpus])
 
 
 def _majority(problem: Problem, wanted: NDArray[np.int32]) -> NDArray[np.int32]:
     """int32[U]: what most ops of the unit want, of equals the lower device."""
-    votes = np.zeros((problem.num_units, problem.num_devices), np.int32)
     decided = wanted != _UNDECIDED
-    np.add.at(votes, (problem.units[decided], wanted[decided]), 1)
-    return np.where(votes.any(axis=1), votes.argmax(axis=1), _UNDECIDED).astype(np.int32)
+    units = problem.units[decided]
+    result = majority(units, wanted[decided], problem.num_units, problem.num_devices)
+    result[np.bincount(units, minlength=problem.num_units) == 0] = _UNDECIDED
+    return result
 
 
 def _follow_neighbours(problem: Problem, per_unit: NDArray[np.int32]) -> NDArray[np.int32]:
