@@ -174,12 +174,6 @@ def _options(request: Any) -> Options:
     return Options.from_parameters(entry.parameter_map)
 
 
-def _store(options: Options) -> PlanStore:
-    return PlanStore(
-        options.cache, trust_shared=options.trust_shared, max_bytes=options.cache_max_bytes
-    )
-
-
 def _detect(devices: Any, *, ask_driver: bool = False) -> machines.Machine:
     """Of a session; `ask_driver` for true links, which rates do not need."""
     import tensorflow as tf
@@ -201,7 +195,7 @@ def _rates(devices: Any) -> Any:
 
 def _look_up(request: Any) -> None:
     options = _options(request)
-    store = _store(options)
+    store = PlanStore.from_options(options)
     plan = _plans.get((store.directory, request.fingerprint))
     if plan is None:
         try:
@@ -231,7 +225,7 @@ def _warn_of_store(store: PlanStore, error: StoreError) -> None:
 def _plan(request: Any) -> None:
     global _planning_until
     options = _options(request)
-    store = _store(options)
+    store = PlanStore.from_options(options)
     found = _plans.get((store.directory, request.fingerprint))  # by the lookup: it does not fit
     deadline = time.monotonic() + options.wait_s
     while not _planning.acquire(timeout=_PATIENCE_S):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import importlib.metadata
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from hplacer_optimizer.errors import BenchError
 from hplacer_optimizer.store import PlanStore
 
 OK, FAILED, USAGE, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 130, 141
@@ -19,8 +20,16 @@ def add_command(
     text: str,
     example: str,
 ) -> argparse.ArgumentParser:
+    """`example` is a command line, or several lines that are printed as they are."""
+    has_lines = "\n" in example
     parser: argparse.ArgumentParser = commands.add_parser(
-        name, help=text, description=text[0].upper() + text[1:] + ".", epilog=f"example: {example}"
+        name,
+        help=text,
+        description=text[0].upper() + text[1:] + ".",
+        epilog=example if has_lines else f"example: {example}",
+        formatter_class=argparse.RawDescriptionHelpFormatter
+        if has_lines
+        else argparse.HelpFormatter,
     )
     parser.set_defaults(run=run)
     return parser
@@ -28,6 +37,33 @@ def add_command(
 
 def add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
+
+
+def add_cluster_option(parser: Any) -> None:
+    """To a parser or a group."""
+    parser.add_argument(
+        "--cluster",
+        type=addresses,
+        metavar="HOST:PORT,...",
+        help="addresses of running TensorFlow servers, one per task (default: this machine)",
+    )
+
+
+def addresses(text: str) -> list[str]:
+    """The type of an argument HOST:PORT,...; who uses it checks each."""
+    return [address.strip() for address in text.split(",")]
+
+
+def chosen_tasks(tasks: Sequence[Any], names: Sequence[str] | None) -> tuple[Any, ...]:
+    """Those of a name or workload, all without names. Raises BenchError for an unknown one."""
+    known = {name for task in tasks for name in (task.name, task.workload)}
+    for name in names or ():
+        if name not in known:
+            there = ", ".join(sorted(known))
+            raise BenchError(f"--workload: unknown task '{name}'; there are {there}")
+    return tuple(
+        task for task in tasks if not names or task.name in names or task.workload in names
+    )
 
 
 def add_store_options(parser: argparse.ArgumentParser) -> None:

@@ -11,7 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from hplacer_optimizer.cli import bench_cluster
-from hplacer_optimizer.cli.arguments import INTERRUPTED, OK, add_command, add_json
+from hplacer_optimizer.cli.arguments import (
+    INTERRUPTED,
+    OK,
+    add_command,
+    add_json,
+    chosen_tasks,
+)
 from hplacer_optimizer.cli.printing import print_json, print_table
 from hplacer_optimizer.errors import BenchError
 
@@ -112,7 +118,7 @@ def _run(options: argparse.Namespace, tasks: Any) -> int:
     for planner in planners:
         get_planner(planner)  # an unknown name is an error now, not after the first graph
     experiment = runner.Experiment(
-        tasks=_chosen(tasks, options.workload),
+        tasks=chosen_tasks(tasks, options.workload),
         planners=planners,
         seeds=range(options.seeds),
         budget_s=options.budget,
@@ -134,16 +140,6 @@ def _run(options: argparse.Namespace, tasks: Any) -> int:
             interrupted = True
     _report(experiment, results, options)
     return INTERRUPTED if interrupted else OK
-
-
-def _chosen(tasks: Any, names: list[str] | None) -> Any:
-    if not names:
-        return tasks
-    known = sorted({name for task in tasks for name in (task.name, task.workload)})
-    for name in names:
-        if name not in known:
-            raise BenchError(f"--workload: unknown task '{name}'; there are {', '.join(known)}")
-    return tuple(task for task in tasks if task.name in names or task.workload in names)
 
 
 @contextmanager

@@ -11,7 +11,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from hplacer_optimizer.cli.arguments import INTERRUPTED, OK, add_command, add_json, duration
+from hplacer_optimizer.cli.arguments import (
+    INTERRUPTED,
+    OK,
+    add_command,
+    add_json,
+    chosen_tasks,
+    duration,
+)
 from hplacer_optimizer.cli.printing import print_json, print_table
 from hplacer_optimizer.errors import BenchError
 from hplacer_optimizer.log import LOGGER
@@ -183,11 +190,7 @@ def _bench(options: argparse.Namespace) -> Iterator[Any]:
 
     if options.rounds < 1:
         raise BenchError(f"--rounds: must be at least 1, got {options.rounds}")
-    known = {task.name: task for task in TASKS}
-    for name in options.workload or ():
-        if name not in known:
-            raise BenchError(f"--workload: unknown task '{name}'; there are {', '.join(known)}")
-    tasks = [known[name] for name in options.workload or known]
+    tasks = chosen_tasks(TASKS, options.workload)
     console = Console(file=sys.stderr)
     with (
         console.status("starting two workers") as status,

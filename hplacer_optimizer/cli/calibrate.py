@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from hplacer_optimizer.cli.arguments import OK, add_json
+from hplacer_optimizer.cli.arguments import OK, add_cluster_option, add_command, add_json
 from hplacer_optimizer.cli.graphs import add_step_options, step_options
 from hplacer_optimizer.cli.printing import print_json
 from hplacer_optimizer.errors import HPlacerError
@@ -30,14 +30,7 @@ Then plan with what was measured:
 def add_commands(commands: Any) -> None:
     """Adds the command of this module to the parser."""
     text = "measure the rates and links of this machine or of a cluster, and op costs of a graph"
-    parser = commands.add_parser(
-        "calibrate",
-        help=text,
-        description=text[0].upper() + text[1:] + ".",
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.set_defaults(run=_calibrate)
+    parser = add_command(commands, "calibrate", _calibrate, text, _EXAMPLES)
     parser.add_argument(
         "graph",
         nargs="?",
@@ -45,11 +38,7 @@ def add_commands(commands: Any) -> None:
         help="measure its ops: a MetaGraphDef (.meta), a GraphDef (.pb), a SavedModel directory",
     )
     where = parser.add_mutually_exclusive_group()
-    where.add_argument(
-        "--cluster",
-        metavar="HOST:PORT,...",
-        help="addresses of running TensorFlow servers, one per task (default: this machine)",
-    )
+    add_cluster_option(where)
     where.add_argument(
         "--local-cluster",
         type=int,
@@ -105,7 +94,7 @@ def _calibrate(options: argparse.Namespace) -> int:
 @contextmanager
 def _addresses(options: argparse.Namespace) -> Iterator[list[str] | None]:
     if options.cluster is not None:
-        yield [address.strip() for address in options.cluster.split(",")]
+        yield options.cluster
     elif options.local_cluster is not None:
         from hplacer_optimizer.clusters import local_cluster
 

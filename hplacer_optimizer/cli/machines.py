@@ -10,7 +10,7 @@ from dataclasses import asdict
 from typing import Any
 
 from hplacer_optimizer import machines
-from hplacer_optimizer.cli.arguments import OK, add_command, add_json
+from hplacer_optimizer.cli.arguments import OK, add_cluster_option, add_command, add_json
 from hplacer_optimizer.cli.printing import print_json, print_table
 from hplacer_optimizer.machines.quantities import BYTE_RATE, DURATION, FLOP_RATE, Dimension
 from hplacer_optimizer.sizes import format_bytes
@@ -34,11 +34,7 @@ def add_commands(commands: Any) -> None:
     example = "hplacer machine detect -o here.yaml"
     detect = add_command(actions, "detect", _detect, text, example)
     detect.add_argument("-o", "--output", metavar="FILE", help="write a machine file (YAML)")
-    detect.add_argument(
-        "--cluster",
-        metavar="HOST:PORT,...",
-        help="addresses of running TensorFlow servers, one per task (default: this machine)",
-    )
+    add_cluster_option(detect)
     detect.add_argument(
         "--timeout-s",
         type=_seconds,
@@ -81,8 +77,7 @@ def _detect(options: argparse.Namespace) -> int:
     if options.cluster is None:
         machine = describe_host(timeout_s=options.timeout_s)
     else:
-        addresses = [address.strip() for address in options.cluster.split(",")]
-        machine = describe_cluster(addresses, timeout_s=options.timeout_s)
+        machine = describe_cluster(options.cluster, timeout_s=options.timeout_s)
     if options.output:
         machines.save_machine(machine, options.output)
     return _report(machine, options.json)

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 from hplacer_optimizer.cli.arguments import (
     FAILED,
     OK,
+    add_command,
     add_json,
     add_store_options,
+    addresses,
     duration,
     open_store,
 )
@@ -46,14 +48,7 @@ ends the process. Exit code 1: no plan, or a job of the list failed.
 def add_commands(commands: Any) -> None:
     """Adds the command of this module to the parser."""
     text = "search long for a plan and store it where the training script looks for it"
-    parser = commands.add_parser(
-        "pretrain",
-        help=text,
-        description=text[0].upper() + text[1:] + ".",
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.set_defaults(run=_pretrain)
+    parser = add_command(commands, "pretrain", _pretrain, text, _EXAMPLES)
     parser.add_argument(
         "graph",
         nargs="?",
@@ -115,7 +110,7 @@ def _add_search_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--measure-on",
         action="append",
-        type=_addresses,
+        type=addresses,
         metavar="HOST:PORT,...",
         help="measure on the TensorFlow servers of a cluster; several clusters measure at the same "
         "time (default: this machine)",
@@ -129,10 +124,6 @@ def _add_search_options(parser: argparse.ArgumentParser) -> None:
         metavar="T",
         help="a placement that takes longer has failed (default: 5m)",
     )
-
-
-def _addresses(text: str) -> tuple[str, ...]:
-    return tuple(text.split(","))
 
 
 _DEFAULT_PLANNER = "hierarchical"

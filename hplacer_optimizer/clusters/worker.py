@@ -12,9 +12,7 @@ from __future__ import annotations
 import os
 import sys
 
-from hplacer_optimizer.clusters.local import JOB
-
-_LEAST_INTER_OP_THREADS = 4  # with a single one, an op's chain runs before its tensors are sent
+from hplacer_optimizer.clusters.local import JOB, inter_op_threads
 
 
 def main(task: int, cores: list[int], addresses: list[str]) -> None:
@@ -27,7 +25,7 @@ def main(task: int, cores: list[int], addresses: list[str]) -> None:
     if not switch.is_disabled():
         plugin.start()
     config = tf.compat.v1.ConfigProto(
-        inter_op_parallelism_threads=max(_LEAST_INTER_OP_THREADS, len(cores)),
+        inter_op_parallelism_threads=inter_op_threads(len(cores)),
         intra_op_parallelism_threads=1,
     )
     server = tf.distribute.Server({JOB: addresses}, job_name=JOB, task_index=task, config=config)

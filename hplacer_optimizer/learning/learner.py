@@ -13,20 +13,18 @@ from __future__ import annotations
 
 import contextlib
 import io
-import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hplacer_optimizer import _engine, child_process, errors
+from hplacer_optimizer import _engine, errors
 from hplacer_optimizer._engine import Problem
+from hplacer_optimizer.child_process import ConnectedProcess
 from hplacer_optimizer.errors import OptionError, PlannerUnavailableError
 from hplacer_optimizer.learning.measurements import Measurements
 from hplacer_optimizer.learning.models import LEARNED_PLANNERS
@@ -35,6 +33,7 @@ from hplacer_optimizer.learning.settings import get_settings
 from hplacer_optimizer.planners.budget import Budget, Progress, ProgressCallback
 from hplacer_optimizer.planners.notes import add_note
 from hplacer_optimizer.simulator import simulate
+from hplacer_optimizer.tf_process import Child
 from hplacer_optimizer.validation import check_constraints
 
 DEFAULT_BUDGET = Budget(seconds=60)
@@ -52,7 +51,6 @@ _ENVIRONMENT = {
 _POLL_S = 0.05
 _GRACE_S = 1.0  # after the last second of the budget, for a step to end
 _SAVING_S = 30.0  # the same where there is a checkpoint to write
-_LAST_WORDS = 500
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -267,21 +265,11 @@ def _or_measured(found: Learned | None, measurements: Measurements) -> Learned:
     return found
 
 
-class _Process:
+class _Process(ConnectedProcess):
     """The child process; killed when the block ends, if it has not ended by itself."""
 
     def __init__(self, request: dict[str, Any]) -> None:
-        self._connection: Connection
-        self._connection, theirs = Pipe()
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", _MODULE, str(theirs.fileno())],
-            env=child_process.environment(**_ENVIRONMENT),
-            pass_fds=[theirs.fileno()],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-        )
-        theirs.close()
+        super().__init__(_MODULE, _ENVIRONMENT)
         self.send("request", request)
 
     def __enter__(self) -> _Process:
@@ -290,18 +278,13 @@ class _Process:
     def __exit__(self, kind: object, *_: object) -> None:
         if kind is not None:  # interrupted: what was learned is kept
             self.send("stop", None)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(_SAVING_S if kind is KeyboardInterrupt else 0)
-        self._process.kill()  # without effect on a process that has ended
-        self._connection.close()
-        assert self._process.stderr is not None
-        self._process.stderr.close()
-        self._process.wait()
+            self.wait(_SAVING_S if kind is KeyboardInterrupt else 0)
+        self.close()
 
     def send(self, kind: str, content: Any) -> None:
         """To a process that may have ended, which `receive` tells."""
         with contextlib.suppress(OSError):
-            self._connection.send((kind, content))
+            self.connection.send((kind, content))
 
     def receive(self, seconds: float) -> tuple[str, Any] | None:
         """The next message, None if there is none so soon.
@@ -309,14 +292,13 @@ class _Process:
         Raises PlannerUnavailableError if the process has ended without a last one.
         """
         try:
-            if not self._connection.poll(seconds):
+            if not self.connection.poll(seconds):
                 return None
-            message: tuple[str, Any] = self._connection.recv()
+            message: tuple[str, Any] = self.connection.recv()
             return message
         except (EOFError, OSError):
-            assert self._process.stderr is not None
-            text = self._process.stderr.read().decode(errors="replace").strip()
-            code = self._process.wait()
+            self.wait(_SAVING_S)
+            child = Child(returncode=self.returncode or 0, log=self.log)
             raise PlannerUnavailableError(
-                f"the process that learns ended with exit code {code}: {text[-_LAST_WORDS:]}"
+                f"the process that learns: {child.cause_of_death}"
             ) from None

@@ -6,7 +6,6 @@ import math
 import threading
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from types import TracebackType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,12 +29,7 @@ class Measurements:
     def __enter__(self) -> Measurements:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def begin(self, placements: Iterable[NDArray[np.int32]]) -> None:

@@ -100,7 +100,7 @@ def _learn(parent: _Parent) -> None:
     def on_step(progress: Progress) -> None:
         nonlocal told
         best = trainer.best
-        improved = None if best is None or best is told else (best.placement, best.makespan_ns)
+        improved = None if best is told else (best.placement, best.makespan_ns)
         told = best
         parent.send("progress", (progress, improved))
         parent.listen()

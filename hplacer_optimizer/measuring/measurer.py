@@ -9,24 +9,19 @@ ran out of memory is replaced by a fresh one; the caller gets a failed Measureme
 
 from __future__ import annotations
 
-import contextlib
 import re
-import subprocess
-import sys
-import tempfile
 import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from multiprocessing.connection import Connection, Pipe
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hplacer_optimizer import child_process, errors
+from hplacer_optimizer import errors
 from hplacer_optimizer._engine import Problem
+from hplacer_optimizer.child_process import ConnectedProcess
 from hplacer_optimizer.errors import HPlacerError, OptionError, PlanError
 from hplacer_optimizer.machines import full_device_name
 from hplacer_optimizer.measuring.measurement import (
@@ -117,12 +112,7 @@ class Measurer:
     def __enter__(self) -> Measurer:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -157,7 +147,7 @@ class Measurer:
 
     def _run(self, placement: NDArray[np.int32], memory: bool) -> Measurement:
         try:
-            if self._worker is None or self._worker.has_ended:
+            if self._worker is None or self._worker.returncode is not None:
                 self._start()
             assert self._worker is not None
             request = {
@@ -180,7 +170,7 @@ class Measurer:
 
     def _start(self) -> None:
         self._stop()
-        self._worker = _Worker(self._environment)
+        self._worker = _Worker(_MODULE, self._environment)
         if self._closed:  # by another thread, maybe just now
             self._worker.kill()
         try:
@@ -203,39 +193,17 @@ class _FailedError(Exception):
         self.kind, self.message = kind, message
 
 
-class _Worker:
-    """The child process."""
-
-    def __init__(self, environment: Mapping[str, str]) -> None:
-        self._connection: Connection
-        self._connection, theirs = Pipe()
-        self._log = tempfile.TemporaryFile()  # noqa: SIM115 (closed by kill)
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", _MODULE, str(theirs.fileno())],
-            env=child_process.environment(**environment),
-            pass_fds=[theirs.fileno()],
-            stdin=subprocess.DEVNULL,
-            stdout=self._log,
-            stderr=self._log,
-        )
-        theirs.close()
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    @property
-    def has_ended(self) -> bool:
-        return self._process.poll() is not None
+class _Worker(ConnectedProcess):
+    """The child process, which answers."""
 
     def ask(self, kind: str, content: Any, limit_s: float) -> Any:
         """The answer. Raises _FailedError, or the error of this package that it is."""
         ends = time.monotonic() + limit_s
         try:
-            self._connection.send((kind, content))
-            if not self._connection.poll(max(0.0, ends - time.monotonic())):
+            self.connection.send((kind, content))
+            if not self.connection.poll(max(0.0, ends - time.monotonic())):
                 raise _FailedError(TIME_LIMIT, f"no answer within {limit_s:g} s")
-            answer, what = self._connection.recv()
+            answer, what = self.connection.recv()
         except (EOFError, OSError):
             raise self._crash() from None
         if answer == "failed":
@@ -247,21 +215,7 @@ class _Worker:
         return what
 
     def _crash(self) -> _FailedError:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(_REAP_S)
-        self._log.seek(0)
-        log = self._log.read().decode(errors="replace")
-        child = Child(returncode=self._process.poll() or 0, log=log)
-        kind = OUT_OF_MEMORY if _MEMORY.search(log) else CRASH
+        self.wait(_REAP_S)
+        child = Child(returncode=self.returncode or 0, log=self.log)
+        kind = OUT_OF_MEMORY if _MEMORY.search(child.log) else CRASH
         return _FailedError(kind, child.cause_of_death)
-
-    def kill(self) -> None:
-        """What waits for an answer gets a crash."""
-        self._process.kill()  # without effect on a process that has ended
-
-    def close(self) -> None:
-        """Leaves nothing behind."""
-        self.kill()
-        self._process.wait()
-        self._connection.close()
-        self._log.close()

@@ -12,7 +12,6 @@ import queue
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from types import TracebackType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,12 +41,7 @@ class MeasuredReward:
     def __enter__(self) -> MeasuredReward:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

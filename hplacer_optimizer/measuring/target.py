@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from hplacer_optimizer.clusters.local import inter_op_threads
 from hplacer_optimizer.errors import OptionError
 
 LOCAL = ""
-LEAST_INTER_OP_THREADS = 4  # with one, an executor runs chains inline and starts sends late
 
 Devices: TypeAlias = "str | Sequence[str] | Mapping[str, Sequence[str]] | None"
 """None: this machine. Else a cluster: the address of a server, HOST:PORT, or of all, or by job."""
@@ -37,9 +37,7 @@ class Target:
         if self.session == LOCAL:
             numbers = [int(found[1]) for found in map(_CPU.search, self.device_names) if found]
             config.device_count["CPU"] = max(numbers, default=0) + 1
-            config.inter_op_parallelism_threads = max(
-                LEAST_INTER_OP_THREADS, len(os.sched_getaffinity(0))
-            )
+            config.inter_op_parallelism_threads = inter_op_threads(len(os.sched_getaffinity(0)))
         else:
             config.isolate_session_state = True  # variables end with their session
         return config

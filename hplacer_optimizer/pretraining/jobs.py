@@ -135,10 +135,7 @@ def plan_job(loaded: Loaded, search: Search, on_progress: ProgressCallback | Non
 
 def keep(job: Job, plan: Plan, loaded: Loaded, store: PlanStore | None) -> Outcome:
     """Stores the plan where the script looks for it: in `store`, else in the script's own."""
-    options = loaded.options
-    chosen = store or PlanStore(
-        options.cache, trust_shared=options.trust_shared, max_bytes=options.cache_max_bytes
-    )
+    chosen = store or PlanStore.from_options(loaded.options)
     stored = chosen.put(plan)
     return Outcome(job=job, plan=plan, path=chosen.path(plan.fingerprint), stored=stored)
 

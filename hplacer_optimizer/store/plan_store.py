@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hplacer_optimizer.errors import HPlacerError, PlanError, StoreError
 from hplacer_optimizer.log import warn_once
@@ -22,6 +23,9 @@ from hplacer_optimizer.plan_file import BinaryFile
 from hplacer_optimizer.store.gfile import GfileFiles
 from hplacer_optimizer.store.layer import MAX_BYTES, Layer, StoreEntry
 from hplacer_optimizer.store.local import LocalFiles
+
+if TYPE_CHECKING:
+    from hplacer_optimizer.options import Options
 
 SEPARATOR = ";"  # neither `:` nor `,`, which addresses and lists of options need
 
@@ -60,6 +64,13 @@ class PlanStore:
         self._layers = [
             Layer(address, trust_shared=trust_shared, max_bytes=max_bytes) for address in addresses
         ]
+
+    @classmethod
+    def from_options(cls, options: Options) -> PlanStore:
+        """The one that a training script with these options uses."""
+        return cls(
+            options.cache, trust_shared=options.trust_shared, max_bytes=options.cache_max_bytes
+        )
 
     @property
     def directory(self) -> str:

@@ -47,9 +47,7 @@ def publish(plan: ModelPlan) -> None:
     options = switch.current_options()
     if options is None:
         return  # nobody will look
-    store = PlanStore(
-        options.cache, trust_shared=options.trust_shared, max_bytes=options.cache_max_bytes
-    )
+    store = PlanStore.from_options(options)
     try:
         store.put(plan.step)
     except StoreError as error:
