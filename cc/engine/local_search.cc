@@ -61,7 +61,9 @@ class SearchClock {
       reported_at_ = now.count();
       Report(best);
     }
-    if (now.count() >= options_.seconds) ended_by_time_ = true;
+    // What comes next may last as long as what came last.
+    if (2 * now.count() - taken_at_ >= options_.seconds) ended_by_time_ = true;
+    taken_at_ = now.count();
     const int64_t left = std::min(options_.max_evaluations - evaluations_,
                                   options_.patience - (evaluations_ - improved_at_));
     is_over_ = ended_by_time_ || left <= 0;
@@ -84,7 +86,7 @@ class SearchClock {
   const SearchOptions& options_;
   const std::chrono::steady_clock::time_point begin_;
   int64_t evaluations_ = 0, improved_at_ = 0, reported_ = -1;
-  double reported_at_ = -kProgressInterval;
+  double reported_at_ = -kProgressInterval, taken_at_ = 0;
   bool ended_by_time_ = false, is_over_ = false;
 };
 
