@@ -34,7 +34,6 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -129,32 +128,23 @@ def _throughput(options: argparse.Namespace, _: dict[str, Any]) -> dict[str, Any
 
 def _curves(options: argparse.Namespace, results: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = results.setdefault("curves", {})  # of other tasks, at another time
-    for task in _tasks(options):
-        problem = prepare(task, options.output)
-        baselines = _baselines(problem)
-        uniform_ns, uniform_infeasible = _uniform_gpus(problem, _UNIFORM)
-        one = partial(_curve, problem, options.seconds)
-        with ThreadPoolExecutor(options.jobs) as pool:
-            runs = list(pool.map(one, range(options.seeds)))
-        known_ns = min([*baselines.values(), *(run["best_ns"] for run in runs if run["best_ns"])])
-        found[task.name] = {
-            "seconds": options.seconds,
-            "runs_at_once": options.jobs,
-            "lower_bound_ns": lower_bound(problem).ns,
-            "baselines_ns": baselines,
-            "single_device_ns": _best_single_device_ns(problem),
-            "uniform_gpus_ns": uniform_ns,
-            "uniform_gpus_infeasible": uniform_infeasible,
-            "best_known_ns": known_ns,
-            "runs": [
-                {**run, "curve": _thinned(run["curve"]), **_learned(run["curve"], known_ns)}
-                for run in runs
-            ],
-            "published_reduction": _published_reduction(task),
-        }
-        if task.name in CURVE_TASKS:
-            _draw(task, found[task.name], options.output / f"{task.name}-learning.png")
-        _save(options, results)
+    tasks = _tasks(options)
+    problems = [prepare(task, options.output) for task in tasks]
+    baselines = [_baselines(problem) for problem in problems]
+    seeds = range(options.seeds)
+    with ThreadPoolExecutor(options.jobs) as pool:
+        curves = [
+            [pool.submit(_curve, problem, options.seconds, seed) for seed in seeds]
+            for problem in problems
+        ]
+        for task, problem, others, waiting in zip(tasks, problems, baselines, curves, strict=True):
+            row = _curves_of_task(problem, others, [curve.result() for curve in waiting])
+            row |= {"seconds": options.seconds, "runs_at_once": options.jobs}
+            row["published_reduction"] = _published_reduction(task)
+            found[task.name] = row
+            if task.name in CURVE_TASKS:
+                _draw(task, row, options.output / f"{task.name}-learning.png")
+            _save(options, results)
     return found
 
 
@@ -166,6 +156,25 @@ def _curve(problem: Problem, seconds: float, seed: int) -> dict[str, Any]:
         "placements": learned.placements,
         "best_ns": learned.makespan_ns,
         "curve": [asdict(progress) for progress in learned.curve],
+    }
+
+
+def _curves_of_task(
+    problem: Problem, baselines: dict[str, int], runs: list[dict[str, Any]]
+) -> dict[str, Any]:
+    uniform_ns, uniform_infeasible = _uniform_gpus(problem, _UNIFORM)
+    known_ns = min([*baselines.values(), *(run["best_ns"] for run in runs if run["best_ns"])])
+    return {
+        "lower_bound_ns": lower_bound(problem).ns,
+        "baselines_ns": baselines,
+        "single_device_ns": _best_single_device_ns(problem),
+        "uniform_gpus_ns": uniform_ns,
+        "uniform_gpus_infeasible": uniform_infeasible,
+        "best_known_ns": known_ns,
+        "runs": [
+            {**run, "curve": _thinned(run["curve"]), **_learned(run["curve"], known_ns)}
+            for run in runs
+        ],
     }
 
 
