@@ -59,13 +59,23 @@ class Model:
         share: NDArray[np.float32] = chance / chance.sum()
         return share
 
-    def start_groups(self) -> tuple[_Int32, _Int32]:
-        """The grouping [N] and the devices [G] of the start."""
+    @property
+    def can_be_finer(self) -> bool:
+        """Whether the items are learned to be grouped, and have several units."""
+        return self.grouping is None and self.items.count < self.problem.num_units
+
+    def start_groups(self, rng: Any) -> tuple[_Int32, _Int32]:
+        """The grouping [N] and the devices [G] of the start.
+
+        The groups are in a random order: in that of the devices a Placer would learn no more than
+        to repeat the last one.
+        """
         if not self.has_placer:
             return self.start, np.arange(self.num_groups, dtype=np.int32)
         grouping = self.grouping
         if grouping is None:
-            grouping = _regions(self.start, self.items.neighbours, self.num_groups)
+            regions = _regions(self.start, self.items.neighbours, self.num_groups)
+            grouping = rng.permutation(self.num_groups).astype(np.int32)[regions]
         devices = majority(grouping, self.start, self.num_groups, self.problem.num_devices)
         return grouping, devices
 

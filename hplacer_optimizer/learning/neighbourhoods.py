@@ -18,6 +18,7 @@ ITEMS, GROUPS = 0, 1  # what is decided anew
 _DECAY = 0.98  # per step
 _PRIOR_WINS, _PRIOR_TRIES = 1.0, 20.0
 _PRIOR_DECAY = 0.7  # per class of size: what pays for nothing should not scatter the samples
+_COOLING = 0.95  # of the latter, with every stall
 _LEAST = 0.1  # of the draws are by the prior alone
 
 
@@ -39,6 +40,7 @@ class Neighbourhoods:
         # Kind, size, where a region starts (anywhere, on the critical path), how (by the policy,
         # uniformly).
         shape = (2, max(self._classes), 2, 2)
+        self.prior_decay = _PRIOR_DECAY
         self.wins = np.zeros(shape)
         self.tries = np.zeros(shape)
 
@@ -53,7 +55,7 @@ class Neighbourhoods:
         shape = (self._classes[kind], 2, 2)
         wins = self.wins[kind, : shape[0]] + _PRIOR_WINS
         tries = self.tries[kind, : shape[0]] + _PRIOR_TRIES
-        of_size = _PRIOR_DECAY ** np.arange(shape[0])
+        of_size = self.prior_decay ** np.arange(shape[0])
         prior = np.broadcast_to(of_size[:, None, None] * [1 - explore, explore], shape)
         rate = wins / tries * prior
         chance = (1 - _LEAST) * rate / rate.sum() + _LEAST * prior / prior.sum()
@@ -61,6 +63,10 @@ class Neighbourhoods:
         size, critical, uniform = (int(index) for index in np.unravel_index(drawn, shape))
         share = chance[size, critical, 1] / chance[size, critical].sum()
         return Choice(kind, size, bool(critical), bool(uniform)), float(share)
+
+    def cool(self) -> None:
+        """Prefers smaller regions from here on."""
+        self.prior_decay *= _COOLING
 
     def learn(self, choices: NDArray[np.int32], improved: NDArray[np.bool_]) -> None:
         """Of choices int32[S, 4], and whether each improved the best placement."""

@@ -28,12 +28,13 @@ class Grouper(tf.Module):  # type: ignore[misc]
         hidden = settings.grouper_hidden
         self._w1 = _variable(rng, "w1", (width, hidden))
         self._b1 = tf.Variable(tf.zeros(hidden), name="b1")
+        self._of_item = _own(settings, "of_item", (items.count, hidden))
         self._w2 = _variable(rng, "w2", (hidden, num_groups))
         self._b2 = tf.Variable(tf.zeros(num_groups), name="b2")
 
     def logits(self) -> Any:
         """float[N, G]."""
-        hidden = tf.tanh(self._embedding @ self._w1 + self._b1)
+        hidden = tf.tanh(self._embedding @ self._w1 + self._of_item + self._b1)
         return hidden @ self._w2 + self._b2
 
 
@@ -64,6 +65,7 @@ class Placer(tf.Module):  # type: ignore[misc]
         num_devices = self._num_devices = len(device_bias)
         width = items.types.shape[1] + items.sizes.shape[1] + num_groups
         self._project = _variable(rng, "project", (width, size))
+        self._of_group = _own(settings, "of_group", (num_groups, size))
         self._forward = _Lstm(rng, "forward", size)
         self._backward = _Lstm(rng, "backward", size)
         self._start = _variable(rng, "start", (2 * size, size))
@@ -78,7 +80,7 @@ class Placer(tf.Module):  # type: ignore[misc]
 
     def encode(self, embedding: Any) -> Encoded:
         """Of group embeddings float[B, G, width]."""
-        inputs = tf.transpose(tf.tanh(embedding @ self._project), (1, 0, 2))
+        inputs = tf.transpose(tf.tanh(embedding @ self._project + self._of_group), (1, 0, 2))
         zeros = tf.zeros((tf.shape(inputs)[1], self._size))
         forward = self._forward.sequence(inputs, zeros, zeros)
         backward = self._backward.sequence(inputs[::-1], zeros, zeros)[::-1]
@@ -195,6 +197,11 @@ def embed_groups(items: Items, grouping: Any, num_groups: int) -> Any:
     adjacency = tf.reshape(tf.minimum(counts, 1.0), (batch, num_groups, num_groups))
     scale = tf.concat([tf.ones(items.types.shape[1]), tf.fill([items.sizes.shape[1]], 0.1)], axis=0)
     return tf.concat([logs * scale, adjacency], axis=2)
+
+
+def _own(settings: Settings, name: str, shape: tuple[int, int]) -> Any:
+    """An embedding that is learned, if there is to be one."""
+    return tf.Variable(tf.zeros(shape), name=name) if settings.own_embeddings else 0.0
 
 
 def _variable(rng: Any, name: str, shape: tuple[int, int]) -> Any:

@@ -23,7 +23,7 @@ from hplacer_optimizer.learning.settings import Settings
 FREE = -1  # a device that the Placer draws
 FRESH, REFINED = "fresh", "refined"  # kinds of rows: each has a baseline of its own
 
-MOST_ITEMS = 32  # of which one proposal draws the groups anew
+MOST_ITEMS = 256  # of which one proposal draws the groups anew
 _MOST_COMBINED = 6  # rows
 
 _Bool = NDArray[np.bool_]

@@ -59,6 +59,10 @@ class Settings:
     aligned_decoder: bool = True
     """Gives the decoder the encoder's state of the group that it places, which attention alone
     would have to find by content. Not in the paper."""
+    own_embeddings: bool = True
+    """Adds to the embedding of each item and group one that is learned: from types, sizes and
+    positions alone a small Grouper cannot tell apart the items of a good grouping. Not in the
+    paper."""
     slow_device_penalty: float = 2.0
     """Subtracted from a device's logit per factor e by which it is slower than the fastest: most
     uniform draws would spend their time on the CPU. Not in the paper."""
@@ -73,8 +77,18 @@ class Settings:
     """In these, the prior share of rows where all that is decided anew goes to one device, drawn
     uniformly (of the Grouper: to one group, that of a neighbour), with importance weights: a chain
     moves in one step, where op by op each step would cost transfers. Not in the paper."""
-    imitate_best: float = 0.05
+    imitate_best: float = 0.2
     """Weight of the likelihood of the best placement so far. Not in the paper."""
+    stall_steps: int = 40
+    """After so many steps with little gain training has stalled: the networks begin anew, from the
+    best placement, with smaller clusters, and in the end with units. Not in the paper."""
+    stall_gain: float = 5e-3
+    """How much of the best step time is little. Not in the paper."""
+    finer: int = 4
+    """So many times as many clusters after a stall. Not in the paper."""
+    cooling: float = 0.8
+    """Of the learning rate and the entropy bonus, with every stall: what is sampled closes in on
+    the best. Not in the paper."""
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
@@ -111,8 +125,10 @@ _MINIMA: dict[str, float] = {
     "tanh_constant": 1e-9,
     "temperature": 1e-9,
     "failing_factor": 1.0,
+    "stall_steps": 1,
+    "finer": 2,
 }
-_SHARES = {"baseline_decay", "refine", "explore"}
+_SHARES = {"baseline_decay", "refine", "explore", "stall_gain", "cooling"}
 
 PRESETS: dict[str, Settings] = {
     "default": Settings(),
@@ -132,6 +148,8 @@ PRESETS: dict[str, Settings] = {
         refine=0.0,
         explore=0.0,
         imitate_best=0.0,
+        own_embeddings=False,
+        cooling=1.0,
     ),
 }
 

@@ -21,7 +21,7 @@ import json
 import math
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -32,7 +32,8 @@ from hplacer_optimizer import _engine
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.errors import CheckpointError
 from hplacer_optimizer.learning.baselines import Baselines
-from hplacer_optimizer.learning.models import make_model
+from hplacer_optimizer.learning.items import make_items
+from hplacer_optimizer.learning.models import Model, make_model
 from hplacer_optimizer.learning.neighbourhoods import Neighbourhoods
 from hplacer_optimizer.learning.networks import Grouper, Placer, embed_groups
 from hplacer_optimizer.learning.optimizer import Adam
@@ -80,31 +81,31 @@ class Trainer:
         self._problem = problem
         self._scorer = scorer
         self._baselines = Baselines()
+        self._name = model
+        self._begin(make_model(problem, model, settings, self._rng, start))
+        self.best = self._first()
+        self._mark = self.best.rank
+        self._stalls = 0
+        self._imitations = 0 if start is None else _IMITATIONS
+
+    def _begin(self, model: Model) -> None:
+        """With networks that know nothing yet."""
+        settings = self.settings
+        self._model = model
         self._combined: Combined | None = None
-        self._model = make_model(problem, model, settings, self._rng, start)
-        self._neighbourhoods = Neighbourhoods(
-            min(self._model.items.count, MOST_ITEMS), self._model.num_groups
-        )
+        self._neighbourhoods = Neighbourhoods(min(model.items.count, MOST_ITEMS), model.num_groups)
         self.networks: dict[str, Any] = {}
-        if self._model.grouping is None:
-            self.networks["grouper"] = Grouper(
-                self._model.items, self._model.num_groups, settings, self._rng
-            )
-        if self._model.has_placer:
+        if model.grouping is None:
+            self.networks["grouper"] = Grouper(model.items, model.num_groups, settings, self._rng)
+        if model.has_placer:
             self.networks["placer"] = Placer(
-                self._model.items,
-                self._model.num_groups,
-                self._model.device_bias,
-                settings,
-                self._rng,
+                model.items, model.num_groups, model.device_bias, settings, self._rng
             )
         self._optimizers = {
             name: Adam(network.trainable_variables) for name, network in self.networks.items()
         }
         self._draw_devices = tf.function(self._draw_devices_with, autograph=False)
         self._update = tf.function(self._update_with, autograph=False)
-        self.best = self._first()
-        self._imitations = 0 if start is None else _IMITATIONS
 
     def run(self, budget: Budget, on_progress: Callable[[Progress], None] | None = None) -> None:
         """Steps until the budget ends; its seconds count from now, its steps from the first one."""
@@ -150,6 +151,28 @@ class Trainer:
             )
         )
 
+        if self.steps % self.settings.stall_steps == 0:
+            if self._is_stalled():
+                self._stalls += 1
+                self._neighbourhoods.cool()
+                if self._model.can_be_finer:
+                    self._go_finer()
+            self._mark = self.best.rank
+
+    def _is_stalled(self) -> bool:
+        """Little was found since the last mark."""
+        was_infeasible, was_ranked = self._mark
+        infeasible, ranked = self.best.rank
+        return infeasible == was_infeasible and ranked > was_ranked * (1 - self.settings.stall_gain)
+
+    def _go_finer(self) -> None:
+        """Begins anew from the best placement, with smaller items."""
+        settings = replace(self.settings, clusters=self.settings.finer * self._model.items.count)
+        self._begin(make_model(self._problem, self._name, settings, self._rng, self.best.placement))
+        grouping, devices = self._model.start_groups(self._rng)
+        self.best = replace(self.best, grouping=grouping, devices=devices)
+        self._imitations = _IMITATIONS
+
     def _propose(self) -> Proposal:
         probabilities = None
         if "grouper" in self.networks:
@@ -185,7 +208,7 @@ class Trainer:
         return np.unique(items.of_unit[self._problem.units[ops]])
 
     def _first(self) -> Best:
-        grouping, devices = self._model.start_groups()
+        grouping, devices = self._model.start_groups(self._rng)
         placements = self._model.placements(grouping[None], np.zeros(1, np.int32), devices[None])
         scores = self._scorer.score(placements)
         return _best_row(scores, 0, grouping, devices, placements[0])
@@ -222,6 +245,7 @@ class Trainer:
         self, proposal: Proposal, advantages: NDArray[np.float64], speed: float = 1.0
     ) -> None:
         """One update, from the proposal's rows and from the placement that they changed."""
+        cooled = self.settings.cooling**self._stalls
         placed, encoded = proposal.num_placed, proposal.num_encoded
         groupings = len(proposal.grouping)
         rows = np.maximum(np.bincount(proposal.of_row, minlength=groupings), 1)
@@ -241,7 +265,8 @@ class Trainer:
             "drawn_groups": proposal.drawn_groups[:placed],
             "advantages": advantages[:placed].astype(np.float32),
             "explore": proposal.explore[:placed],
-            "learning_rate": np.float32(self.settings.learning_rate * speed),
+            "learning_rate": np.float32(self.settings.learning_rate * speed * cooled),
+            "entropy_bonus": np.float32(self.settings.entropy_bonus * cooled),
         }
         if proposal.best_devices is not None:
             batch["best_grouping"] = proposal.grouping[encoded - 1]
@@ -297,7 +322,7 @@ class Trainer:
         best = 0.0
         if "best_grouping" in batch:
             best = tf.reduce_sum(tf.gather(log_p, batch["best_grouping"], batch_dims=1))
-        return self._objective(gain, best, _entropy(log_p)[None])
+        return self._objective(batch, gain, best, _entropy(log_p)[None])
 
     def _placer_loss(self, batch: dict[str, Any]) -> tuple[Any, Any]:
         of_row, devices = batch["of_row"], batch["devices"]
@@ -318,7 +343,7 @@ class Trainer:
             batch["explore"],
         )
         best = tf.reduce_sum(chosen[num_rows:])
-        return self._objective(gain, best, _entropy(log_p))
+        return self._objective(batch, gain, best, _entropy(log_p))
 
     def _uniform(self, devices: Any, may_run: Any) -> Any:
         """float[R, G]: the chance of the devices int32[R, G], had they been drawn by no policy."""
@@ -343,11 +368,12 @@ class Trainer:
         credit = tf.stop_gradient(weight) * tf.cast(drawn, tf.float32) * chosen
         return tf.reduce_mean(advantages * tf.reduce_sum(credit, axis=1))
 
-    def _objective(self, gain: Any, best: Any, entropy: Any) -> tuple[Any, Any]:
+    def _objective(
+        self, batch: dict[str, Any], gain: Any, best: Any, entropy: Any
+    ) -> tuple[Any, Any]:
         """The loss, and the mean of the entropies float[R, S] of decisions."""
         bonus = tf.reduce_mean(tf.reduce_sum(entropy, axis=1))
-        settings = self.settings
-        objective = gain + settings.imitate_best * best + settings.entropy_bonus * bonus
+        objective = gain + self.settings.imitate_best * best + batch["entropy_bonus"] * bonus
         return -objective, tf.reduce_mean(entropy)
 
     # ---- checkpoints ----
@@ -365,10 +391,15 @@ class Trainer:
             "slowest_s": self._scorer.slowest_s,
             "curve": [asdict(progress) for progress in self.curve],
             "imitations": self._imitations,
+            "mark": self._mark,
+            "stalls": self._stalls,
+            "groups": self._model.num_groups,
+            "prior_decay": self._neighbourhoods.prior_decay,
             "best": [*self.best.rank, self.best.makespan_ns],
         }
         for name in _BEST_ARRAYS:
             arrays[f"best_{name}"] = getattr(self.best, name)
+        arrays["of_unit"] = self._model.items.of_unit
         arrays["wins"], arrays["tries"] = self._neighbourhoods.wins, self._neighbourhoods.tries
         if self._combined is not None:
             arrays["combined_grouping"] = self._combined.grouping
@@ -391,6 +422,8 @@ class Trainer:
             differs = [key for key, value in self._identity.items() if theirs[key] != value]
             if differs:
                 raise CheckpointError(f"is of another {', '.join(differs)}")
+            items = make_items(self._problem, arrays["of_unit"], self.settings.position_frequencies)
+            self._begin(replace(self._model, items=items, num_groups=facts["groups"]))
             for i, variable in enumerate(self._variables()):
                 variable.assign(arrays[f"variable_{i}"])
             self.steps, self.placements = facts["steps"], facts["placements"]
@@ -406,6 +439,10 @@ class Trainer:
                 **{name: arrays[f"best_{name}"] for name in _BEST_ARRAYS},
             )
             self._imitations = facts["imitations"]
+            infeasible, ranked = facts["mark"]
+            self._mark = (infeasible, ranked)
+            self._stalls = facts["stalls"]
+            self._neighbourhoods.prior_decay = facts["prior_decay"]
             self._neighbourhoods.wins = arrays["wins"]
             self._neighbourhoods.tries = arrays["tries"]
             self._combined = None
