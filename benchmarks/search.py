@@ -17,6 +17,11 @@ Parts, by the simulator, on the papers' six tasks and the modern workloads:
              each only until it is certain to be no better, with the same answers. And how much of
              their steps a simulation could take over from the best one's, since it is the same: the
              share of ops that start before anything differs.
+    optimal  200 random problems of at most 3^10 placements (devices of several kinds, shared
+             channels, memory limits, colocation; tests/random_problems.py), each against all its
+             placements, and problems whose optimum is known by construction
+             (tests/planted_problems.py): how many are solved, and the worst one; and how many
+             packings of variables that fill 98% of all memory are found.
     large    random graphs of 10,000 and 80,000 ops on 8 devices, each in a process of its own: wall
              time and peak memory of `auto` with its own budget (goals: 10 and 60 seconds, 4 GB).
 
@@ -26,6 +31,7 @@ Problem files are kept in --problems. Results are written to DIR/search.json aft
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import resource
@@ -33,7 +39,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +54,7 @@ from hplacer_optimizer.errors import PlannerUnavailableError
 from hplacer_optimizer.planners import PLANNERS, Budget, Progress, collect_notes
 from hplacer_optimizer.simulator import simulate
 
-PARTS = ("quality", "time", "scoring", "large")
+PARTS = ("quality", "time", "scoring", "optimal", "large")
 BASELINES = (
     *("cpu_only", "gpu_only", "human_expert", "topo", "etf", "heft"),
     *("sct", "metis", "mincut", "scotch"),
@@ -61,7 +67,8 @@ BASELINE_GOAL, BOUND_GOAL = 0.9, 1.05
 LARGE_S, LARGE_BYTES = {10_000: 10, 80_000: 60}, 4 * 10**9
 _THREADS = len(os.sched_getaffinity(0))
 _CANDIDATES = 512
-_TESTS = Path(__file__).resolve().parent.parent
+_RANDOM, _RANDOM_PLACEMENTS = 200, 3**10
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # of `tests`, whose problems these are
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -269,6 +276,88 @@ def unchanged_share(problem: Problem, trace: StepTrace, moved: NDArray[np.bool_]
     return float(before.mean() / problem.num_ops)
 
 
+# ---- optimal ----
+
+
+def optimal(_: argparse.Namespace) -> dict[str, Any]:
+    return {
+        "random": compared(random_problems()),
+        "planted": compared(planted_problems()),
+        "packed": packed(),
+    }
+
+
+def compared(cases: Iterator[tuple[Problem, float]]) -> dict[str, Any]:
+    """What `auto` reaches, as shares of the optimum; of no feasible placement there is none."""
+    ratios = [step_ns(problem, PLANNERS["auto"](problem)) / best_ns for problem, best_ns in cases]
+    return {
+        "problems": len(ratios),
+        "solved": sum(ratio == 1 for ratio in ratios),
+        "worst": max(ratios),
+    }
+
+
+def random_problems() -> Iterator[tuple[Problem, float]]:
+    """With the best step time of all placements."""
+    from hypothesis import HealthCheck, Phase, given, seed, settings
+
+    from tests.documents import problem_from_dict
+    from tests.random_problems import problems
+
+    found: list[tuple[Problem, float]] = []
+
+    @settings(
+        max_examples=4 * _RANDOM,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @seed(0)
+    @given(document=problems(placeable=True))
+    def draw(document: dict[str, Any]) -> None:
+        problem = problem_from_dict(document)
+        counts = np.diff(problem.candidate_ptr)
+        few = counts.all() and 1 < counts.prod() <= _RANDOM_PLACEMENTS
+        if len(found) == _RANDOM or not problem.num_ops or not few:
+            return
+        choices = np.split(problem.candidates, problem.candidate_ptr[1:-1])
+        of_unit = np.array(list(itertools.product(*choices)), np.int32)
+        placements = np.ascontiguousarray(of_unit[:, problem.units])
+        makespan_ns, feasible, _ = _engine.simulate_batch(problem, placements, _THREADS)
+        if feasible.any() and makespan_ns[feasible].min() > 0:
+            found.append((problem, float(makespan_ns[feasible].min())))
+
+    draw()
+    yield from found
+
+
+def planted_problems() -> Iterator[tuple[Problem, float]]:
+    from tests import planted_problems as planted
+    from tests.documents import problem_from_dict
+
+    for count, length, size_bytes in ((2, 8, 200), (3, 30, 10_000), (4, 30, 200), (8, 40, 500)):
+        document, best_ns = planted.chains(count, length, cost_ns=100, size_bytes=size_bytes)
+        yield problem_from_dict(document), best_ns
+    for branch in (20, 60):
+        document, best_ns = planted.fork_join(branch, 1000, cheap_bytes=10, dear_bytes=10**6)
+        yield problem_from_dict(document), best_ns
+
+
+def packed() -> dict[str, Any]:
+    """Of variables that fill 98% of all memory, where a feasible placement is all that counts."""
+    from tests.documents import problem_from_dict
+    from tests.planted_problems import tight_memory
+
+    problems = [
+        problem_from_dict(tight_memory(devices, 12, fill=0.98, seed=seed))
+        for devices in (2, 3, 4, 8)
+        for seed in range(5)
+    ]
+    times = [step_ns(problem, PLANNERS["auto"](problem)) for problem in problems]
+    return {"problems": len(times), "feasible": int(np.isfinite(times).sum())}
+
+
 # ---- large ----
 
 
@@ -286,7 +375,6 @@ def large(_: argparse.Namespace) -> dict[str, Any]:
 
 
 def plan_large(num_ops: int) -> dict[str, Any]:
-    sys.path.insert(0, str(_TESTS))
     from tests.large_problem import large_problem
 
     problem = large_problem(num_ops)
@@ -326,6 +414,15 @@ def lines(results: dict[str, Any]) -> str:
             f"{'same answers' if row['same_answers'] else 'DIFFERENT ANSWERS'}; "
             f"{row['unchanged_share']:.0%} of the ops are as in the best one"
         )
+    if "optimal" in results:
+        for name in ("random", "planted"):
+            row = results["optimal"][name]
+            told.append(
+                f"{name} problems: {row['solved']} of {row['problems']} solved to the optimum, "
+                f"the worst at {row['worst']:.3f} of it"
+            )
+        row = results["optimal"]["packed"]
+        told.append(f"memory filled to 98%: {row['feasible']} of {row['problems']} packed")
     for num_ops, row in results.get("large", {}).items():
         told.append(
             f"{int(num_ops):,} ops: {row['seconds']:.1f} s (goal {LARGE_S[int(num_ops)]}), "
@@ -349,6 +446,7 @@ _RUN: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
     "quality": quality,
     "time": over_time,
     "scoring": scoring,
+    "optimal": optimal,
     "large": large,
 }
 
