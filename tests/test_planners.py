@@ -35,6 +35,7 @@ from hplacer_optimizer.problem import load_problem_file
 from hplacer_optimizer.simulator import simulate
 from tests.documents import problem_from_dict
 from tests.large_problem import large_problem
+from tests.planted_problems import machine
 from tests.random_problems import problems
 
 
@@ -297,6 +298,25 @@ def test_a_seed_in_the_name_wins() -> None:
     assert Options(planner="random:7").planner == "random:7"
     with pytest.raises(OptionError, match="planner: "):
         Options(planner="random:x y")
+
+
+@pytest.mark.skipif(not has_package("pymetis"), reason="needs pymetis")
+def test_metis_spreads_fewer_units_than_devices_without_a_word_on_stdout(tmp_path: Path) -> None:
+    ops = [
+        {"name": name, "type": "T", "cost_ns": {"gpu": cost_ns}, "output_bytes": [1]}
+        for name, cost_ns in (("small", 2), ("large", 5))
+    ]
+    document = machine(4) | {"ops": ops, "edges": [[0, 0, 1]]}
+    for device, slots in zip(document["devices"], (1, 2, 2, 3), strict=True):
+        device["slots"] = slots
+    path = tmp_path / "few.hplacer.json"
+    path.write_text(json.dumps(document))
+    command = [sys.executable, "-m", "hplacer_optimizer", "plan", str(path)]
+    done = subprocess.run(
+        [*command, "--planner", "metis", "--json"], capture_output=True, text=True, check=True
+    )
+    json.loads(done.stdout)
+    assert PLANNERS["metis"](problem_from_dict(document)).tolist() == [1, 3]
 
 
 # ---- notes and missing libraries ----

@@ -49,8 +49,13 @@ def plan(
         vertex_weight_sum=_WEIGHT_SUM,
         edge_weight_sum=_WEIGHT_SUM,
     )
-    if len(devices) < 2 or len(graph.units) < 2:
-        part = np.zeros(len(graph.units), np.int64)
+    count = len(graph.units)
+    if count < len(devices):  # of which METIS complains on stdout; the heaviest to the fastest
+        part = np.empty(count, np.int64)
+        fastest = np.argsort(-graph.speed, kind="stable")
+        part[np.argsort(-graph.vertex_weight, kind="stable")] = fastest[:count]
+    elif len(devices) < 2:
+        part = np.zeros(count, np.int64)
     else:
         _, parts = pymetis.part_graph(
             len(devices),
