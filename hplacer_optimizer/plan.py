@@ -60,7 +60,7 @@ FINGERPRINT_HEX_DIGITS = 32
 MAX_DEVICES = 1 << 16  # device indices are 16 bits wide in the file
 
 _CREATED = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|\+00:00)", re.ASCII)
-_REPLACE = "delete the file, the next run plans again"
+_REPLACE = "if it is a plan store's, delete the file: the next run plans again"
 _UPGRADE = "made by a newer version: upgrade hplacer-optimizer"
 
 # Of a point of a learning curve; the keys are some of `planners.Progress`.
