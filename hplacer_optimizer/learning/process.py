@@ -49,22 +49,30 @@ def main(fd: int) -> None:
         parent.send("done", None)
 
 
+class _Stop(threading.Event):
+    """Set by the parent's wish to stop, the only message that comes unasked."""
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__()
+        self._connection = connection
+
+    def is_set(self) -> bool:
+        if not super().is_set() and self._connection.poll():
+            self._connection.recv()
+            self.set()
+        return super().is_set()
+
+
 class _Parent:
     """The other end of the socket."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self.request: dict[str, Any] = connection.recv()[1]
-        self.stop = threading.Event()
+        self.stop = _Stop(connection)
 
     def send(self, kind: str, content: Any) -> None:
         self._connection.send((kind, content))
-
-    def listen(self) -> None:
-        """Takes notice of a wish to stop."""
-        if self._connection.poll():
-            self._connection.recv()
-            self.stop.set()
 
     def measure(self, placements: NDArray[np.int32]) -> list[float]:
         """Seconds per step; inf for what was not measured when the parent wanted an end."""
@@ -103,7 +111,6 @@ def _learn(parent: _Parent) -> None:
         improved = None if best is told else (best.placement, best.makespan_ns)
         told = best
         parent.send("progress", (progress, improved))
-        parent.listen()
         if events:
             events.write(trainer)
         keeper.save_if_due()

@@ -115,6 +115,9 @@ class Trainer:
                 break
             if budget.patience is not None and self.steps - self.improved >= budget.patience:
                 break
+            if self._imitations:
+                self._imitate()
+                continue
             self.step()
             if on_progress:
                 on_progress(self.curve[-1])
@@ -123,10 +126,8 @@ class Trainer:
 
     def step(self) -> None:
         """Draws, scores and learns from one batch of placements."""
-        for _ in range(self._imitations):
-            proposal = self._propose()
-            self._learn(proposal, np.zeros(len(proposal.devices)), _IMITATION_RATE)
-        self._imitations = 0
+        while self._imitations:
+            self._imitate()
         proposal = self._propose()
         placements = self._model.placements(proposal.grouping, proposal.of_row, proposal.devices)
         scores = self._scorer.score(placements)
@@ -158,6 +159,12 @@ class Trainer:
                 if self._model.can_be_finer:
                     self._go_finer()
             self._mark = self.best.rank
+
+    def _imitate(self) -> None:
+        """An update towards the best placement alone."""
+        proposal = self._propose()
+        self._learn(proposal, np.zeros(len(proposal.devices)), _IMITATION_RATE)
+        self._imitations -= 1
 
     def _is_stalled(self) -> bool:
         """Little was found since the last mark."""
