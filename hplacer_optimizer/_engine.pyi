@@ -256,6 +256,7 @@ def simulate_below(problem: Problem, placements: _Int32, cutoff_ns: int, threads
 def local_search(
     problem: Problem,
     starts: _Int32,
+    clusterings: _Int32,
     *,
     seed: int,
     threads: int,
@@ -266,6 +267,7 @@ def local_search(
 ) -> tuple[_Int32, int, bool, bool]:
     """Searches for a fast placement from many starts, among them those of shape [count, n].
 
+    `clusterings`: labels from 0 of shape [count, U]; units of one must have the same candidates.
     `on_progress(evaluations, makespan_ns or None)` says whether to go on. Returns (placement,
     evaluations, whether time or on_progress ended it, whether it is proved to be optimal). Raises
     InfeasibleError if a unit has no candidate.

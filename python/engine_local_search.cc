@@ -17,18 +17,18 @@ namespace py = pybind11;
 namespace hplacer {
 namespace {
 
-using Placements = py::array_t<int32_t, py::array::c_style>;
+using Table = py::array_t<int32_t, py::array::c_style>;
 
-void CheckShape(const Problem& problem, const Placements& placements, const std::string& name) {
-  if (placements.ndim() == 2 && placements.shape(1) == problem.num_ops()) return;
-  throw ProblemError(name + ": must have shape [count, " + std::to_string(problem.num_ops()) + "]");
+void CheckShape(const Table& rows, int32_t width, const std::string& name) {
+  if (rows.ndim() == 2 && rows.shape(1) == width) return;
+  throw ProblemError(name + ": must have shape [count, " + std::to_string(width) + "]");
 }
 
-std::vector<std::vector<int32_t>> Rows(const Placements& placements) {
+std::vector<std::vector<int32_t>> Rows(const Table& table) {
   std::vector<std::vector<int32_t>> rows;
-  for (py::ssize_t row = 0; row < placements.shape(0); ++row) {
-    const int32_t* first = placements.data() + row * placements.shape(1);
-    rows.emplace_back(first, first + placements.shape(1));
+  for (py::ssize_t row = 0; row < table.shape(0); ++row) {
+    const int32_t* first = table.data() + row * table.shape(1);
+    rows.emplace_back(first, first + table.shape(1));
   }
   return rows;
 }
@@ -38,8 +38,8 @@ py::object MakespanOrNone(const Score& score) {
   return py::int_(score.makespan_ns);
 }
 
-py::tuple Run(const Problem& problem, const Placements& starts, uint64_t seed, int threads,
-              std::optional<double> seconds, std::optional<int64_t> max_evaluations,
+py::tuple Run(const Problem& problem, const Table& starts, const Table& clusterings, uint64_t seed,
+              int threads, std::optional<double> seconds, std::optional<int64_t> max_evaluations,
               std::optional<int64_t> patience, const py::object& on_progress) {
   SearchOptions options;
   options.seed = seed;
@@ -47,8 +47,10 @@ py::tuple Run(const Problem& problem, const Placements& starts, uint64_t seed, i
   options.seconds = seconds.value_or(options.seconds);
   options.max_evaluations = max_evaluations.value_or(options.max_evaluations);
   options.patience = patience.value_or(options.patience);
-  CheckShape(problem, starts, "starts");
+  CheckShape(starts, problem.num_ops(), "starts");
   options.starts = Rows(starts);
+  CheckShape(clusterings, problem.num_units(), "clusterings");
+  options.clusterings = Rows(clusterings);
   options.on_progress = [&on_progress](const SearchProgress& progress) {
     const py::gil_scoped_acquire acquire;
     return on_progress(progress.evaluations, MakespanOrNone(progress.best)).cast<bool>();
@@ -63,9 +65,9 @@ py::tuple Run(const Problem& problem, const Placements& starts, uint64_t seed, i
                         result.evaluations, result.ended_by_time, result.is_optimal);
 }
 
-py::array_t<int64_t> Below(const Problem& problem, const Placements& placements, int64_t cutoff_ns,
+py::array_t<int64_t> Below(const Problem& problem, const Table& placements, int64_t cutoff_ns,
                            int threads) {
-  CheckShape(problem, placements, "placements");
+  CheckShape(placements, problem.num_ops(), "placements");
   const py::ssize_t count = placements.shape(0);
   py::array_t<int64_t> makespan_ns(count);
   const int32_t* devices = placements.data();
@@ -80,9 +82,9 @@ py::array_t<int64_t> Below(const Problem& problem, const Placements& placements,
 }  // namespace
 
 void RegisterLocalSearch(py::module_* module) {
-  module->def("local_search", &Run, py::arg("problem"), py::arg("starts"), py::kw_only(),
-              py::arg("seed"), py::arg("threads"), py::arg("seconds"), py::arg("max_evaluations"),
-              py::arg("patience"), py::arg("on_progress"));
+  module->def("local_search", &Run, py::arg("problem"), py::arg("starts"), py::arg("clusterings"),
+              py::kw_only(), py::arg("seed"), py::arg("threads"), py::arg("seconds"),
+              py::arg("max_evaluations"), py::arg("patience"), py::arg("on_progress"));
   module->def("simulate_below", &Below, py::arg("problem"), py::arg("placements"),
               py::arg("cutoff_ns"), py::arg("threads"));
 }

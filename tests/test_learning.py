@@ -26,10 +26,10 @@ from hplacer_optimizer.errors import (
     PlannerUnavailableError,
 )
 from hplacer_optimizer.learning import LEARNED_PLANNERS, learn
-from hplacer_optimizer.learning.colocation import groups_of_units
 from hplacer_optimizer.learning.scoring import Scorer
 from hplacer_optimizer.learning.settings import PRESETS, Settings, get_settings
 from hplacer_optimizer.planners import PLANNERS, Budget, Progress, collect_notes
+from hplacer_optimizer.planners.colocation import groups_of_units
 from hplacer_optimizer.problem import save_problem
 from hplacer_optimizer.simulator import simulate, simulate_batch
 from hplacer_optimizer.validation import check_constraints

@@ -16,9 +16,11 @@ from numpy.typing import NDArray
 
 from hplacer_optimizer import _engine
 from hplacer_optimizer._engine import Problem
+from hplacer_optimizer.errors import ProblemError
 from hplacer_optimizer.planners import PLANNERS, Budget, Progress, auto, collect_notes
 from hplacer_optimizer.planners.local_search import search
 from hplacer_optimizer.simulator import simulate
+from hplacer_optimizer.validation import check_constraints
 from tests.documents import problem_from_dict
 from tests.large_problem import large_problem
 from tests.planted_problems import chains, fork_join, machine, tight_memory
@@ -90,6 +92,40 @@ def test_chains_share_devices_where_a_transfer_takes_longer(
     assert step_ns(problem, PLANNERS["auto"](problem, budget=Budget(steps=20_000))) == optimum
 
 
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(document=problems(placeable=True, max_ops=40))
+def test_scopes_with_units_of_unlike_candidates_are_searched(document: dict[str, Any]) -> None:
+    for i, op in enumerate(document["ops"]):
+        op["name"] = f"scope_{i % 3}/{op['name']}"
+    problem = problem_from_dict(document)
+    if not np.diff(problem.candidate_ptr).all():
+        return
+    placement = PLANNERS["local_search"](problem, budget=Budget(steps=400))
+    check_constraints(problem, placement)
+
+
+def test_clusterings_are_checked() -> None:
+    problem = problem_from_dict(chains(4, 30, cost_ns=100, size_bytes=200)[0])
+    starts = np.zeros((0, problem.num_ops), np.int32)
+    for clusterings in (
+        np.zeros((1, 3), np.int32),
+        np.full((1, problem.num_units), -1, np.int32),
+        np.full((1, problem.num_units), problem.num_units, np.int32),
+    ):
+        with pytest.raises(ProblemError, match="clusterings: must have"):
+            _engine.local_search(
+                problem,
+                starts,
+                clusterings,
+                seed=0,
+                threads=1,
+                seconds=None,
+                max_evaluations=10,
+                patience=None,
+                on_progress=lambda evaluations, best_ns: True,
+            )
+
+
 @BOTH
 def test_each_chain_gets_a_device(name: str) -> None:
     document, optimum = chains(4, 30, cost_ns=100, size_bytes=200)
@@ -136,6 +172,7 @@ def run_engine(
     placement, evaluations, _, _ = _engine.local_search(
         problem,
         np.zeros((0, problem.num_ops), np.int32),
+        np.zeros((0, problem.num_units), np.int32),
         seed=seed,
         threads=threads,
         seconds=None,

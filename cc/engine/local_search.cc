@@ -90,6 +90,15 @@ class SearchClock {
   bool ended_by_time_ = false, is_over_ = false;
 };
 
+void CheckClustering(const Problem& problem, const std::vector<int32_t>& label) {
+  const auto is_label = [&](int32_t i) { return i >= 0 && i < problem.num_units(); };
+  if (static_cast<int32_t>(label.size()) == problem.num_units() &&
+      std::all_of(label.begin(), label.end(), is_label)) {
+    return;
+  }
+  throw ProblemError("clusterings: must have a label 0 to units - 1 for each unit");
+}
+
 class Search {
  public:
   Search(const Problem& problem, const SearchOptions& options)
@@ -165,8 +174,24 @@ class Search {
       labels_[i] = ClusterUnits(problem_, {std::max(1, clusters)}, kClustersPerDevice[i]).front();
     });
     labels_.erase(std::unique(labels_.begin(), labels_.end()), labels_.end());
+    labels_.insert(labels_.end(), options_.clusterings.begin(), options_.clusterings.end());
     for (size_t i = 0; i <= labels_.size() && !clock_.IsOver(); ++i) population_.push_back(Begin());
+    ForgetClusterings();
     work_ = WorkOf(kWorkPerOp, kLeastWork);
+  }
+
+  // The caller's clusterings, which come last, would only cost moves unless they led to the best
+  // member.
+  void ForgetClusterings() {
+    const size_t first = labels_.size() - options_.clusterings.size();
+    for (size_t i = labels_.size(); i-- > first;) {
+      const bool is_best =
+          i + 1 < population_.size() &&
+          std::none_of(population_.begin(), population_.end(), [&](const Member& member) {
+            return member.score < population_[i + 1].score;
+          });
+      if (!is_best) labels_.erase(labels_.begin() + i);
+    }
   }
 
   // From a start of its own: in turn of the problem itself and of each of its clusterings.
@@ -298,6 +323,7 @@ class Search {
 SearchResult LocalSearch(const Problem& problem, const SearchOptions& options) {
   CheckCandidates(problem);
   for (const std::vector<int32_t>& start : options.starts) CheckPlacement(problem, start);
+  for (const std::vector<int32_t>& label : options.clusterings) CheckClustering(problem, label);
   if (problem.num_ops() == 0) {
     SearchResult result;
     result.score.missing_links = 0;

@@ -52,6 +52,9 @@ struct SearchOptions {
   int64_t patience = std::numeric_limits<int64_t>::max();
   int64_t max_enumerated = 60'000;           // with so many placements at most, all are looked at
   std::vector<std::vector<int32_t>> starts;  // devices per op; units are put on candidates
+  // Labels from 0 per unit: further clusterings whose clusters may stay together. Units of one
+  // cluster must have the same candidates.
+  std::vector<std::vector<int32_t>> clusterings;
   // Called between rounds; returns whether to go on.
   std::function<bool(const SearchProgress&)> on_progress;
 };
@@ -64,7 +67,8 @@ struct SearchResult {
   bool ended_by_time = false;  // by `seconds` or `on_progress`
 };
 
-// Throws InfeasibleError if a unit has no candidate, ProblemError for a malformed start. The result
+// Throws InfeasibleError if a unit has no candidate, ProblemError for a malformed start or
+// clustering. The result
 // may lack memory or links if no placement was found that does not.
 SearchResult LocalSearch(const Problem& problem, const SearchOptions& options);
 

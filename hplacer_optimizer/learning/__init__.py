@@ -4,7 +4,7 @@
     items.py      what is grouped, and embeddings   scoring.py    rewards
     models.py     the planners' differences         training.py   REINFORCE, checkpoints
     networks.py   Grouper and Placer                process.py    the process in which they train
-    colocation.py ColocRL's groups                  learner.py    `learn`, which starts it
+    learner.py    `learn`, which starts it
 
 Mirhoseini et al., "A Hierarchical Model for Device Placement" (ICLR 2018) and "Device Placement
 Optimization with Reinforcement Learning" (ICML 2017). TensorFlow is imported in that process only.

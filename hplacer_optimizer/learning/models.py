@@ -5,7 +5,7 @@
 | hierarchical | learned (Grouper) | learned (Placer) |
 | hierarchical_random_grouping | drawn once | learned (Placer) |
 | hierarchical_no_grouping | each item by itself | learned (a feed-forward network per item) |
-| colocrl | co-location rules (colocation.py) | learned (Placer) |
+| colocrl | co-location rules (planners/colocation.py) | learned (Placer) |
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from hplacer_optimizer import _engine
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.errors import OptionError
-from hplacer_optimizer.learning import colocation
 from hplacer_optimizer.learning.items import Items, Neighbours, make_items
 from hplacer_optimizer.learning.settings import Settings
+from hplacer_optimizer.planners import colocation
 from hplacer_optimizer.planners.devices import candidate_mask, first_candidate, majority
 from hplacer_optimizer.simulator import simulate_batch
 

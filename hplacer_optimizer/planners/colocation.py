@@ -4,7 +4,8 @@ Mirhoseini et al., "Device Placement Optimization with Reinforcement Learning" (
 4.1: an op whose output has a single consumer joins it, and ops of a layer, of an LSTM step or of a
 block are together. The paper's rules were written for each graph; ours read name scopes, which
 TensorFlow's layers open: `InceptionV3/Mixed_5b` and `encoder/layer_0/step_7` are groups. Ops of the
-backward pass join their forward ops, whose scopes their names carry.
+backward pass join their forward ops, whose scopes their names carry. `colocrl` learns on these
+groups, and `local_search` moves them as one, among others.
 """
 
 from __future__ import annotations
