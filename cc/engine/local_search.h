@@ -21,9 +21,10 @@
 //
 // A problem with few placements is enumerated instead, which proves the optimum.
 //
-// The result is never worse than any start. It depends on the problem, the seed, the starts and the
-// number of evaluations, not on time or threads: a search ended by time is repeated with the number
-// of evaluations that it reports. An evaluation is a placement made and scored, on any level.
+// The result is never worse than any start. It depends on the problem, the seed, the starts, the
+// clusterings and the number of evaluations, not on time or threads: a search ended by time is
+// repeated with the number of evaluations that it reports. An evaluation is a placement made and
+// scored, on any level.
 
 #ifndef HPLACER_ENGINE_LOCAL_SEARCH_H_
 #define HPLACER_ENGINE_LOCAL_SEARCH_H_
