@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import time
 from collections.abc import Sequence
 
 import numpy as np
@@ -63,6 +64,7 @@ def search(
     on_progress: ProgressCallback | None,
 ) -> NDArray[np.int32]:
     """The same, from further placements (int32[n] each): the result is no worse than any."""
+    begin_s = time.monotonic()
     budget = budget or default_budget(problem)
     rows = [*_cheap_starts(problem), *starts]
 
@@ -71,13 +73,16 @@ def search(
             on_progress(Progress(steps=evaluations, best_ns=best_ns, placements=evaluations))
         return not budget.stopped
 
+    all_starts = np.array(rows, np.int32).reshape(len(rows), problem.num_ops)
+    scopes = _scopes(problem)
+    left_s = budget.left(begin_s).seconds
     placement, evaluations, ended_by_time, _ = _engine.local_search(
         problem,
-        np.array(rows, np.int32).reshape(len(rows), problem.num_ops),
-        _scopes(problem),
+        all_starts,
+        scopes,
         seed=seed % (1 << 64),
         threads=len(os.sched_getaffinity(0)),
-        seconds=math.inf if budget.seconds is None else budget.seconds,
+        seconds=math.inf if left_s is None else left_s,
         max_evaluations=budget.steps,
         patience=budget.patience,
         on_progress=report,
