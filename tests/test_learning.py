@@ -182,6 +182,14 @@ def test_a_stall_makes_items_smaller() -> None:
     check_constraints(problem, policy.best.placement)
 
 
+def test_a_policy_that_imitates_nothing_keeps_its_networks() -> None:
+    policy = trainer(large_problem(300), clusters=30, stall_steps=1, stall_gain=1.0, imitate_best=0)
+    networks, count = policy.networks, policy._model.items.count
+    policy.run(Budget(steps=3))
+    assert policy.networks is networks
+    assert policy._model.items.count == count
+
+
 @pytest.mark.parametrize("model", LEARNED_PLANNERS)
 def test_a_checkpoint_after_stalls_goes_on_bit_for_bit(model: str) -> None:
     problem = large_problem(200)

@@ -81,7 +81,8 @@ class Settings:
     """Weight of the likelihood of the best placement so far. Not in the paper."""
     stall_steps: int = 40
     """After so many steps with little gain training has stalled: the networks begin anew, from the
-    best placement, with smaller clusters, and in the end with units. Not in the paper."""
+    best placement, with smaller clusters, and in the end with units; not without `imitate_best`.
+    Not in the paper."""
     stall_gain: float = 5e-3
     """How much of the best step time is little. Not in the paper."""
     finer: int = 4

@@ -151,12 +151,12 @@ class Trainer:
                 infeasible=float(1 - scores.feasible.mean()),
             )
         )
-
         if self.steps % self.settings.stall_steps == 0:
             if self._is_stalled():
                 self._stalls += 1
                 self._neighbourhoods.cool()
-                if self._model.can_be_finer:
+                # Without imitation new networks would have nothing of the old ones.
+                if self._model.can_be_finer and self.settings.imitate_best > 0:
                     self._go_finer()
             self._mark = self.best.rank
 
