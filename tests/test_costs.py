@@ -392,7 +392,7 @@ report(first=captured(build), seeded=captured(lambda: build(seed=2)),
 @pytest.mark.parametrize(
     "build",
     [
-        "inception_v3.build(batch_size=2, pixels=107)",
+        pytest.param("inception_v3.build(batch_size=2, pixels=107)", marks=pytest.mark.slow),
         "rnnlm.build(steps=4, hidden=64, vocabulary=100)",
     ],
 )
