@@ -31,7 +31,6 @@ Problem files are kept in --problems. Results are written to DIR/search.json aft
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import os
 import statistics
@@ -310,7 +309,7 @@ def random_problems() -> Iterator[tuple[Problem, float]]:
     from hypothesis import HealthCheck, Phase, given, seed, settings
 
     from tests.documents import problem_from_dict
-    from tests.random_problems import problems
+    from tests.random_problems import every_placement, problems
 
     found: list[tuple[Problem, float]] = []
 
@@ -329,9 +328,7 @@ def random_problems() -> Iterator[tuple[Problem, float]]:
         few = counts.all() and 1 < counts.prod() <= _RANDOM_PLACEMENTS
         if len(found) == _RANDOM or not problem.num_ops or not few:
             return
-        choices = np.split(problem.candidates, problem.candidate_ptr[1:-1])
-        of_unit = np.array(list(itertools.product(*choices)), np.int32)
-        placements = np.ascontiguousarray(of_unit[:, problem.units])
+        placements = every_placement(problem)
         makespan_ns, feasible, _ = _engine.simulate_batch(problem, placements, _THREADS)
         if feasible.any() and makespan_ns[feasible].min() > 0:
             found.append((problem, float(makespan_ns[feasible].min())))

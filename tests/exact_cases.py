@@ -28,17 +28,9 @@ from hplacer_optimizer.planners import (
 from tests.documents import problem_from_dict
 from tests.large_problem import large_problem
 from tests.planned import plan_of
-from tests.random_problems import make_uneven, problems
+from tests.random_problems import every_placement, make_uneven, problems
 
 pytest.importorskip("ortools")
-
-
-def every_placement(problem: hp.Problem) -> NDArray[np.int32]:
-    """int32[count, n]: all placements with every unit on a candidate."""
-    ptr = problem.candidate_ptr
-    choices = [problem.candidates[ptr[u] : ptr[u + 1]] for u in range(problem.num_units)]
-    units = np.array(list(itertools.product(*choices)), np.int32)
-    return np.ascontiguousarray(units[:, problem.units])
 
 
 def best_step_ns(problem: hp.Problem) -> int | None:

@@ -5,9 +5,14 @@ Numbers are tiny on purpose: equal times and empty tensors are where implementat
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
+import numpy as np
 from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from hplacer_optimizer._engine import Problem
 
 KINDS = ["cpu", "gpu", "tpu"]
 SMALL = st.integers(0, 4)
@@ -126,3 +131,11 @@ def make_uneven(document: dict[str, Any], data: st.DataObject, memory_bytes: lis
         op["persistent_bytes"] = data.draw(sizes)
     for device in document["devices"]:
         device["memory_bytes"] = data.draw(st.sampled_from(memory_bytes))
+
+
+def every_placement(problem: Problem) -> NDArray[np.int32]:
+    """int32[count, n]: all placements with every unit on a candidate."""
+    ptr = problem.candidate_ptr
+    choices = [problem.candidates[ptr[u] : ptr[u + 1]] for u in range(problem.num_units)]
+    units = np.array(list(itertools.product(*choices)), np.int32)
+    return np.ascontiguousarray(units[:, problem.units])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import re
 import threading
@@ -24,7 +23,7 @@ from hplacer_optimizer.validation import check_constraints
 from tests.documents import problem_from_dict
 from tests.large_problem import large_problem
 from tests.planted_problems import chains, fork_join, machine, tight_memory
-from tests.random_problems import problems
+from tests.random_problems import every_placement, problems
 
 BOTH = pytest.mark.parametrize("name", ["local_search", "auto"])
 MAX_PLACEMENTS = 3**10
@@ -35,14 +34,6 @@ def step_ns(problem: Problem, placement: NDArray[np.int32]) -> int:
     assert trace.feasible, trace.infeasible_because
     assert trace.makespan_ns is not None
     return trace.makespan_ns
-
-
-def every_placement(problem: Problem) -> NDArray[np.int32]:
-    """int32[count, n]: all placements with every unit on a candidate."""
-    ptr = problem.candidate_ptr
-    choices = [problem.candidates[ptr[u] : ptr[u + 1]] for u in range(problem.num_units)]
-    units = np.array(list(itertools.product(*choices)), np.int32)
-    return np.ascontiguousarray(units[:, problem.units])
 
 
 @settings(

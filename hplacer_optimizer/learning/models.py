@@ -126,7 +126,7 @@ def make_model(
     if start is not None:
         device_of_unit = np.zeros(problem.num_units, np.int32)
         device_of_unit[problem.units] = start
-        of_unit = _split(of_unit, device_of_unit)
+        of_unit = colocation.split(of_unit, device_of_unit)
     grouping = None
     if name == "colocrl":
         of_unit = colocation.groups_of_units(problem)
@@ -175,13 +175,6 @@ def _clusters(
         found.append((float(known_ns.mean()), clusters_per_device, cluster, device[best]))
     _, _, cluster, device = min(found, key=lambda trial: trial[:2])
     return cluster, device
-
-
-def _split(cluster: _Int32, device: _Int32) -> _Int32:
-    """int32[U]: clusters in the order given, each divided by the devices of its units."""
-    key = cluster.astype(np.int64) * (int(device.max(initial=0)) + 1) + device
-    parts: _Int32 = np.unique(key, return_inverse=True)[1].astype(np.int32)
-    return parts
 
 
 def _regions(device: _Int32, neighbours: Neighbours, num_groups: int) -> _Int32:

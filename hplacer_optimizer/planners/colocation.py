@@ -11,6 +11,7 @@ groups, and `local_search` moves them as one, among others.
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +39,13 @@ def groups_of_units(problem: Problem, most: int = MOST_GROUPS) -> NDArray[np.int
             break
         group = deeper
     return _in_order(problem, group)
+
+
+def split(group: NDArray[np.int32], by: NDArray[np.integer[Any]]) -> NDArray[np.int32]:
+    """int32[U]: groups in the order given, each divided by what its units have, int[U] from 0."""
+    key = group.astype(np.int64) * (int(by.max(initial=0)) + 1) + by
+    parts: NDArray[np.int32] = np.unique(key, return_inverse=True)[1].astype(np.int32)
+    return parts
 
 
 def _only_consumer(problem: Problem) -> NDArray[np.int64]:

@@ -18,7 +18,7 @@ from hplacer_optimizer import _engine
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.planners import simple, topo
 from hplacer_optimizer.planners.budget import Budget, Progress, ProgressCallback
-from hplacer_optimizer.planners.colocation import groups_of_units
+from hplacer_optimizer.planners.colocation import groups_of_units, split
 from hplacer_optimizer.planners.devices import candidate_mask, devices_of_type
 from hplacer_optimizer.planners.notes import add_note
 from hplacer_optimizer.simulator import simulate
@@ -121,10 +121,8 @@ def _scopes(problem: Problem) -> NDArray[np.int32]:
     """int32[1, U]: units of one name scope that have the same candidates; int32[0, U] without."""
     scope = groups_of_units(problem)
     _, candidates = np.unique(candidate_mask(problem), axis=0, return_inverse=True)
-    pairs = np.stack([scope, candidates.ravel()], axis=1)
-    _, label = np.unique(pairs, axis=0, return_inverse=True)
     count = 1 if scope.any() else 0
-    return label.ravel().astype(np.int32).reshape(1, -1)[:count]
+    return split(scope, candidates.ravel()).reshape(1, -1)[:count]
 
 
 def _cheap_starts(problem: Problem) -> list[NDArray[np.int32]]:
