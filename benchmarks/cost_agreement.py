@@ -57,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def compare(graph: Any) -> dict[str, Any]:
     """Compares a training graph (`workloads.training_graph.TrainingGraph`), op by op."""
-    from hplacer_optimizer import native
+    from hplacer_optimizer.capture import native
 
     tf_module = native.load()
     on_purpose = tf_module.op_estimates()
@@ -100,7 +100,7 @@ def compare(graph: Any) -> dict[str, Any]:
 
 def our_costs_ns(graph: Any) -> dict[str, int]:
     """By op name: the captured step, on a machine without launch overhead."""
-    from hplacer_optimizer.loaders import load_graph
+    from hplacer_optimizer.capture.loading import load_graph
     from hplacer_optimizer.machines import Device, DeviceKind, Machine
 
     kind = DeviceKind(

@@ -169,7 +169,7 @@ def measure(mode: str, path: str, cache: str) -> dict[str, Any]:
 def optimizer_report(mode: str) -> dict[str, Any]:
     if mode not in ("miss", "hit"):
         return {}
-    from hplacer_optimizer import plugin
+    from hplacer_optimizer.plugin import service as plugin
 
     (entry,) = plugin.history()
     return {**entry}

@@ -43,11 +43,11 @@ from hplacer_optimizer._engine import Problem, lower_bound
 from hplacer_optimizer.bench.experiment import prepare
 from hplacer_optimizer.bench.tasks import PAPER, Task
 from hplacer_optimizer.errors import HPlacerError
-from hplacer_optimizer.learning import LEARNED_PLANNERS, learn
-from hplacer_optimizer.learning.scoring import best_single_device
 from hplacer_optimizer.planners import PLANNERS, Budget, Progress, collect_notes
 from hplacer_optimizer.planners.devices import candidate_mask, devices_of_type, first_candidate
-from hplacer_optimizer.simulator import simulate, simulate_batch
+from hplacer_optimizer.planners.learning import LEARNED_PLANNERS, learn
+from hplacer_optimizer.planners.learning.scoring import best_single_device
+from hplacer_optimizer.problem.simulator import simulate, simulate_batch
 
 PARTS = ("throughput", "curves", "effort", "large")
 CONTROLLER_PER_S, THROUGHPUT_GOAL = 0.6, 15.0

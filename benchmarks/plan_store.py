@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from hplacer_optimizer.plan import Plan
-from hplacer_optimizer.store import PlanStore
+from hplacer_optimizer.plans.plan import Plan
+from hplacer_optimizer.plans.store import PlanStore
 
 GOAL = 2.0
 _REPEATS = 100

@@ -18,9 +18,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from hplacer_optimizer.inspection import inspect_plan
-from hplacer_optimizer.report import write_report
-from hplacer_optimizer.store import read_plan
+from hplacer_optimizer.inspection.inspection import inspect_plan
+from hplacer_optimizer.inspection.report import write_report
+from hplacer_optimizer.plans.store import read_plan
 from tests.browser import Browser, browser, missing
 
 _SCREENSHOT_HEIGHT = 1340

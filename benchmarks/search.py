@@ -50,7 +50,7 @@ from hplacer_optimizer.bench.experiment import prepare
 from hplacer_optimizer.bench.tasks import PAPER, Task, modern_tasks
 from hplacer_optimizer.errors import PlannerUnavailableError
 from hplacer_optimizer.planners import PLANNERS, Budget, Progress, collect_notes
-from hplacer_optimizer.simulator import simulate
+from hplacer_optimizer.problem.simulator import simulate
 
 PARTS = ("quality", "time", "scoring", "optimal", "large")
 BASELINES = (

@@ -19,8 +19,8 @@ from hplacer_optimizer.log import warn_once
 
 if TYPE_CHECKING:
     from hplacer_optimizer._engine import LowerBound, Problem, StepTrace, lower_bound
-    from hplacer_optimizer.clusters import LocalCluster, local_cluster
-    from hplacer_optimizer.costs import CostTable
+    from hplacer_optimizer.capture.loading import load_problem
+    from hplacer_optimizer.costs.table import CostTable
     from hplacer_optimizer.errors import (
         ClusterError,
         CostTableError,
@@ -34,17 +34,18 @@ if TYPE_CHECKING:
         ProblemError,
         StoreError,
     )
-    from hplacer_optimizer.loaders import load_problem
     from hplacer_optimizer.machines import Machine, load_machine, save_machine
     from hplacer_optimizer.measuring import Measurement
+    from hplacer_optimizer.measuring.clusters import LocalCluster, local_cluster
     from hplacer_optimizer.measuring.graphs import measure
     from hplacer_optimizer.options import Options
-    from hplacer_optimizer.plan import Plan
-    from hplacer_optimizer.problem import save_problem
-    from hplacer_optimizer.simulator import simulate, simulate_batch
-    from hplacer_optimizer.store import PlanStore
-    from hplacer_optimizer.switch import disabled, session_config
-    from hplacer_optimizer.variables import ModelPlan, migrate, plan_model, variable_scope
+    from hplacer_optimizer.plans.plan import Plan
+    from hplacer_optimizer.plans.store import PlanStore
+    from hplacer_optimizer.plugin.disabling import disabled
+    from hplacer_optimizer.plugin.switch import session_config
+    from hplacer_optimizer.plugin.variables import ModelPlan, migrate, plan_model, variable_scope
+    from hplacer_optimizer.problem.files import save_problem
+    from hplacer_optimizer.problem.simulator import simulate, simulate_batch
 
     __version__: str
 
@@ -89,31 +90,31 @@ __all__ = [
 ]
 
 _MODULES = {
-    "CostTable": "costs",
-    "LocalCluster": "clusters",
+    "CostTable": "costs.table",
+    "LocalCluster": "measuring.clusters",
     "LowerBound": "_engine",
     "Machine": "machines",
     "Measurement": "measuring",
-    "ModelPlan": "variables",
+    "ModelPlan": "plugin.variables",
     "Options": "options",
-    "Plan": "plan",
-    "PlanStore": "store",
+    "Plan": "plans.plan",
+    "PlanStore": "plans.store",
     "Problem": "_engine",
     "StepTrace": "_engine",
-    "disabled": "switch",
+    "disabled": "plugin.disabling",
     "load_machine": "machines",
-    "load_problem": "loaders",
-    "local_cluster": "clusters",
+    "load_problem": "capture.loading",
+    "local_cluster": "measuring.clusters",
     "lower_bound": "_engine",
     "measure": "measuring.graphs",
-    "migrate": "variables",
-    "plan_model": "variables",
+    "migrate": "plugin.variables",
+    "plan_model": "plugin.variables",
     "save_machine": "machines",
-    "save_problem": "problem",
-    "session_config": "switch",
-    "simulate": "simulator",
-    "simulate_batch": "simulator",
-    "variable_scope": "variables",
+    "save_problem": "problem.files",
+    "session_config": "plugin.switch",
+    "simulate": "problem.simulator",
+    "simulate_batch": "problem.simulator",
+    "variable_scope": "plugin.variables",
 }
 
 
@@ -144,7 +145,8 @@ def _version() -> str:
 
 def _on_tensorflow(_: ModuleType) -> None:
     """Makes the option known; a native part that does not fit TensorFlow is a NativeBuildError."""
-    from hplacer_optimizer import native, switch
+    from hplacer_optimizer.capture import native
+    from hplacer_optimizer.plugin import switch
 
     switch.install()
     if os.environ.get("HPLACER_DISABLE") == "1":
@@ -156,7 +158,7 @@ def _on_tensorflow(_: ModuleType) -> None:
 
 
 def _on_keras(module: ModuleType) -> None:
-    from hplacer_optimizer import switch
+    from hplacer_optimizer.plugin import switch
 
     switch.watch_keras(module)
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hplacer_optimizer.errors import OptionError
+from hplacer_optimizer.planners import PLANNERS, get_planner
 
 OPTIMIZER_NAME = "HierarchicalPlacer"
 
@@ -276,8 +277,6 @@ _CHECKS: dict[str, Callable[[dataclasses.Field[Any], object], Any]] = {
 
 def _check_planner(name: str) -> None:
     """A name of the table, or the form of one's own, which is imported only when it plans."""
-    from hplacer_optimizer.planners import PLANNERS, get_planner
-
     if ":" not in name or name.partition(":")[0] in PLANNERS:
         get_planner(name)
     elif not _OWN_PLANNER.fullmatch(name):

@@ -16,15 +16,8 @@ from numpy.typing import NDArray
 import hplacer_optimizer as hp
 from hplacer_optimizer.cli import main
 from hplacer_optimizer.errors import InfeasibleError, PlannerUnavailableError
-from hplacer_optimizer.inspection import inspect_plan
-from hplacer_optimizer.planners import (
-    Budget,
-    Progress,
-    Proof,
-    collect_notes,
-    collect_proofs,
-    exact,
-)
+from hplacer_optimizer.inspection.inspection import inspect_plan
+from hplacer_optimizer.planners import Budget, Progress, Proof, collect_notes, collect_proofs, exact
 from tests.documents import problem_from_dict
 from tests.large_problem import large_problem
 from tests.planned import plan_of

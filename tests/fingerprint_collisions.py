@@ -28,7 +28,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hplacer_optimizer import machines, native
+from hplacer_optimizer import machines
+from hplacer_optimizer.capture import native
 from hplacer_optimizer.machines import DeviceKind
 
 UNARY = ["Tanh", "Sigmoid", "Exp", "Neg", "Square", "Relu"]

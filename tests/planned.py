@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from hplacer_optimizer._engine import Problem, lower_bound
-from hplacer_optimizer.plan import Plan
-from hplacer_optimizer.plan_problem import PackedProblem
-from hplacer_optimizer.simulator import simulate
+from hplacer_optimizer.plans.plan import Plan
+from hplacer_optimizer.plans.planned_problem import PackedProblem
+from hplacer_optimizer.problem.simulator import simulate
 
 
 def plan_of(problem: Problem, placement: Any, **changes: Any) -> Plan:

@@ -23,7 +23,7 @@ import contextlib, json, os, sys, threading, time
 import numpy as np
 import tensorflow as tf
 import hplacer_optimizer as hp
-from hplacer_optimizer import plugin
+from hplacer_optimizer.plugin import service as plugin
 
 v1 = tf.compat.v1
 CACHE = os.environ["TEST_CACHE"]
@@ -120,7 +120,7 @@ OWN_PLANNERS = '''
 import time
 import numpy as np
 from hplacer_optimizer.planners import Progress
-from hplacer_optimizer.simulator import simulate
+from hplacer_optimizer.problem.simulator import simulate
 
 def spread(problem, *, budget=None, seed=0, on_progress=None):
     """A random allowed device for every unit: the most that a plan can move."""

@@ -32,14 +32,14 @@ import numpy as np
 
 from hplacer_optimizer.errors import StoreError
 from hplacer_optimizer.log import LOGGER
-from hplacer_optimizer.plan import Plan
-from hplacer_optimizer.store import PlanStore
-from hplacer_optimizer.store.files import TEMPORARY_MAX_AGE_S
-from tests.test_plan import make_plan
+from hplacer_optimizer.plans.plan import Plan
+from hplacer_optimizer.plans.store import PlanStore
+from hplacer_optimizer.plans.store.files import TEMPORARY_MAX_AGE_S
+from tests.plans.test_plan import make_plan
 
 FINGERPRINTS = [f"{i:032x}" for i in range(20)]
 _SERVER = multiprocessing.get_context("forkserver")  # imports once for all
-_SERVER.set_forkserver_preload(["tests.test_plan", "hplacer_optimizer.store"])
+_SERVER.set_forkserver_preload(["tests.plans.test_plan", "hplacer_optimizer.plans.store"])
 _NEVER = 1 << 62
 
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hplacer_optimizer.plan import Plan
-from hplacer_optimizer.store import PlanStore
-from hplacer_optimizer.workloads import Result, run_in_fresh_process
+from hplacer_optimizer.bench.train_workload import Result, run_in_fresh_process
+from hplacer_optimizer.plans.plan import Plan
+from hplacer_optimizer.plans.store import PlanStore
 from hplacer_optimizer.workloads.setup import ExecutedGraph, Setup
 
 STEPS = 20

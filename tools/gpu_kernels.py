@@ -2,10 +2,10 @@
 
     python tools/gpu_kernels.py dump gpu.pb       in an environment with the package `tensorflow`
     python tools/gpu_kernels.py dump cpu.pb       in one with `tensorflow-cpu` of that version
-    python tools/gpu_kernels.py table gpu.pb cpu.pb hplacer_optimizer/loaders/gpu_kernels.json
+    python tools/gpu_kernels.py table gpu.pb cpu.pb hplacer_optimizer/capture/gpu_kernels.json
 
 The GPU build registers its kernels at import, on a machine without GPUs or CUDA as well. The format
-of the table is described in hplacer_optimizer/loaders/gpu_kernels.py.
+of the table is described in hplacer_optimizer/capture/gpu_kernels.py.
 """
 
 from __future__ import annotations

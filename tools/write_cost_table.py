@@ -6,7 +6,7 @@ import collections
 from pathlib import Path
 
 DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "costs.md"
-BEGIN = "checked by tests/test_costs.py -->\n"
+BEGIN = "checked by tests/costs/test_costs.py -->\n"
 END = "<!-- end of estimates -->\n"
 
 
@@ -21,7 +21,7 @@ def table(estimates: dict[str, str]) -> str:
 
 def main() -> None:
     """Replaces what stands between the two marks."""
-    from hplacer_optimizer import native
+    from hplacer_optimizer.capture import native
 
     before, rest = DOCUMENT.read_text().split(BEGIN)
     _, after = rest.split(END)

@@ -21,14 +21,14 @@ from numpy.typing import NDArray
 
 from hplacer_optimizer.bench.cluster_tasks import ClusterTask, place_by_hand
 from hplacer_optimizer.bench.measured import Bench
+from hplacer_optimizer.capture.loading import LoadedGraph
 from hplacer_optimizer.errors import BenchError
-from hplacer_optimizer.learning import learn
-from hplacer_optimizer.loaders import LoadedGraph
 from hplacer_optimizer.measuring import Effort, MeasuredReward
 from hplacer_optimizer.measuring import local_search as measured_search
 from hplacer_optimizer.planners import Budget, get_planner
 from hplacer_optimizer.planners.devices import on_device
-from hplacer_optimizer.simulator import simulate
+from hplacer_optimizer.planners.learning import learn
+from hplacer_optimizer.problem.simulator import simulate
 
 DEFAULT, BY_HAND, PLANNED = "default", "by hand", "planned"
 REFINED, LEARNED = "refined", "learned"

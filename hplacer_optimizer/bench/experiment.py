@@ -27,14 +27,14 @@ import hplacer_optimizer
 from hplacer_optimizer._engine import Problem, lower_bound
 from hplacer_optimizer.bench.calibration import calibrate
 from hplacer_optimizer.bench.tasks import Task
+from hplacer_optimizer.capture.loading import load_problem
 from hplacer_optimizer.errors import BenchError, HPlacerError
-from hplacer_optimizer.learning import LEARNED_PLANNERS, PRESETS
-from hplacer_optimizer.loaders import load_problem
 from hplacer_optimizer.machines import load_machine
 from hplacer_optimizer.planners import Budget, Progress, collect_notes, get_planner
-from hplacer_optimizer.problem import load_problem_file, save_problem
-from hplacer_optimizer.simulator import simulate
-from hplacer_optimizer.validation import check_constraints
+from hplacer_optimizer.planners.learning import LEARNED_PLANNERS, PRESETS
+from hplacer_optimizer.problem.constraints import check_constraints
+from hplacer_optimizer.problem.files import load_problem_file, save_problem
+from hplacer_optimizer.problem.simulator import simulate
 
 JOURNAL = "journal.jsonl"
 

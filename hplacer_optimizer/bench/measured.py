@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hplacer_optimizer.bench.cluster_tasks import ClusterTask
-from hplacer_optimizer.calibration.calibrate import calibrate_graph, calibrate_machine
-from hplacer_optimizer.clusters import LocalCluster, local_cluster
+from hplacer_optimizer.capture.loading import LoadedGraph, load_graph
 from hplacer_optimizer.errors import BenchError
-from hplacer_optimizer.loaders import LoadedGraph, load_graph
 from hplacer_optimizer.machines import Machine
 from hplacer_optimizer.measuring import Effort, Measurement, Measurer
+from hplacer_optimizer.measuring.calibration.calibrate import calibrate_graph, calibrate_machine
+from hplacer_optimizer.measuring.clusters import LocalCluster, local_cluster
 from hplacer_optimizer.workloads.graphs import write_graph
 
 OnStart = Callable[[str], None]  # what begins

@@ -19,7 +19,7 @@ from hplacer_optimizer.bench.measured import Bench
 from hplacer_optimizer.errors import BenchError, PlannerUnavailableError
 from hplacer_optimizer.planners import Budget, get_planner
 from hplacer_optimizer.planners.devices import on_device, where_possible
-from hplacer_optimizer.simulator import simulate
+from hplacer_optimizer.problem.simulator import simulate
 
 GOAL_CORRELATION, GOAL_ERROR = 0.9, 0.15
 

@@ -26,6 +26,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
+from hplacer_optimizer.bench.demo import main as demo
 from hplacer_optimizer.cli import (
     apply,
     bench,
@@ -67,8 +68,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _dispatch(arguments: list[str]) -> int:
     if arguments[:1] == ["demo"]:  # has options of its own
-        from hplacer_optimizer.demo import main as demo
-
         return demo(arguments[1:])
     parser = _parser()
     try:

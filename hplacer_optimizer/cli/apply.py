@@ -11,6 +11,7 @@ from hplacer_optimizer.cli.arguments import OK, add_command, add_json
 from hplacer_optimizer.cli.graphs import add_graph_options, graph_options
 from hplacer_optimizer.cli.printing import print_json
 from hplacer_optimizer.cli.stored_plans import add_plan_arguments, find_plan
+from hplacer_optimizer.inspection.exports.graph_file import apply_plan
 
 _MAX_NAMED = 3
 
@@ -38,7 +39,6 @@ def add_commands(commands: Any) -> None:
 
 
 def _apply(options: argparse.Namespace) -> int:
-    from hplacer_optimizer.exports.graph_file import apply_plan
 
     plan = find_plan(options, options.plan)
     applied = apply_plan(plan, options.graph, options.out, **graph_options(options))

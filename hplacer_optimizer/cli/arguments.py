@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from hplacer_optimizer.errors import BenchError
-from hplacer_optimizer.store import PlanStore
+from hplacer_optimizer.plans.store import PlanStore
+from hplacer_optimizer.pretraining.job_list import parse_duration
 
 OK, FAILED, USAGE, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 130, 141
 
@@ -81,8 +82,6 @@ def add_store_options(parser: argparse.ArgumentParser) -> None:
 
 def duration(text: str) -> float:
     """The type of an argument such as 90s, 10m or 1h30m; seconds."""
-    from hplacer_optimizer.pretraining.job_list import parse_duration
-
     try:
         return parse_duration(text)
     except ValueError as error:

@@ -10,16 +10,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from hplacer_optimizer.bench import charts, tables
+from hplacer_optimizer.bench import experiment as runner
+from hplacer_optimizer.bench.tasks import PAPER, modern_tasks
 from hplacer_optimizer.cli import bench_cluster
-from hplacer_optimizer.cli.arguments import (
-    INTERRUPTED,
-    OK,
-    add_command,
-    add_json,
-    chosen_tasks,
-)
+from hplacer_optimizer.cli.arguments import INTERRUPTED, OK, add_command, add_json, chosen_tasks
 from hplacer_optimizer.cli.printing import print_json, print_table
 from hplacer_optimizer.errors import BenchError
+from hplacer_optimizer.planners import PLANNERS, get_planner
 
 
 def add_commands(commands: Any) -> None:
@@ -81,7 +79,6 @@ def _add_options(parser: argparse.ArgumentParser, name: str) -> None:
 
 
 def _paper(options: argparse.Namespace) -> int:
-    from hplacer_optimizer.bench.tasks import PAPER
 
     tasks = PAPER
     if options.machine:  # the published figures are those of the papers' machine
@@ -100,15 +97,12 @@ def _paper(options: argparse.Namespace) -> int:
 
 
 def _modern(options: argparse.Namespace) -> int:
-    from hplacer_optimizer.bench.tasks import modern_tasks
 
     tasks = modern_tasks(tuple(options.machine)) if options.machine else modern_tasks()
     return _run(options, tasks)
 
 
 def _run(options: argparse.Namespace, tasks: Any) -> int:
-    from hplacer_optimizer.bench import experiment as runner
-    from hplacer_optimizer.planners import PLANNERS, get_planner
 
     if options.seeds < 1:
         raise BenchError(f"--seeds: must be at least 1, got {options.seeds}")
@@ -171,8 +165,6 @@ def _progress(num_cells: int) -> Iterator[Any]:
 def _report(experiment: Any, results: Any, options: argparse.Namespace) -> None:
     """Prints and writes what was found, also of a run that was interrupted."""
     from rich.console import Console
-
-    from hplacer_optimizer.bench import charts, tables
 
     document = tables.document(experiment, results)
     found = tables.tables(experiment, results)

@@ -11,6 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from hplacer_optimizer.bench import cluster, prediction
+from hplacer_optimizer.bench.cluster_tasks import TASKS
+from hplacer_optimizer.bench.measured import calibrated_cluster
 from hplacer_optimizer.cli.arguments import (
     INTERRUPTED,
     OK,
@@ -86,8 +89,6 @@ def add_commands(sets: Any) -> None:
 
 def _predict(options: argparse.Namespace) -> int:
     with _bench(options) as (bench, tasks):
-        from hplacer_optimizer.bench import prediction
-
         found, code = _collected(prediction.predict(bench, tasks, options.rounds))
         if not found:
             return code
@@ -122,8 +123,6 @@ def _predict(options: argparse.Namespace) -> int:
 
 def _cluster(options: argparse.Namespace) -> int:
     with _bench(options) as (bench, tasks):
-        from hplacer_optimizer.bench import cluster
-
         rows = cluster.compare(
             bench,
             tasks,
@@ -184,9 +183,6 @@ def _bench(options: argparse.Namespace) -> Iterator[Any]:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     LOGGER.setLevel("WARNING")  # what is assumed of a graph stands in the results
     from rich.console import Console
-
-    from hplacer_optimizer.bench.cluster_tasks import TASKS
-    from hplacer_optimizer.bench.measured import calibrated_cluster
 
     if options.rounds < 1:
         raise BenchError(f"--rounds: must be at least 1, got {options.rounds}")

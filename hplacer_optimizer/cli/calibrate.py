@@ -13,6 +13,9 @@ from hplacer_optimizer.cli.arguments import OK, add_cluster_option, add_command,
 from hplacer_optimizer.cli.graphs import add_step_options, step_options
 from hplacer_optimizer.cli.printing import print_json
 from hplacer_optimizer.errors import HPlacerError
+from hplacer_optimizer.machines import save_machine
+from hplacer_optimizer.measuring.calibration.calibrate import calibrate_graph, calibrate_machine
+from hplacer_optimizer.measuring.clusters import local_cluster
 
 _EXAMPLES = """\
 example: hplacer calibrate -o here.yaml
@@ -63,8 +66,6 @@ def _calibrate(options: argparse.Namespace) -> int:
         raise HPlacerError(f"calibrate: --steps must be at least 1, got {options.steps}")
     os.environ["HPLACER_DISABLE"] = "1"  # what is measured is the machine, not a plan
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    from hplacer_optimizer.calibration.calibrate import calibrate_graph, calibrate_machine
-    from hplacer_optimizer.machines import save_machine
 
     with _addresses(options) as addresses, _progress_bar() as on_progress:
         found = calibrate_machine(addresses=addresses, on_progress=on_progress)
@@ -96,8 +97,6 @@ def _addresses(options: argparse.Namespace) -> Iterator[list[str] | None]:
     if options.cluster is not None:
         yield options.cluster
     elif options.local_cluster is not None:
-        from hplacer_optimizer.clusters import local_cluster
-
         with local_cluster(workers=options.local_cluster) as cluster:
             yield list(cluster.addresses)
     else:

@@ -10,9 +10,10 @@ from pathlib import Path
 
 from hplacer_optimizer.errors import HPlacerError, OptionError
 from hplacer_optimizer.log import LEVELS
-from hplacer_optimizer.sizes import format_bytes
-from hplacer_optimizer.store import MAX_BYTES, PlanStore
-from hplacer_optimizer.store.layer import Layer
+from hplacer_optimizer.options import Options
+from hplacer_optimizer.plans.store import MAX_BYTES, PlanStore
+from hplacer_optimizer.plans.store.layer import Layer
+from hplacer_optimizer.support.formats import format_bytes
 
 _AUTO_JIT = re.compile(r"--tf_xla_auto_jit=(?!0\b|-)")
 
@@ -110,8 +111,6 @@ def _remedy_of(name: str, value: str) -> str | None:
     if name == "HPLACER_LOG" and value.strip().lower() not in LEVELS:
         return f"set it to one of {', '.join(LEVELS)}"
     if name == "HPLACER_OPTIONS":
-        from hplacer_optimizer.options import Options
-
         try:
             Options.from_environment(value)
         except OptionError as error:

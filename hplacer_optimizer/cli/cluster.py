@@ -9,6 +9,9 @@ from typing import Any
 from hplacer_optimizer.cli.arguments import OK, add_command, add_json
 from hplacer_optimizer.cli.interruption import Interruption
 from hplacer_optimizer.cli.printing import print_json, print_table
+from hplacer_optimizer.machines import save_machine
+from hplacer_optimizer.machines.describe import describe_cluster
+from hplacer_optimizer.measuring.clusters import local_cluster
 
 _LOOK_EVERY_S = 0.5
 _DESCRIBE_TIMEOUT_S = 120.0
@@ -36,7 +39,6 @@ def _count(text: str) -> int:
 
 
 def _start(options: argparse.Namespace) -> int:
-    from hplacer_optimizer.clusters import local_cluster
 
     interruption = Interruption()
     with interruption.watched(), local_cluster(workers=options.workers) as cluster:
@@ -64,7 +66,5 @@ def _start(options: argparse.Namespace) -> int:
 
 
 def _describe(addresses: tuple[str, ...], output: str) -> None:
-    from hplacer_optimizer.machines import save_machine
-    from hplacer_optimizer.machines.describe import describe_cluster
 
     save_machine(describe_cluster(addresses, timeout_s=_DESCRIBE_TIMEOUT_S), output)

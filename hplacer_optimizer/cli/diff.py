@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hplacer_optimizer.cli.arguments import OK, add_command, add_json
 from hplacer_optimizer.cli.load_tables import add_depth
@@ -15,11 +15,16 @@ from hplacer_optimizer.cli.stored_plans import (
     find_plan,
     inspect_if_possible,
 )
-from hplacer_optimizer.sizes import format_bytes
-
-if TYPE_CHECKING:
-    from hplacer_optimizer.comparison import Moves, StepFacts
-    from hplacer_optimizer.plan import Plan
+from hplacer_optimizer.inspection.comparison import (
+    Moves,
+    StepFacts,
+    compare_nodes,
+    on_one_problem,
+    step_facts,
+)
+from hplacer_optimizer.plans.fingerprint import differences
+from hplacer_optimizer.plans.plan import Plan
+from hplacer_optimizer.support.formats import format_bytes
 
 _MAX_SCOPES = 40
 
@@ -35,8 +40,6 @@ def add_commands(commands: Any) -> None:
 
 
 def _diff(options: argparse.Namespace) -> int:
-    from hplacer_optimizer.comparison import compare_nodes, on_one_problem, step_facts
-    from hplacer_optimizer.fingerprint import differences
 
     a, b = find_plan(options, options.a), find_plan(options, options.b)
     simulated_a, simulated_b = inspect_if_possible(options, a), inspect_if_possible(options, b)

@@ -45,7 +45,7 @@ _TENSORFLOW_PROBES = (
     ),
     (
         _PASS,  # compares its TensorFlow version with the installed one
-        "from hplacer_optimizer import native\n"
+        "from hplacer_optimizer.capture import native\n"
         "native.load(); print('built for TensorFlow', native.built_for())",
         f"{_REBUILD} beside this TensorFlow",
     ),

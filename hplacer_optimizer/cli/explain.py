@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections import Counter
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hplacer_optimizer.cli.arguments import OK, add_command, add_json, duration
 from hplacer_optimizer.cli.load_tables import print_step_loads
@@ -16,13 +16,12 @@ from hplacer_optimizer.cli.stored_plans import (
     find_plan,
     inspect,
 )
-from hplacer_optimizer.plan import format_ns, gap
-from hplacer_optimizer.sizes import format_bytes
-
-if TYPE_CHECKING:
-    from hplacer_optimizer.critical_path import Stage
-    from hplacer_optimizer.explanation import Explanation
-    from hplacer_optimizer.what_if import WhatIf
+from hplacer_optimizer.inspection.critical_path import Stage
+from hplacer_optimizer.inspection.explanation import Explanation, explain
+from hplacer_optimizer.inspection.what_if import WhatIf
+from hplacer_optimizer.planners import Budget, get_planner
+from hplacer_optimizer.plans.plan import gap
+from hplacer_optimizer.support.formats import format_bytes, format_ns
 
 _MAX_STAGES = 20  # in tables; JSON has all
 _MAX_LINKS = 20
@@ -52,8 +51,6 @@ def add_commands(commands: Any) -> None:
 
 
 def _explain(options: argparse.Namespace) -> int:
-    from hplacer_optimizer.explanation import explain
-    from hplacer_optimizer.planners import Budget, get_planner
 
     planner = get_planner(options.planner)
     plan = find_plan(options, options.plan)

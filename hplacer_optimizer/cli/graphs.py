@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from hplacer_optimizer._engine import Problem
+from hplacer_optimizer.capture.loading import load_problem
 from hplacer_optimizer.cli.arguments import OK, add_command
-
-if TYPE_CHECKING:
-    from hplacer_optimizer._engine import Problem
+from hplacer_optimizer.problem.files import save_problem
 
 
 def add_commands(commands: Any) -> None:
@@ -109,8 +109,6 @@ def _shape(text: str) -> tuple[str, list[int]]:
 
 def load(options: argparse.Namespace) -> Problem:
     """The problem that the arguments describe."""
-    from hplacer_optimizer.loaders import load_problem
-
     return load_problem(options.graph, **graph_options(options))
 
 
@@ -136,7 +134,6 @@ def step_options(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _export(options: argparse.Namespace) -> int:
-    from hplacer_optimizer.problem import save_problem
 
     problem = load(options)
     save_problem(problem, options.output)

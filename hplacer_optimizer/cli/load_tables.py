@@ -5,15 +5,21 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hplacer_optimizer.cli.printing import count_per_device, print_table
-from hplacer_optimizer.plan import Plan, format_ns
-from hplacer_optimizer.sizes import format_bytes
-
-if TYPE_CHECKING:
-    from hplacer_optimizer.inspection import Inspection
-    from hplacer_optimizer.loads import ChannelLoad, DeviceLoad
+from hplacer_optimizer.inspection.inspection import Inspection
+from hplacer_optimizer.inspection.loads import (
+    ChannelLoad,
+    DeviceLoad,
+    channel_loads,
+    device_loads,
+    scope_counts,
+    scope_loads,
+    short_names,
+)
+from hplacer_optimizer.plans.plan import Plan
+from hplacer_optimizer.support.formats import format_bytes, format_ns
 
 _MAX_SCOPES = 40  # in tables; JSON has all
 
@@ -60,7 +66,6 @@ def print_loads(plan: Plan, inspection: Inspection | None, depth: int) -> None:
     if inspection is None:
         _print_node_counts(plan, depth)
         return
-    from hplacer_optimizer.loads import channel_loads, device_loads, scope_loads
 
     problem, placement, trace = inspection.problem, inspection.placement, inspection.trace
     print_step_loads(device_loads(problem, placement, trace), channel_loads(problem, trace))
@@ -109,7 +114,6 @@ def _print_node_counts(plan: Plan, depth: int) -> None:
 
 
 def _node_scopes(plan: Plan, depth: int) -> list[dict[str, Any]]:
-    from hplacer_optimizer.loads import scope_counts
 
     scopes, counts, _ = scope_counts(
         plan.node_names, plan.node_devices, len(plan.device_names), depth
@@ -128,8 +132,6 @@ def _print_rest(num_scopes: int) -> None:
 
 def _where(device_names: Sequence[str], counts: Sequence[int]) -> str:
     """Such as "GPU:0 512, CPU:0 3", the most first."""
-    from hplacer_optimizer.loads import short_names
-
     names = short_names(device_names)
     used = sorted((-count, device) for device, count in enumerate(counts) if count)
     shown = [f"{names[device]} {-count}" for count, device in used[:4]]
@@ -141,7 +143,6 @@ def load_document(plan: Plan, inspection: Inspection | None, depth: int) -> dict
     document: dict[str, Any] = {"node_scopes": _node_scopes(plan, depth), "simulated": None}
     if inspection is None:
         return document
-    from hplacer_optimizer.loads import channel_loads, device_loads, scope_loads
 
     problem, placement, trace = inspection.problem, inspection.placement, inspection.trace
     document["simulated"] = {

@@ -12,8 +12,9 @@ from typing import Any
 from hplacer_optimizer import machines
 from hplacer_optimizer.cli.arguments import OK, add_cluster_option, add_command, add_json
 from hplacer_optimizer.cli.printing import print_json, print_table
-from hplacer_optimizer.machines.quantities import BYTE_RATE, DURATION, FLOP_RATE, Dimension
-from hplacer_optimizer.sizes import format_bytes
+from hplacer_optimizer.machines.describe import describe_cluster, describe_host
+from hplacer_optimizer.support.formats import format_bytes
+from hplacer_optimizer.support.quantities import BYTE_RATE, DURATION, FLOP_RATE, Dimension
 
 _MAX_MATRIX = 16  # devices of which a matrix fits a screen
 
@@ -72,7 +73,6 @@ def _show(options: argparse.Namespace) -> int:
 
 
 def _detect(options: argparse.Namespace) -> int:
-    from hplacer_optimizer.machines.describe import describe_cluster, describe_host
 
     if options.cluster is None:
         machine = describe_host(timeout_s=options.timeout_s)

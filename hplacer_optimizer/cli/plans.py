@@ -7,19 +7,14 @@ from typing import Any
 
 from hplacer_optimizer.cli.arguments import OK, add_command, add_json
 from hplacer_optimizer.cli.load_tables import add_depth, load_document, print_loads
-from hplacer_optimizer.cli.printing import (
-    certificate,
-    count_per_device,
-    print_json,
-    print_table,
-)
+from hplacer_optimizer.cli.printing import certificate, count_per_device, print_json, print_table
 from hplacer_optimizer.cli.stored_plans import (
     add_inspection_options,
     add_plan_arguments,
     find_plan,
     inspect_if_possible,
 )
-from hplacer_optimizer.plan import Plan
+from hplacer_optimizer.plans.plan import Plan
 
 
 def add_commands(commands: Any) -> None:

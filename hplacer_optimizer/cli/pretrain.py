@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hplacer_optimizer.cli.arguments import (
     FAILED,
@@ -25,9 +25,19 @@ from hplacer_optimizer.cli.interruption import Interruption
 from hplacer_optimizer.cli.printing import print_json, print_table, step_time
 from hplacer_optimizer.cli.search_progress import SearchProgress
 from hplacer_optimizer.errors import OptionError
-
-if TYPE_CHECKING:
-    from hplacer_optimizer.pretraining.jobs import Job, Outcome
+from hplacer_optimizer.planners import get_planner
+from hplacer_optimizer.planners.learning import LEARNED_PLANNERS
+from hplacer_optimizer.plans.making import Search
+from hplacer_optimizer.pretraining import jobs as serial
+from hplacer_optimizer.pretraining.job_list import default_budget, get_measuring, read_jobs
+from hplacer_optimizer.pretraining.jobs import (
+    DEFAULT_CAPTURE_TIMEOUT_S,
+    GraphSpec,
+    Job,
+    Outcome,
+    slug,
+)
+from hplacer_optimizer.pretraining.on_ray import run_on_ray
 
 _EXAMPLES = """\
 examples:
@@ -163,7 +173,6 @@ def _run(
     interruption: Interruption,
     shown: SearchProgress,
 ) -> Iterator[Outcome]:
-    from hplacer_optimizer.pretraining import jobs as serial
 
     store = open_store(options) if options.cache is not None else None
     numbers = iter(range(1, len(jobs) + 1))
@@ -179,8 +188,6 @@ def _run(
             yield
 
     if options.ray is not None:
-        from hplacer_optimizer.pretraining.on_ray import run_on_ray
-
         yield from run_on_ray(
             jobs,
             store,
@@ -231,7 +238,6 @@ _OF_ONE_JOB = (
 
 
 def _jobs(options: argparse.Namespace) -> list[Job]:
-    from hplacer_optimizer.pretraining.job_list import read_jobs
 
     if options.list is None:
         jobs = [_job(options)]
@@ -247,9 +253,6 @@ def _jobs(options: argparse.Namespace) -> list[Job]:
 
 def _with_directories(jobs: list[Job], options: argparse.Namespace) -> list[Job]:
     """Of a list: a directory for each job whose planner learns."""
-    from hplacer_optimizer.learning import LEARNED_PLANNERS
-    from hplacer_optimizer.pretraining.jobs import slug
-
     names = [slug(job) for job in jobs]
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
@@ -269,10 +272,6 @@ def _with_directories(jobs: list[Job], options: argparse.Namespace) -> list[Job]
 
 
 def _job(options: argparse.Namespace) -> Job:
-    from hplacer_optimizer.planners import get_planner
-    from hplacer_optimizer.planning import Search
-    from hplacer_optimizer.pretraining.job_list import default_budget, get_measuring
-    from hplacer_optimizer.pretraining.jobs import DEFAULT_CAPTURE_TIMEOUT_S, GraphSpec, Job
 
     if (options.graph is None) == (not options.capture):
         raise OptionError("give either GRAPH, or --capture script.py, or --list FILE")

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from hplacer_optimizer.plan import format_ns, gap
+from hplacer_optimizer.plans.plan import gap
+from hplacer_optimizer.support.formats import format_ns
 
 
 def step_time(step_time_ns: int | None, feasible: bool) -> str:

@@ -14,6 +14,9 @@ from hplacer_optimizer.cli.stored_plans import (
     find_plan,
     inspect,
 )
+from hplacer_optimizer.inspection.chrome_trace import write_chrome_trace
+from hplacer_optimizer.inspection.exports.tensorboard import write_tensorboard
+from hplacer_optimizer.inspection.report import write_report
 
 
 def add_commands(commands: Any) -> None:
@@ -51,18 +54,12 @@ def _report(options: argparse.Namespace) -> int:
         return USAGE
     inspection = inspect(options, find_plan(options, options.plan))
     if options.output:
-        from hplacer_optimizer.report import write_report
-
         write_report(inspection, options.output)
     if options.trace:
-        from hplacer_optimizer.chrome_trace import write_chrome_trace
-
         write_chrome_trace(
             inspection.problem, inspection.placement, inspection.trace, options.trace
         )
     if options.tensorboard:
-        from hplacer_optimizer.exports.tensorboard import write_tensorboard
-
         write_tensorboard(inspection, options.tensorboard)
     written = {
         name: getattr(options, name)

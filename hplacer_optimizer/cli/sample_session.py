@@ -12,6 +12,9 @@ import json
 import tempfile
 from typing import Any
 
+from hplacer_optimizer.capture import native
+from hplacer_optimizer.plugin import service
+
 MARK = "hplacer-sample "
 
 
@@ -19,7 +22,6 @@ def main() -> None:
     import tensorflow as tf
 
     import hplacer_optimizer
-    from hplacer_optimizer import native, plugin
 
     devices = [device.name for device in tf.config.list_physical_devices()]
     v1: Any = tf.compat.v1
@@ -34,8 +36,8 @@ def main() -> None:
             session.run(v1.global_variables_initializer())
             session.run("train_op")
             session.run("train_op")
-    (entry,) = plugin.history()
-    checks = plugin.step_checks()
+    (entry,) = service.history()
+    checks = service.step_checks()
     found = {key: entry[key] for key in ("outcome", "reason", "ops", "placed")}
     found |= {
         "tensorflow": tf.__version__,

@@ -5,12 +5,10 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from hplacer_optimizer.progress import describe_progress, seconds_left
-
-if TYPE_CHECKING:
-    from hplacer_optimizer.planners import Budget, Progress
+from hplacer_optimizer.planners import Budget, Progress
+from hplacer_optimizer.planners.progress import describe_progress, seconds_left
 
 _INTERVAL_S = 10.0  # between two lines where there is no terminal
 

@@ -10,21 +10,31 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.cli.arguments import FAILED, OK, add_command, add_json
 from hplacer_optimizer.cli.graphs import add_graph_arguments, load
 from hplacer_optimizer.cli.load_tables import print_step_loads
 from hplacer_optimizer.cli.printing import print_json, step_time
 from hplacer_optimizer.errors import ProblemError
-from hplacer_optimizer.plan import format_ns, gap
-
-if TYPE_CHECKING:
-    from hplacer_optimizer._engine import Problem
-    from hplacer_optimizer.planners import Proof
+from hplacer_optimizer.inspection.chrome_trace import write_chrome_trace
+from hplacer_optimizer.inspection.loads import channel_loads, device_loads
+from hplacer_optimizer.planners import (
+    PLANNERS,
+    Proof,
+    collect_notes,
+    collect_proofs,
+    get_planner,
+    strongest,
+)
+from hplacer_optimizer.plans.plan import gap
+from hplacer_optimizer.problem.files import check_placement
+from hplacer_optimizer.problem.simulator import simulate
+from hplacer_optimizer.support.formats import format_ns
 
 
 def add_commands(commands: Any) -> None:
@@ -69,7 +79,6 @@ def _simulate(options: argparse.Namespace) -> int:
 
 
 def _plan(options: argparse.Namespace) -> int:
-    from hplacer_optimizer.planners import collect_notes, collect_proofs, get_planner
 
     problem = load(options)
     planner = get_planner(options.planner)
@@ -92,9 +101,6 @@ def _plan(options: argparse.Namespace) -> int:
 
 def _placement(problem: Problem, text: str) -> npt.NDArray[np.int32]:
     """int32[n] from a file, a rule or a planner; ProblemError if it does not fit the problem."""
-    from hplacer_optimizer.planners import PLANNERS, get_planner
-    from hplacer_optimizer.problem import check_placement
-
     devices: list[int]
     if text.partition(":")[0] in PLANNERS:
         return get_planner(text)(problem)
@@ -124,11 +130,6 @@ def _report_step(
     proofs: Sequence[Proof] = (),
 ) -> int:
     """Prints what the simulator says of a placement; `facts` are extra entries for JSON."""
-    from hplacer_optimizer.chrome_trace import write_chrome_trace
-    from hplacer_optimizer.loads import channel_loads, device_loads
-    from hplacer_optimizer.planners import strongest
-    from hplacer_optimizer.simulator import simulate
-
     trace = simulate(problem, placement)
     if options.trace:
         write_chrome_trace(problem, placement, trace, options.trace)

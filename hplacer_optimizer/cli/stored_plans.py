@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
-from typing import TYPE_CHECKING
 
 from hplacer_optimizer.cli.arguments import add_store_options, open_store
 from hplacer_optimizer.cli.graphs import add_optional_graph, graph_options
-from hplacer_optimizer.store import read_plan
-
-if TYPE_CHECKING:
-    from hplacer_optimizer.inspection import Inspection
-    from hplacer_optimizer.plan import Plan
+from hplacer_optimizer.inspection.inspection import Inspection, inspect_plan
+from hplacer_optimizer.plans.plan import Plan
+from hplacer_optimizer.plans.store import read_plan
 
 
 def add_plan_arguments(parser: argparse.ArgumentParser, *names: str) -> None:
@@ -39,8 +36,6 @@ def find_plan(options: argparse.Namespace, text: str) -> Plan:
 
 def inspect(options: argparse.Namespace, plan: Plan) -> Inspection:
     """The plan, simulated again."""
-    from hplacer_optimizer.inspection import inspect_plan
-
     return inspect_plan(plan, options.graph, **graph_options(options))
 
 

@@ -7,8 +7,9 @@ import re
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from hplacer_optimizer.capture.loading import load_graph
 from hplacer_optimizer.cli.arguments import (
     FAILED,
     OK,
@@ -20,12 +21,10 @@ from hplacer_optimizer.cli.arguments import (
 )
 from hplacer_optimizer.cli.graphs import add_optional_graph, graph_options
 from hplacer_optimizer.cli.printing import print_json, print_table
+from hplacer_optimizer.plans.fingerprint import Miss, differences, read_misses
+from hplacer_optimizer.plans.plan import Plan
 
-if TYPE_CHECKING:
-    from hplacer_optimizer.fingerprint import Miss
-    from hplacer_optimizer.plan import Plan
-
-# Outcomes other than a miss, as plugin.py words them.
+# Outcomes other than a miss, as plugin/service.py words them.
 _OTHER_OUTCOMES = re.compile(
     r"hplacer: (.*(?:keeps TensorFlow's own placement|is left alone|a stored plan cannot be used|"
     r"plans are not kept|was planned again).*)"
@@ -69,7 +68,6 @@ def _why(options: argparse.Namespace) -> int:
 
 
 def _of_log(name: str) -> tuple[list[Miss], list[str]]:
-    from hplacer_optimizer.fingerprint import read_misses
 
     text = sys.stdin.read() if name == "-" else Path(name).read_text(errors="replace")
     lines = text.splitlines()
@@ -79,8 +77,6 @@ def _of_log(name: str) -> tuple[list[Miss], list[str]]:
 
 
 def _of_graph(options: argparse.Namespace) -> tuple[list[Miss], list[str]]:
-    from hplacer_optimizer.fingerprint import Miss
-    from hplacer_optimizer.loaders import load_graph
 
     captured = load_graph(options.graph, **graph_options(options)).captured
     return [Miss(label=captured.label, parts=dict(captured.fingerprint_parts))], []
@@ -88,8 +84,6 @@ def _of_graph(options: argparse.Namespace) -> tuple[list[Miss], list[str]]:
 
 def _answer(lookup: Miss, plans: list[Plan]) -> dict[str, Any]:
     """The nearest plan is the one that differs in the fewest parts, the graph counting most."""
-    from hplacer_optimizer.fingerprint import differences
-
     answer: dict[str, Any] = {"label": lookup.label, "parts": lookup.parts}
     ranked = []
     for plan in plans:

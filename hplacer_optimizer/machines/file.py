@@ -17,7 +17,6 @@ from typing import Any
 import yaml
 
 from hplacer_optimizer.errors import MachineError
-from hplacer_optimizer.machines.document import MAX_BYTES, Field, parse_yaml
 from hplacer_optimizer.machines.machine import (
     MAX_SLOTS,
     Device,
@@ -26,9 +25,10 @@ from hplacer_optimizer.machines.machine import (
     Machine,
     check_dtypes,
 )
-from hplacer_optimizer.machines.quantities import BYTE_RATE, DURATION, FLOP_RATE, SIZE, shorten
 from hplacer_optimizer.machines.topology import read_links
-from hplacer_optimizer.new_file import new_file
+from hplacer_optimizer.support.document import MAX_BYTES, Field, parse_yaml
+from hplacer_optimizer.support.new_file import new_file
+from hplacer_optimizer.support.quantities import BYTE_RATE, DURATION, FLOP_RATE, SIZE, shorten
 
 FORMAT = "hplacer-machine/1"
 

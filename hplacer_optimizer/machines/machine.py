@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from hplacer_optimizer.errors import MachineError
-from hplacer_optimizer.machines.quantities import BYTE_RATE, DURATION, FLOP_RATE, SIZE
+from hplacer_optimizer.support.quantities import BYTE_RATE, DURATION, FLOP_RATE, SIZE
 
 DTYPES = ("float64", "float32", "bfloat16", "float16", "int8")
 MAX_DEVICES = 256

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from hplacer_optimizer.errors import MachineError
-from hplacer_optimizer.machines.document import Field
 from hplacer_optimizer.machines.machine import Link
-from hplacer_optimizer.machines.quantities import BYTE_RATE, DURATION, shorten
+from hplacer_optimizer.support.document import Field
+from hplacer_optimizer.support.quantities import BYTE_RATE, DURATION, shorten
 
 _MAX_BRICKS = 64
 _T = TypeVar("_T")

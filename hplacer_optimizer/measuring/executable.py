@@ -14,8 +14,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from hplacer_optimizer.capture.runnable_step import RunnableStep
 from hplacer_optimizer.errors import GraphError
-from hplacer_optimizer.runnable_step import RunnableStep
 
 HOLDER = "/hplacer_fed"  # appended to the name of a fed node: the variable that it reads
 

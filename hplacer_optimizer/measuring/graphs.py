@@ -1,4 +1,4 @@
-"""Measures graphs as `loaders` reads them."""
+"""Measures graphs as `load_graph` reads them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hplacer_optimizer._engine import Problem
+from hplacer_optimizer.capture.loading import LoadedGraph, load_graph
 from hplacer_optimizer.errors import GraphError
-from hplacer_optimizer.loaders import LoadedGraph, load_graph
 from hplacer_optimizer.measuring.measurement import Measurement
 from hplacer_optimizer.measuring.measurer import Effort, Measurer
 from hplacer_optimizer.measuring.target import Devices
-from hplacer_optimizer.problem import check_placement
+from hplacer_optimizer.problem.files import check_placement
 
 
 def measure(

@@ -25,7 +25,7 @@ from hplacer_optimizer.measuring.measurement import Measurement
 from hplacer_optimizer.measuring.reward import MeasuredReward
 from hplacer_optimizer.planners.budget import Budget, Planner, Progress, ProgressCallback
 from hplacer_optimizer.planners.devices import candidate_mask, on_device
-from hplacer_optimizer.simulator import simulate_batch
+from hplacer_optimizer.problem.simulator import simulate_batch
 
 DEFAULT_BUDGET = Budget(seconds=600)
 

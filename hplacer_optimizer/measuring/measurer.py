@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from hplacer_optimizer import errors
 from hplacer_optimizer._engine import Problem
-from hplacer_optimizer.child_process import ConnectedProcess
+from hplacer_optimizer.capture.runnable_step import RunnableStep
 from hplacer_optimizer.errors import HPlacerError, OptionError, PlanError
 from hplacer_optimizer.machines import full_device_name
 from hplacer_optimizer.measuring.measurement import (
@@ -33,9 +33,9 @@ from hplacer_optimizer.measuring.measurement import (
     failed,
 )
 from hplacer_optimizer.measuring.target import LOCAL, Devices, Target, session_target
-from hplacer_optimizer.runnable_step import RunnableStep
-from hplacer_optimizer.tf_process import Child
-from hplacer_optimizer.validation import check_constraints
+from hplacer_optimizer.problem.constraints import check_constraints
+from hplacer_optimizer.support.child_process import ConnectedProcess
+from hplacer_optimizer.support.tf_process import Child
 
 _MODULE = "hplacer_optimizer.measuring.process"
 _ENVIRONMENT = {

@@ -12,9 +12,8 @@ import re
 import signal
 import sys
 from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from hplacer_optimizer import child_process
 from hplacer_optimizer.errors import HPlacerError
 from hplacer_optimizer.measuring.measurement import (
     INVALID_PLACEMENT,
@@ -22,9 +21,8 @@ from hplacer_optimizer.measuring.measurement import (
     TENSORFLOW_ERROR,
     TIME_LIMIT,
 )
-
-if TYPE_CHECKING:
-    from hplacer_optimizer.measuring.step_runner import StepRunner
+from hplacer_optimizer.measuring.step_runner import StepRunner
+from hplacer_optimizer.support import child_process
 
 _LONGEST = 500  # characters of a message
 _REFUSED = re.compile(r"Cannot assign a device|Cannot colocate|Could not satisfy|No OpKernel")
@@ -48,8 +46,6 @@ def main(fd: int) -> None:
 
 def _load(request: dict[str, Any]) -> tuple[StepRunner | None, tuple[str, Any]]:
     import tensorflow as tf
-
-    from hplacer_optimizer.measuring.step_runner import StepRunner
 
     try:
         return StepRunner(**request), ("loaded", None)

@@ -22,12 +22,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from hplacer_optimizer.capture.runnable_step import RunnableStep
 from hplacer_optimizer.errors import GraphError, MachineError, OptionError
 from hplacer_optimizer.measuring.executable import HOLDER, Fed, make_executable
 from hplacer_optimizer.measuring.feeds import random_value
 from hplacer_optimizer.measuring.initialisers import find_initialisers, run_initialisers
 from hplacer_optimizer.measuring.target import Target
-from hplacer_optimizer.runnable_step import RunnableStep
 
 
 class StepRunner:

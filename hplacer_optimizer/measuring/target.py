@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from hplacer_optimizer.clusters.local import inter_op_threads
 from hplacer_optimizer.errors import OptionError
+from hplacer_optimizer.measuring.clusters.local import inter_op_threads
 
 LOCAL = ""
 

@@ -19,6 +19,7 @@ from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.errors import PlannerUnavailableError
 from hplacer_optimizer.planners import human_expert, local_search, metis, scotch
 from hplacer_optimizer.planners.budget import Budget, Planner, Progress, ProgressCallback
+from hplacer_optimizer.planners.learning import learn
 from hplacer_optimizer.planners.notes import add_note
 
 # Those of which local_search does not start by itself; each takes a second at most.
@@ -111,7 +112,6 @@ def _learn(
     seed: int,
     watch: ProgressCallback,
 ) -> NDArray[np.int32] | None:
-    from hplacer_optimizer.learning import learn
 
     try:
         found = learn(problem, start=start, budget=budget, seed=seed, on_progress=watch)

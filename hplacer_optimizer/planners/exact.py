@@ -24,7 +24,7 @@ from hplacer_optimizer.planners.budget import Budget, Progress, ProgressCallback
 from hplacer_optimizer.planners.notes import add_note
 from hplacer_optimizer.planners.proofs import prove
 from hplacer_optimizer.planners.schedule_model import ScheduleModel, num_intervals
-from hplacer_optimizer.simulator import simulate_batch
+from hplacer_optimizer.problem.simulator import simulate_batch
 
 MAX_INTERVALS = 10_000  # of the program; above that CP-SAT hardly gets anywhere
 _DEFAULT_BUDGET = Budget(seconds=30)

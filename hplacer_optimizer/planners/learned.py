@@ -1,4 +1,4 @@
-"""The planners that learn, with their default preset; `hplacer_optimizer.learning` has the rest."""
+"""The planners that learn, with their default preset; `planners/learning/` has the rest."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.planners.budget import Budget, Planner, ProgressCallback
+from hplacer_optimizer.planners.learning import learn
 
 
 def learned(model: str) -> Planner:
@@ -19,7 +20,6 @@ def learned(model: str) -> Planner:
         seed: int = 0,
         on_progress: ProgressCallback | None = None,
     ) -> NDArray[np.int32]:
-        from hplacer_optimizer.learning import learn
 
         found = learn(problem, model=model, budget=budget, seed=seed, on_progress=on_progress)
         return found.placement

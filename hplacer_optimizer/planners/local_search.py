@@ -21,7 +21,7 @@ from hplacer_optimizer.planners.budget import Budget, Progress, ProgressCallback
 from hplacer_optimizer.planners.colocation import groups_of_units, split
 from hplacer_optimizer.planners.devices import candidate_mask, devices_of_type
 from hplacer_optimizer.planners.notes import add_note
-from hplacer_optimizer.simulator import simulate
+from hplacer_optimizer.problem.simulator import simulate
 
 LARGE_OPS = 10_000
 _SECONDS, _LARGE_SECONDS = 10.0, 60.0

@@ -28,7 +28,7 @@ from hplacer_optimizer.errors import PlannerUnavailableError
 from hplacer_optimizer.planners.budget import Budget, Progress, ProgressCallback
 from hplacer_optimizer.planners.cluster_dag import ClusterDag, OpEdges, coarsened, op_dag
 from hplacer_optimizer.planners.notes import add_note
-from hplacer_optimizer.simulator import simulate
+from hplacer_optimizer.problem.simulator import simulate
 
 _SIZES = (500, 2_000, 8_000, 1 << 62)  # clusters of one program after the other
 _DEFAULT_BUDGET = Budget(seconds=30)

@@ -21,11 +21,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from hplacer_optimizer import child_process
-from hplacer_optimizer.captured import Captured, save_captured
+from hplacer_optimizer.capture.captured import Captured, save_captured
 from hplacer_optimizer.machines import Machine, save_machine
 from hplacer_optimizer.options import Options
-from hplacer_optimizer.store import PlanStore, default_directory
+from hplacer_optimizer.plans.store import PlanStore, default_directory
+from hplacer_optimizer.support import child_process
 
 MACHINE, JOB = "machine.yaml", "job.json"
 _START_LIMIT_S = 10.0

@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from hplacer_optimizer.errors import JobListError, MachineError, OptionError
-from hplacer_optimizer.learning import LEARNED_PLANNERS, PRESETS
 from hplacer_optimizer.machines import shipped_machines
-from hplacer_optimizer.machines.document import MAX_BYTES, Field, parse_yaml
-from hplacer_optimizer.measured_planning import Measuring
 from hplacer_optimizer.measuring import Effort
+from hplacer_optimizer.measuring.planning import Measuring
 from hplacer_optimizer.measuring.target import session_target
 from hplacer_optimizer.planners import Budget, get_planner
-from hplacer_optimizer.planning import Search
+from hplacer_optimizer.planners.learning import LEARNED_PLANNERS, PRESETS
+from hplacer_optimizer.plans.making import Search
 from hplacer_optimizer.pretraining.jobs import GraphSpec, Job
+from hplacer_optimizer.support.document import MAX_BYTES, Field, parse_yaml
 
 FORMAT = "hplacer-pretrain/1"
 DEFAULT_BUDGET_S = 600.0

@@ -12,18 +12,18 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from hplacer_optimizer.captured import CapturedGraph
+from hplacer_optimizer.capture.captured import CapturedGraph
+from hplacer_optimizer.capture.loading import load_graph
+from hplacer_optimizer.capture.runnable_step import RunnableStep
+from hplacer_optimizer.capture.scripts import capture_script
+from hplacer_optimizer.capture.sources import is_problem_file
 from hplacer_optimizer.errors import GraphError, HPlacerError, InfeasibleError, OptionError
-from hplacer_optimizer.loaders import load_graph
-from hplacer_optimizer.loaders.sources import is_problem_file
 from hplacer_optimizer.machines import Machine, load_machine
 from hplacer_optimizer.options import Options
-from hplacer_optimizer.plan import Plan
 from hplacer_optimizer.planners import ProgressCallback
-from hplacer_optimizer.planning import Search, make_plan
-from hplacer_optimizer.runnable_step import RunnableStep
-from hplacer_optimizer.script_capture import capture_script
-from hplacer_optimizer.store import PlanStore
+from hplacer_optimizer.plans.making import Search, make_plan
+from hplacer_optimizer.plans.plan import Plan
+from hplacer_optimizer.plans.store import PlanStore
 
 DEFAULT_CAPTURE_TIMEOUT_S = 600.0
 

@@ -17,9 +17,10 @@ from dataclasses import replace
 from typing import Any
 
 from hplacer_optimizer.errors import OptionError, PlannerUnavailableError
-from hplacer_optimizer.plan import Plan
 from hplacer_optimizer.planners import Progress
-from hplacer_optimizer.planning import Search
+from hplacer_optimizer.plans.making import Search
+from hplacer_optimizer.plans.plan import Plan
+from hplacer_optimizer.plans.store import PlanStore
 from hplacer_optimizer.pretraining.jobs import (
     Job,
     Loaded,
@@ -31,7 +32,6 @@ from hplacer_optimizer.pretraining.jobs import (
     plan_job,
     with_stop,
 )
-from hplacer_optimizer.store import PlanStore
 
 LOCAL = "local"
 _POLL_S = 0.5

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from hplacer_optimizer.options import Options
+
 _DEVICES = 2
 _FOLDING = ("constant_folding", "arithmetic_optimization", "remapping")
 _TRANSFERS = frozenset({"_Send", "_Recv", "_HostSend", "_HostRecv"})
@@ -64,9 +66,10 @@ def session_config(setup: Setup) -> Any:
             setattr(rewriter, name, type(rewriter).OFF)
     if setup.options is None:
         return config
-    from hplacer_optimizer.switch import session_config as with_optimizer
-
-    return with_optimizer(config, **setup.options)
+    Options.from_parameters(setup.options).to_entry(
+        config.graph_options.rewrite_options.custom_optimizers.add()
+    )
+    return config
 
 
 def train_in_session(setup: Setup, graph: Any, init: Any, loss: Any, train_op: Any) -> Training:

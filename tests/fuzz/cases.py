@@ -22,8 +22,8 @@ from hplacer_optimizer import _engine
 from hplacer_optimizer.errors import InfeasibleError, MachineError, PlanError, ProblemError
 from hplacer_optimizer.machines import load_machine, save_machine
 from hplacer_optimizer.planners import get_planner
-from hplacer_optimizer.problem import Problem, load_problem_file, save_problem
-from hplacer_optimizer.simulator import simulate
+from hplacer_optimizer.problem.files import Problem, load_problem_file, save_problem
+from hplacer_optimizer.problem.simulator import simulate
 from tests.fuzz.mutations import (
     mutate_bytes,
     mutate_gzip,

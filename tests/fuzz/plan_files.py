@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 
 from hplacer_optimizer.errors import PlanError
-from hplacer_optimizer.plan import Plan
-from hplacer_optimizer.plan_file import PlanFile
+from hplacer_optimizer.plans.file import PlanFile
+from hplacer_optimizer.plans.plan import Plan
 from tests.fuzz.mutations import INTEGERS, mutate_bytes, mutate_problem, mutate_text, mutate_tree
-from tests.test_plan import DATA, frame, make_plan, pack, sections_of, with_problem
+from tests.plans.test_plan import DATA, frame, make_plan, pack, sections_of, with_problem
 
 __all__ = ["plan_bytes", "use_plan"]
 

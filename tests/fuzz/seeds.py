@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from hplacer_optimizer.machines import Machine, shipped_machines
-from hplacer_optimizer.problem import Problem
+from hplacer_optimizer.problem.files import Problem
 
 __all__ = ["golden_problem", "machine_text", "problem_on", "random_problem"]
 

@@ -1,0 +1,239 @@
+"""`hplacer demo`: trains two small models with and without the optimizer and compares.
+
+    without   TensorFlow alone
+    miss      with the optimizer and an empty plan store: it plans
+    hit       the same again: it loads the plan
+
+Every run is a process of its own. The devices shown are those of the partition graphs that
+TensorFlow executed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib.util
+import json
+import math
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from hplacer_optimizer.bench.train_workload import Result, run_in_fresh_process
+from hplacer_optimizer.errors import HPlacerError
+from hplacer_optimizer.workloads.setup import Setup
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+OK, FAILED, USAGE = 0, 1, 2
+RUNS = ("without", "miss", "hit")
+_WORKLOADS = {
+    "inception": ("inception_v3", "Inception-V3 in a TF1 session"),
+    "keras": ("keras_digits", "Keras classifier of digits, model.fit"),
+}
+_NEEDS = {"inception": ("tensorflow", "tf_slim", "tf_keras"), "keras": ("tensorflow", "sklearn")}
+_TOLERANCE = 1e-5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """One process; `history` is the optimizer's report on every graph it handled."""
+
+    losses: list[float]
+    ops_per_device: dict[str, int]
+    history: list[dict[str, Any]]
+    wall_s: float
+
+
+def main(argv: Sequence[str]) -> int:
+    """Runs the demo; `argv` without `hplacer demo`. 0: as promised, 1: not, 2: wrong usage."""
+    try:
+        options = _parser().parse_args(argv)
+    except SystemExit as stop:  # --help: 0, wrong usage: 2
+        return stop.code if isinstance(stop.code, int) else USAGE
+    names = list(_WORKLOADS) if options.workload == "all" else [options.workload]
+    for name in names:
+        _check_packages(name)
+    documents = []
+    problems: list[str] = []
+    with _cache(options.cache) as cache:
+        for name in names:
+            runs = _train(name, options.steps, cache)
+            found = _problems(runs)
+            problems += [f"{name}: {problem}" for problem in found]
+            documents.append({"workload": name, "problems": found, "runs": _document(runs)})
+            if not options.json:
+                _print_report(_WORKLOADS[name][1], runs)
+    if options.json:
+        print(json.dumps({"ok": not problems, "workloads": documents}, indent=2))
+    for problem in problems:
+        print(f"hplacer: error: {problem}", file=sys.stderr)
+    if not problems and not options.json:
+        print("Same losses, both devices in use, and the second start loaded the plan.")
+    return FAILED if problems else OK
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="hplacer demo",
+        description="Train small models on two logical CPU devices: without the optimizer, with it "
+        "planning, and with it loading the plan. Exit code 1 if the losses differ, nothing ran on "
+        "the second device, or the plan was not found again.",
+        epilog="example: hplacer demo --workload keras --steps 10",
+    )
+    choices = [*_WORKLOADS, "all"]
+    parser.add_argument("--workload", choices=choices, default="all", help="default: all")
+    parser.add_argument("--steps", type=_positive, default=5, metavar="N", help="default: 5")
+    parser.add_argument(
+        "--cache",
+        metavar="DIR",
+        help="keep the plans here; plans that lie there already make the second run a hit "
+        "(default: a temporary directory)",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
+    return parser
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, not {text!r}")
+    return int(text)
+
+
+def _check_packages(name: str) -> None:
+    missing = [package for package in _NEEDS[name] if importlib.util.find_spec(package) is None]
+    if missing:
+        raise HPlacerError(
+            f"the demo {name} needs {', '.join(missing)}: pip install 'hplacer-optimizer[cpu,demo]'"
+        )
+
+
+def _cache(directory: str | None) -> contextlib.AbstractContextManager[str]:
+    if directory is not None:
+        return contextlib.nullcontext(directory)
+    return tempfile.TemporaryDirectory(prefix="hplacer-demo-")
+
+
+# ---- running ----
+
+
+def _train(name: str, steps: int, cache: str) -> dict[str, Run]:
+    workload, title = _WORKLOADS[name]
+    runs = {}
+    for number, label in enumerate(RUNS, 1):
+        options = None if label == "without" else {"cache": cache}
+        with _progress(f"{title}: run {number} of {len(RUNS)}, {label}"):
+            start_s = time.perf_counter()
+            result = run_in_fresh_process(workload, Setup(steps=steps, options=options))
+            runs[label] = _run(result, time.perf_counter() - start_s)
+    return runs
+
+
+@contextlib.contextmanager
+def _progress(text: str) -> Iterator[None]:
+    """A spinner on a terminal, else one line; on stderr, where JSON does not go."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if console.is_terminal:
+        with console.status(text):
+            yield
+    else:
+        print(text, file=sys.stderr, flush=True)
+        yield
+
+
+def _run(result: Result, wall_s: float) -> Run:
+    devices = Counter(_short(node.device) for node in result.graphs[0])
+    return Run(
+        losses=result.losses,
+        ops_per_device=dict(sorted(devices.items())),
+        history=result.history,
+        wall_s=wall_s,
+    )
+
+
+def _short(device: str) -> str:
+    """`/job:localhost/replica:0/task:0/device:CPU:1` -> `CPU:1`"""
+    return device.rpartition("device:")[2]
+
+
+def _problems(runs: dict[str, Run]) -> list[str]:
+    """What the demo promises and these runs did not keep."""
+    found = []
+    for label in ("miss", "hit"):
+        run = runs[label]
+        for step, (alone, planned) in enumerate(
+            zip(runs["without"].losses, run.losses, strict=True), 1
+        ):
+            if not math.isclose(alone, planned, rel_tol=_TOLERANCE):
+                found.append(
+                    f"the loss of step {step} is {planned!r} in the {label} run, "
+                    f"{alone!r} without the optimizer"
+                )
+                break
+        if not run.ops_per_device.get("CPU:1"):
+            found.append(f"the {label} run placed no op on the second device")
+    if all(entry["outcome"] != "loaded" for entry in runs["hit"].history):
+        found.append("the hit run loaded no plan")
+    for entry in runs["hit"].history:
+        if entry["outcome"] not in ("loaded", "skipped"):  # skipped: nothing in it can move
+            reason = f": {entry['reason']}" if entry["reason"] else ""
+            found.append(f"the hit run did not load the plan of {entry['graph']}{reason}")
+    return found
+
+
+# ---- printing ----
+
+
+def _document(runs: dict[str, Run]) -> dict[str, Any]:
+    return {label: vars(run) for label, run in runs.items()}
+
+
+def _print_report(title: str, runs: dict[str, Run]) -> None:
+    from rich.console import Console
+
+    console = Console()
+    console.print(_runs_table(title, runs))
+    console.print(_losses_table(runs))
+
+
+def _runs_table(title: str, runs: dict[str, Run]) -> Table:
+    from rich.box import SIMPLE
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=SIMPLE, title=title, title_justify="left")
+    for column in ("run", "plan", "ops per device", "planning", "fingerprint", "whole run"):
+        table.add_column(column)
+    for label, run in runs.items():
+        planning, fingerprint = "", ""
+        if run.history:
+            step = max(run.history, key=lambda entry: entry["ops"])
+            planning = f"{step['planning_s']:.2f} s" if step["outcome"] == "planned" else "none"
+            fingerprint = step["fingerprint"][:12]
+        ops = ", ".join(f"{device} {count}" for device, count in run.ops_per_device.items())
+        counts = Counter(entry["outcome"] for entry in run.history)
+        outcomes = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
+        cells = (label, outcomes, ops, planning, fingerprint, f"{run.wall_s:.1f} s")
+        table.add_row(*map(Text, cells))
+    return table
+
+
+def _losses_table(runs: dict[str, Run]) -> Table:
+    from rich.box import SIMPLE
+    from rich.table import Table
+
+    table = Table(box=SIMPLE)
+    table.add_column("step", justify="right")
+    for label in runs:
+        table.add_column(f"loss, {label}", justify="right")
+    losses = zip(*(run.losses for run in runs.values()), strict=True)
+    for step, row in enumerate(losses, 1):
+        table.add_row(str(step), *(f"{loss:.7f}" for loss in row))
+    return table

@@ -1,0 +1,139 @@
+"""A captured step, on its way between processes, and the Problem that it makes with a machine.
+
+save_captured(captured, directory)   captured.json (texts) + captured.npz (numbers)
+load_captured(directory)             -> CapturedGraph
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hplacer_optimizer._engine import Problem
+from hplacer_optimizer.costs import table as costs
+from hplacer_optimizer.costs.table import CostSummary, CostTable
+from hplacer_optimizer.machines import Machine
+
+
+class Captured(Protocol):
+    """What a capture tells of a step, inside of a training process or outside (`_tf`).
+
+    n ops in U units stand for N nodes of the graph.
+    """
+
+    @property
+    def label(self) -> str: ...
+    @property
+    def fingerprint(self) -> str: ...
+    @property
+    def fingerprint_parts(self) -> list[tuple[str, str]]: ...
+    @property
+    def arrays(self) -> Mapping[str, Any]:
+        """The step's share of the keywords of `Problem`."""
+
+    @property
+    def op_signatures(self) -> list[str]:
+        """[n], the keys of a cost table."""
+
+    @property
+    def units(self) -> NDArray[np.int32]:
+        """int32[n]"""
+
+    @property
+    def num_units(self) -> int: ...
+    @property
+    def node_names(self) -> list[str]:
+        """[N]"""
+
+    @property
+    def node_hashes(self) -> NDArray[np.uint64]:
+        """uint64[N]"""
+
+    @property
+    def node_op(self) -> NDArray[np.int32]:
+        """int32[N], the op that stands for the node."""
+
+    @property
+    def assumptions(self) -> list[str]: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class CapturedGraph:
+    """A step that was captured by another process; fields as in `_tf.OfflineCapture`."""
+
+    label: str
+    fingerprint: str
+    fingerprint_parts: list[tuple[str, str]]
+    arrays: Mapping[str, Any]
+    op_signatures: list[str]
+    units: NDArray[np.int32]
+    num_units: int
+    node_names: list[str]
+    node_hashes: NDArray[np.uint64]
+    node_op: NDArray[np.int32]
+    assumptions: list[str]
+
+
+_TEXTS, _NUMBERS = "captured.json", "captured.npz"
+_FACTS = ("label", "fingerprint", "fingerprint_parts", "op_signatures", "num_units", "node_names")
+_COLUMNS = ("units", "node_hashes", "node_op")
+_LISTS = ("op_names", "op_types")  # of the arrays
+
+
+def save_captured(
+    captured: Captured, directory: str | os.PathLike[str], *, assumed: Sequence[str] = ()
+) -> None:
+    """Writes the step into a directory, with `assumed` beside the assumptions that it has."""
+    arrays = dict(captured.arrays)
+    texts = {name: arrays.pop(name) for name in _LISTS}
+    texts |= {name: getattr(captured, name) for name in _FACTS}
+    texts["assumptions"] = [*captured.assumptions, *assumed]
+    columns = {name: getattr(captured, name) for name in _COLUMNS}
+    np.savez(Path(directory) / _NUMBERS, **arrays, **columns)
+    (Path(directory) / _TEXTS).write_text(json.dumps(texts))
+
+
+def load_captured(directory: str | os.PathLike[str]) -> CapturedGraph:
+    """Reads what `save_captured` wrote."""
+    texts = json.loads((Path(directory) / _TEXTS).read_text())
+    with np.load(Path(directory) / _NUMBERS, allow_pickle=False) as archive:
+        arrays = {name: archive[name] for name in archive.files}
+    columns = {name: arrays.pop(name) for name in _COLUMNS}
+    arrays |= {name: texts.pop(name) for name in _LISTS}
+    texts["fingerprint_parts"] = [(name, value) for name, value in texts["fingerprint_parts"]]
+    return CapturedGraph(arrays=arrays, **columns, **texts)
+
+
+def build_problem(
+    captured: Captured,
+    machine: Machine,
+    *,
+    name: str = "",
+    cost_table: CostTable | str | os.PathLike[str] | None = None,
+) -> tuple[Problem, CostSummary | None]:
+    """The Problem of a captured step on the machine that it was captured for.
+
+    Costs that the table holds, given as such or as its file, replace the estimates; the summary
+    tells how many there were. Raises CostTableError if the file is malformed.
+    """
+    arrays, summary = captured.arrays, None
+    if cost_table is not None:
+        table = cost_table if isinstance(cost_table, CostTable) else CostTable.load(cost_table)
+        kinds = [kind.name for kind in machine.kinds]
+        arrays, summary = costs.apply(table, arrays, captured.op_signatures, kinds)
+    problem = Problem(
+        name=name or captured.label,
+        **machine.problem_arrays(),
+        **arrays,
+        allowed_given=np.ones(len(arrays["op_names"]), np.bool_),
+        colocation_group=captured.units,
+        colocation_group_names=[f"unit {unit}" for unit in range(captured.num_units)],
+    )
+    return problem, summary

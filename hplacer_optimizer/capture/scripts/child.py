@@ -1,0 +1,103 @@
+"""In the script's process: takes the training step from the pass, and ends the process.
+
+The pass asks as always; it gets no plan. The first step that certainly trains (it applies an
+update to variables) is written down and the process group killed, before that step ever ran: no
+handler, `finally` or exit hook of the script can then save half a training. A step that may be
+one (it assigns variables that it reads, as metrics do) is kept in case that nothing better comes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from hplacer_optimizer.capture import native
+from hplacer_optimizer.capture.captured import save_captured
+from hplacer_optimizer.errors import MachineError
+from hplacer_optimizer.machines import Machine, full_device_name, load_machine, save_machine
+from hplacer_optimizer.options import Options
+
+VARIABLE = "HPLACER_CAPTURE"  # names the directory, also to processes that the script starts
+MACHINE, OPTIONS, SEEN, ERROR = "machine.yaml", "options.json", "seen.jsonl", "error.txt"
+COMPILED = "compiled.json"
+STEP, CANDIDATE = "step", "candidate"  # directories
+
+_UPDATES = re.compile(r"(Resource)?(Sparse)?(Apply|Scatter)\w+|AssignSub(VariableOp)?")
+_READS = {"ReadVariableOp", "VariableV2"}
+_ASSIGNS = {"Assign", "AssignAdd", "AssignVariableOp", "AssignAddVariableOp"}
+_lock = threading.Lock()
+_candidate_ops = 0
+
+
+def directory() -> Path | None:
+    """Where a captured step goes; None: this process is not here to be captured."""
+    found = os.environ.get(VARIABLE)
+    return Path(found) if found else None
+
+
+def answer(where: Path, request: Any, options: Options, detect: Callable[[Any], Machine]) -> None:
+    """Answers a request of the pass; does not return once the training step is there."""
+    try:
+        machine = _machine(where, request.devices, detect)
+    except MachineError as error:
+        (where / ERROR).write_text(str(error))
+        kill_group()
+    if request.stage == "lookup":
+        request.finish_missing(native.machine_rates(machine.kinds, machine.device_kind))
+        return
+    global _candidate_ops
+    types = set(request.arrays["op_types"])
+    with _lock:
+        if any(map(_UPDATES.fullmatch, types)):
+            _save(where, STEP, request, options, machine)
+            kill_group()
+        if types & _ASSIGNS and types & _READS and request.num_ops > _candidate_ops:
+            _candidate_ops = request.num_ops
+            _save(where, CANDIDATE, request, options, machine)
+    request.finish_declined("it is not a training step")
+
+
+def remember(where: Path, report: Any) -> None:
+    """Keeps what became of a graph, for the message if no step is found."""
+    seen = {"label": report.label, "ops": report.num_ops, "reason": report.reason}
+    with open(where / SEEN, "a") as file:
+        file.write(json.dumps(seen) + "\n")
+
+
+def kill_group() -> None:
+    """Ends this process, and all that the script started, at once."""
+    os.killpg(os.getpgrp(), signal.SIGKILL)
+
+
+def _machine(where: Path, devices: Any, detect: Callable[[Any], Machine]) -> Machine:
+    """The given machine, with its devices in the session's order; else the detected one."""
+    if not (where / MACHINE).exists():
+        return detect(devices)
+    machine = load_machine(where / MACHINE)
+    given = {full_device_name(device.name): device for device in machine.devices}
+    wanted = [device.name for device in devices]
+    if sorted(given) != sorted(wanted):
+        raise MachineError(
+            f"machine {machine.name!r} has the devices {', '.join(given)}, but the script runs on "
+            f"{', '.join(wanted)}; a plan is found only where the names are the same"
+        )
+    return replace(machine, devices=tuple(given[name] for name in wanted))
+
+
+def _save(where: Path, name: str, request: Any, options: Options, machine: Machine) -> None:
+    """Appears complete or not at all; the first step of several processes stays."""
+    temporary = where / f"{name}.{os.getpid()}.tmp"
+    temporary.mkdir(exist_ok=True)
+    save_captured(request, temporary)
+    save_machine(machine, temporary / MACHINE)
+    (temporary / OPTIONS).write_text(json.dumps(options.changed()))
+    if name == CANDIDATE and (where / name).exists():
+        (where / name).rename(where / f"{name}.{os.getpid()}.{_candidate_ops}.old")
+    temporary.rename(where / name)

@@ -1,0 +1,1 @@
+"""What an op costs on a device: tables of measured costs."""

@@ -1,0 +1,153 @@
+"""The critical path of a simulated step: the chain of events that makes it as long as it is.
+
+From the op that finishes last back to the start of the step: an op starts when it is ready and its
+device has a free slot, it is ready when its last input arrives, and that is when its producer
+finishes, or the transfer from there, which starts when its channel is free. So each nanosecond of
+the step is compute, a transfer, or waiting for a slot or a channel, and belongs to one stage.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hplacer_optimizer._engine import Problem, StepTrace
+from hplacer_optimizer.inspection.arrivals import arrivals, tensor_name
+
+__all__ = ["CHANNEL_WAIT", "COMPUTE", "SLOT_WAIT", "TRANSFER", "Stage", "critical_path"]
+
+COMPUTE, TRANSFER, SLOT_WAIT, CHANNEL_WAIT = "compute", "transfer", "slot wait", "channel wait"
+
+_Int32 = NDArray[np.int32]
+_Int64 = NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """One part of the critical path."""
+
+    kind: str  # COMPUTE, TRANSFER, SLOT_WAIT or CHANNEL_WAIT
+    what: str  # the op or the tensor
+    where: str  # the device or the channel
+    begin_ns: int
+    end_ns: int
+    behind: str | None  # of a wait: the op or tensor that kept the slot or the channel last
+    item: int  # index of the op, or of the transfer in the trace
+
+    @property
+    def duration_ns(self) -> int:
+        return self.end_ns - self.begin_ns
+
+
+def critical_path(problem: Problem, placement: _Int32, trace: StepTrace) -> list[Stage]:
+    """The stages in the order of time; they cover the step without gap or overlap.
+
+    Stages that last no time are left out. The trace must have times.
+    """
+    assert trace.start_ns is not None
+    assert trace.finish_ns is not None
+    if not problem.num_ops:
+        return []
+    return _Walk(problem, placement, trace, trace.start_ns, trace.finish_ns).run()
+
+
+class _Walk:
+    """Backwards from the last finish."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        placement: _Int32,
+        trace: StepTrace,
+        start_ns: _Int64,
+        finish_ns: _Int64,
+    ) -> None:
+        self._problem, self._placement, self._sends = problem, placement, trace.transfers
+        self._start_ns, self._finish_ns = start_ns, finish_ns
+        self._op_names = problem.op_names
+        self._producer, self._send, self._ready_ns = _last_inputs(problem, placement, trace)
+        self._ops_ending = _Ending(placement, finish_ns)
+        self._sends_ending = _Ending(self._sends["channel"], self._sends["finish_ns"])
+        self._stages: list[Stage] = []
+
+    def run(self) -> list[Stage]:
+        op = int(self._finish_ns.argmax())
+        while op >= 0:
+            self._add_op(op)
+            if (send := int(self._send[op])) >= 0:
+                self._add_transfer(send)
+            op = int(self._producer[op])
+        return self._stages[::-1]
+
+    def _add_op(self, op: int) -> None:
+        device, start_ns = int(self._placement[op]), int(self._start_ns[op])
+        where = self._problem.device_names[device]
+        what = self._op_names[op]
+        self._add(COMPUTE, what, where, start_ns, int(self._finish_ns[op]), op)
+        if start_ns > self._ready_ns[op]:
+            behind = self._op_names[self._ops_ending.at(device, start_ns)]
+            self._add(SLOT_WAIT, what, where, int(self._ready_ns[op]), start_ns, op, behind)
+
+    def _add_transfer(self, index: int) -> None:
+        send = self._sends[index]
+        channel, start_ns = int(send["channel"]), int(send["start_ns"])
+        where = self._problem.channel_names[channel]
+        what = self._tensor(index)
+        self._add(TRANSFER, what, where, start_ns, int(send["finish_ns"]), index)
+        if start_ns > send["issue_ns"]:
+            behind = self._tensor(self._sends_ending.at(channel, start_ns))
+            issue_ns = int(send["issue_ns"])
+            self._add(CHANNEL_WAIT, what, where, issue_ns, start_ns, index, behind)
+
+    def _tensor(self, send: int) -> str:
+        row = self._sends[send]
+        return tensor_name(self._op_names, int(row["src_op"]), int(row["output"]))
+
+    def _add(
+        self,
+        kind: str,
+        what: str,
+        where: str,
+        begin_ns: int,
+        end_ns: int,
+        item: int,
+        behind: str | None = None,
+    ) -> None:
+        if end_ns > begin_ns:
+            self._stages.append(
+                Stage(
+                    kind=kind, what=what, where=where, begin_ns=begin_ns, end_ns=end_ns,
+                    behind=behind, item=item,
+                )
+            )  # fmt: skip
+
+
+def _last_inputs(
+    problem: Problem, placement: _Int32, trace: StepTrace
+) -> tuple[_Int64, _Int64, _Int64]:
+    """Of each op the producer of the input that arrives last, its transfer, and the time.
+
+    -1, -1 and 0 for ops without inputs; -1 for a producer on the same device's transfer.
+    """
+    parts = zip(*arrivals(problem, placement, trace), strict=True)
+    src, dst, arrival_ns, send = (np.concatenate(part) for part in parts)
+    producer = np.full(problem.num_ops, -1, np.int64)
+    by, ready_ns = producer.copy(), np.zeros(problem.num_ops, np.int64)
+    order = np.lexsort((-src, arrival_ns, dst))  # the last write wins
+    producer[dst[order]], by[dst[order]] = src[order], send[order]
+    ready_ns[dst[order]] = arrival_ns[order]
+    return producer, by, ready_ns
+
+
+class _Ending:
+    """Finds what ends at a place at a time."""
+
+    def __init__(self, place: _Int32, end_ns: _Int64) -> None:
+        self._order = np.lexsort((end_ns, place))
+        self._place, self._end_ns = place[self._order], end_ns[self._order]
+
+    def at(self, place: int, time_ns: int) -> int:
+        first, last = np.searchsorted(self._place, [place, place + 1])
+        return int(self._order[first + np.searchsorted(self._end_ns[first:last], time_ns)])

@@ -1,0 +1,142 @@
+"""Why a plan's step takes as long as it does, and which change of the machine would help most."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from hplacer_optimizer._engine import Problem
+from hplacer_optimizer.errors import InfeasibleError
+from hplacer_optimizer.inspection.arrivals import tensor_name
+from hplacer_optimizer.inspection.critical_path import CHANNEL_WAIT, TRANSFER, Stage, critical_path
+from hplacer_optimizer.inspection.inspection import Inspection
+from hplacer_optimizer.inspection.loads import (
+    ChannelLoad,
+    DeviceLoad,
+    LinkLoad,
+    channel_loads,
+    device_loads,
+    link_loads,
+)
+from hplacer_optimizer.inspection.what_if import WhatIf, changes, what_if
+from hplacer_optimizer.planners import Budget, Planner
+
+__all__ = ["Explanation", "PathShare", "TransferFacts", "explain"]
+
+_MOST_EXPENSIVE = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class PathShare:
+    """What the critical path spends on one kind of stage in one place."""
+
+    kind: str  # as of Stage
+    where: str
+    stages: int
+    ns: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransferFacts:
+    """One transfer."""
+
+    tensor: str
+    src: str
+    dst: str
+    channel: str
+    bytes: int
+    wait_ns: int  # for its channel
+    duration_ns: int  # without the wait
+    critical: bool  # on the critical path
+
+
+@dataclass(frozen=True, kw_only=True)
+class Explanation:
+    """A simulated step, explained."""
+
+    step_time_ns: int
+    feasible: bool
+    infeasible_because: list[str]
+    lower_bound_ns: int | None  # None: it is proved that no placement is feasible
+    lower_bound_term: str | None
+    path: list[Stage]  # in the order of time; it covers the step
+    path_shares: list[PathShare]  # the largest first
+    devices: list[DeviceLoad]
+    channels: list[ChannelLoad]
+    links: list[LinkLoad]
+    transfers: list[TransferFacts]  # the most expensive ones, by falling duration
+    unchanged: WhatIf
+    changes: list[WhatIf]  # the most helpful first
+
+
+def explain(
+    inspection: Inspection, planner: Planner, *, budget: Budget | None = None, seed: int = 0
+) -> Explanation:
+    """Explains a plan; `planner` places the graph again on each changed machine.
+
+    Raises InfeasibleError if the step has no trace, since a kernel or a link is missing.
+    """
+    problem, placement, trace = inspection.problem, inspection.placement, inspection.trace
+    if trace.makespan_ns is None:
+        raise InfeasibleError(f"there is no step to explain: {trace.infeasible_because[0]}")
+    bound = inspection.bound
+    path = critical_path(problem, placement, trace)
+
+    def tried(change: str, changed: Problem) -> WhatIf:
+        return what_if(change, changed, placement, planner, budget=budget, seed=seed)
+
+    return Explanation(
+        step_time_ns=trace.makespan_ns,
+        feasible=trace.feasible,
+        infeasible_because=list(trace.infeasible_because),
+        lower_bound_ns=bound.ns,
+        lower_bound_term=bound.term,
+        path=path,
+        path_shares=_shares(path),
+        devices=device_loads(problem, placement, trace),
+        channels=channel_loads(problem, trace),
+        links=link_loads(problem, trace),
+        transfers=_most_expensive(inspection, path),
+        unchanged=tried("as it is", problem),
+        changes=_most_helpful_first(tried(text, changed) for text, changed in changes(problem)),
+    )
+
+
+def _shares(path: list[Stage]) -> list[PathShare]:
+    found: dict[tuple[str, str], list[int]] = {}
+    for stage in path:
+        found.setdefault((stage.kind, stage.where), []).append(stage.duration_ns)
+    shares = [
+        PathShare(kind=kind, where=where, stages=len(times), ns=sum(times))
+        for (kind, where), times in found.items()
+    ]
+    return sorted(shares, key=lambda share: -share.ns)
+
+
+def _most_expensive(inspection: Inspection, path: list[Stage]) -> list[TransferFacts]:
+    problem, sends = inspection.problem, inspection.trace.transfers
+    critical = {stage.item for stage in path if stage.kind in (TRANSFER, CHANNEL_WAIT)}
+    duration_ns = sends["finish_ns"] - sends["start_ns"]
+    op_names, devices = problem.op_names, problem.device_names
+    return [
+        TransferFacts(
+            tensor=tensor_name(op_names, int(sends["src_op"][i]), int(sends["output"][i])),
+            src=devices[sends["src_device"][i]],
+            dst=devices[sends["dst_device"][i]],
+            channel=problem.channel_names[sends["channel"][i]],
+            bytes=int(sends["bytes"][i]),
+            wait_ns=int(sends["start_ns"][i] - sends["issue_ns"][i]),
+            duration_ns=int(duration_ns[i]),
+            critical=i in critical,
+        )
+        for i in np.argsort(-duration_ns, kind="stable")[:_MOST_EXPENSIVE].tolist()
+    ]
+
+
+def _most_helpful_first(found: Iterable[WhatIf]) -> list[WhatIf]:
+    def rank(tried: WhatIf) -> tuple[bool, int]:
+        return tried.best_ns is None, tried.best_ns or 0
+
+    return sorted(found, key=rank)

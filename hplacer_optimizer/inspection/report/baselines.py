@@ -1,0 +1,43 @@
+"""The cheap baselines of one problem, planned and simulated when the report is written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hplacer_optimizer._engine import Problem
+from hplacer_optimizer.errors import HPlacerError
+from hplacer_optimizer.planners import Budget, get_planner
+from hplacer_optimizer.problem.simulator import simulate
+
+__all__ = ["BASELINES", "Baseline", "simulate_baselines"]
+
+BASELINES = ("cpu_only", "gpu_only", "human_expert", "topo", "metis", "etf", "heft")
+_BUDGET_S = 5.0  # each; they take well below a second for 50,000 ops
+
+
+@dataclass(frozen=True, kw_only=True)
+class Baseline:
+    """What one planner achieves, or why it cannot."""
+
+    planner: str
+    step_time_ns: int | None = None
+    feasible: bool = False
+    reason: str = ""  # why there is no step time, or why it does not fit
+
+
+def simulate_baselines(problem: Problem) -> list[Baseline]:
+    """One entry for each of BASELINES."""
+    return [_simulate(problem, name) for name in BASELINES]
+
+
+def _simulate(problem: Problem, name: str) -> Baseline:
+    try:
+        trace = simulate(problem, get_planner(name)(problem, budget=Budget(seconds=_BUDGET_S)))
+    except HPlacerError as error:
+        return Baseline(planner=name, reason=str(error))
+    return Baseline(
+        planner=name,
+        step_time_ns=trace.makespan_ns,
+        feasible=trace.feasible,
+        reason="; ".join(trace.infeasible_because),
+    )

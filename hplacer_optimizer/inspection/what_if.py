@@ -1,0 +1,223 @@
+"""What single changes of a machine would do to a step: simulated, not estimated.
+
+A change gives another Problem, on which the placement is simulated again, and on which a planner
+places the graph again: more devices or more memory help only who uses them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hplacer_optimizer._engine import Problem
+from hplacer_optimizer.errors import InfeasibleError
+from hplacer_optimizer.planners import Budget, Planner, collect_notes
+from hplacer_optimizer.planners.devices import accelerators
+from hplacer_optimizer.problem.simulator import simulate
+from hplacer_optimizer.support.quantities import BYTE_RATE
+
+__all__ = ["WhatIf", "changes", "what_if"]
+
+_Int32 = NDArray[np.int32]
+_Int64 = NDArray[np.int64]
+_MAX = np.iinfo(np.int64).max
+
+_ARRAYS = (
+    "name", "device_kinds", "device_names", "device_kind", "device_memory_bytes", "device_slots",
+    "link_src", "link_dst", "link_channel", "link_latency_ns", "link_bytes_per_s", "op_names",
+    "op_types", "cost_ns", "output_ptr", "output_bytes", "output_alias_src", "output_alias_output",
+    "temp_bytes", "persistent_bytes", "edges", "control_edges", "allowed_ptr", "allowed_device",
+    "allowed_given", "colocation_group", "colocation_group_names",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class WhatIf:
+    """Step times on a changed machine; None where the placement is infeasible."""
+
+    change: str
+    same_placement_ns: int | None
+    placed_again_ns: int | None
+
+    @property
+    def best_ns(self) -> int | None:
+        """The smaller one."""
+        times = [t for t in (self.same_placement_ns, self.placed_again_ns) if t is not None]
+        return min(times, default=None)
+
+
+def what_if(
+    change: str,
+    problem: Problem,
+    placement: _Int32,
+    planner: Planner,
+    *,
+    budget: Budget | None = None,
+    seed: int = 0,
+) -> WhatIf:
+    """Simulates a placement, and one that the planner makes, on a changed problem."""
+    try:
+        with collect_notes():  # they are about answers that nobody will use
+            again = _step_ns(problem, planner(problem, budget=budget, seed=seed))
+    except InfeasibleError:
+        again = None
+    return WhatIf(
+        change=change, same_placement_ns=_step_ns(problem, placement), placed_again_ns=again
+    )
+
+
+def _step_ns(problem: Problem, placement: _Int32) -> int | None:
+    trace = simulate(problem, placement)
+    return trace.makespan_ns if trace.feasible else None
+
+
+def changes(problem: Problem) -> Iterator[tuple[str, Problem]]:
+    """Every single change as a sentence and the problem that it makes.
+
+    Devices keep their indices. A further device comes last; it is like the last one of its kind,
+    may run what all devices of that kind may, and has links like its.
+    """
+    for name, links in _link_classes(problem).items():
+        rates = problem.link_bytes_per_s.copy()
+        rates[links] = np.minimum(rates[links], _MAX // 2) * 2
+        yield f"twice the bandwidth of {name}", _changed(problem, link_bytes_per_s=rates)
+        latency_ns = problem.link_latency_ns.copy()
+        latency_ns[links] //= 2
+        yield f"half the latency of {name}", _changed(problem, link_latency_ns=latency_ns)
+    for kind in np.unique(problem.device_kind).tolist():
+        name = problem.device_kinds[kind]
+        cost_ns = problem.cost_ns.copy()
+        cost_ns[:, kind] = np.where(cost_ns[:, kind] < 0, -1, (cost_ns[:, kind] + 1) // 2)
+        yield f"{name} twice as fast", _changed(problem, cost_ns=cost_ns)
+        memory = problem.device_memory_bytes.copy()
+        mine = problem.device_kind == kind
+        memory[mine] = np.minimum(memory[mine], _MAX // 2) * 2
+        yield f"twice the memory of {name}", _changed(problem, device_memory_bytes=memory)
+    kinds = problem.device_kind[accelerators(problem)]
+    for kind in np.unique(kinds).tolist():
+        yield f"one more {problem.device_kinds[kind]}", _with_one_more(problem, kind)
+
+
+def _changed(problem: Problem, **arrays: Any) -> Problem:
+    return Problem(**{name: getattr(problem, name) for name in _ARRAYS} | arrays)
+
+
+def _link_classes(problem: Problem) -> dict[str, list[int]]:
+    """Links by the kinds of their ends and their rate to two digits."""
+    classes: dict[str, list[int]] = {}
+    for link, rate in enumerate(problem.link_bytes_per_s.tolist()):
+        ends = (problem.link_src[link], problem.link_dst[link])
+        kinds = sorted(problem.device_kinds[problem.device_kind[end]] for end in ends)
+        rounded = BYTE_RATE.format(int(float(f"{rate:.1e}")))
+        name = f"the links between {kinds[0]} and {kinds[1]} at {rounded}"
+        classes.setdefault(name, []).append(link)
+    return classes
+
+
+# ---- one more device ----
+
+
+def _with_one_more(problem: Problem, kind: int) -> Problem:
+    of_kind = np.flatnonzero(problem.device_kind == kind)
+    twin = int(of_kind[-1])
+    names = problem.device_names
+    links = _Links(problem, twin, _next_name(names, names[twin]))
+    links.copy_those_of_the_twin()
+    links.connect_with_the_twin(of_kind)
+    ptr, allowed = _allowed(problem, of_kind)
+    return _changed(
+        problem,
+        device_names=[*names, links.name],
+        device_kind=np.append(problem.device_kind, np.int32(kind)),
+        device_memory_bytes=np.append(
+            problem.device_memory_bytes, problem.device_memory_bytes[twin]
+        ),
+        device_slots=np.append(problem.device_slots, problem.device_slots[twin]),
+        link_src=np.array(links.src, np.int32),
+        link_dst=np.array(links.dst, np.int32),
+        link_channel=links.channel,
+        link_latency_ns=np.array(links.latency_ns, np.int64),
+        link_bytes_per_s=np.array(links.bytes_per_s, np.int64),
+        allowed_ptr=ptr,
+        allowed_device=allowed,
+    )
+
+
+def _next_name(names: list[str], name: str) -> str:
+    """The first of "/device:GPU:1", "/device:GPU:2", ... that no device has."""
+    stem = re.sub(r"\d+$", "", name)
+    return next(f"{stem}{i}" for i in range(len(names) + 1) if f"{stem}{i}" not in names)
+
+
+def _allowed(problem: Problem, of_kind: _Int64) -> tuple[_Int64, _Int32]:
+    """The devices that each op is allowed on; the new one where all of its kind are."""
+    new = problem.num_devices
+    ptr, allowed = problem.allowed_ptr, problem.allowed_device
+    op = np.repeat(np.arange(problem.num_ops), np.diff(ptr))
+    count = np.bincount(op[np.isin(allowed, of_kind)], minlength=problem.num_ops)
+    gets_it = np.flatnonzero(count == len(of_kind))
+    ops = np.concatenate([op, gets_it])
+    devices = np.concatenate([allowed, np.full(len(gets_it), new)]).astype(np.int32)
+    order = np.argsort(ops, kind="stable")
+    ptr = np.concatenate([[0], np.cumsum(np.bincount(ops, minlength=problem.num_ops))])
+    return ptr.astype(np.int64), devices[order]
+
+
+class _Links:
+    """The links of a machine with one more device."""
+
+    def __init__(self, problem: Problem, twin: int, name: str) -> None:
+        self.name = name
+        self._twin, self._new = twin, problem.num_devices
+        self.src, self.dst = problem.link_src.tolist(), problem.link_dst.tolist()
+        self.channel = problem.link_channel
+        self.latency_ns = problem.link_latency_ns.tolist()
+        self.bytes_per_s = problem.link_bytes_per_s.tolist()
+        self._link = {ends: i for i, ends in enumerate(zip(self.src, self.dst, strict=True))}
+        self._ends: dict[str, set[tuple[int, int]]] = {}
+        for ends, i in self._link.items():
+            self._ends.setdefault(self.channel[i], set()).add(ends)
+
+    def copy_those_of_the_twin(self) -> None:
+        for (src, dst), link in self._link.items():
+            if src == self._twin:
+                self._add(self._new, dst, link, self._own_channel(self.channel[link]))
+            elif dst == self._twin:
+                self._add(src, self._new, link, self._own_channel(self.channel[link]))
+
+    def connect_with_the_twin(self, of_kind: _Int64) -> None:
+        """As the twin and another of its kind are, or any other device where it is the only one."""
+        peers = [*of_kind.tolist(), *range(self._new)]
+        for peer in peers:
+            out, back = self._link.get((self._twin, peer)), self._link.get((peer, self._twin))
+            if out is not None and back is not None:
+                break
+        else:
+            return
+        if self._is_of_a_pair(self.channel[out]):
+            between = f"{{}} between {self._twin} and {self._new}"
+            self._add(self._twin, self._new, out, between.format(self.channel[out]))
+            self._add(self._new, self._twin, back, between.format(self.channel[back]))
+        else:
+            self._add(self._twin, self._new, out, self.channel[out])
+            self._add(self._new, self._twin, out, self._own_channel(self.channel[out]))
+
+    def _own_channel(self, channel: str) -> str:
+        """A channel that only the twin's links use is not shared with the new device."""
+        is_twins = all(self._twin in ends for ends in self._ends[channel])
+        return f"{channel} of {self.name}" if is_twins else channel
+
+    def _is_of_a_pair(self, channel: str) -> bool:
+        return len({frozenset(ends) for ends in self._ends[channel]}) == 1
+
+    def _add(self, src: int, dst: int, like: int, channel: str) -> None:
+        self.src.append(src)
+        self.dst.append(dst)
+        self.channel.append(channel)
+        self.latency_ns.append(self.latency_ns[like])
+        self.bytes_per_s.append(self.bytes_per_s[like])

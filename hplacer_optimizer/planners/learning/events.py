@@ -1,0 +1,61 @@
+"""Training in TensorBoard: scalars of each step, and histograms.
+
+`tf.summary.scalar` and `histogram` need the package tensorboard where they are called; written as
+below, TensorBoard shows the same.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import tensorflow as tf
+from numpy.typing import ArrayLike
+from tensorflow.core.framework import summary_pb2
+
+from hplacer_optimizer.planners.learning.training import Trainer
+
+_HISTOGRAMS_EVERY = 20  # steps: they hold every weight
+_BUCKETS = 30
+
+
+class EventLog:
+    """Event files in a directory."""
+
+    def __init__(self, directory: str) -> None:
+        self._writer = tf.summary.create_file_writer(directory)
+
+    def write(self, trainer: Trainer) -> None:
+        """What the last step did; times in seconds."""
+        progress = trainer.curve[-1]
+        scalars = {"placements": float(progress.placements), "infeasible": progress.infeasible}
+        if progress.best_ns is not None:
+            scalars["step_time/best"] = progress.best_ns / 1e9
+        if progress.mean_ns is not None:
+            scalars["step_time/mean"] = progress.mean_ns / 1e9
+        scalars |= {f"policy/{name}": value for name, value in trainer.losses.items()}
+        with self._writer.as_default(step=progress.steps):
+            for name, value in scalars.items():
+                _write_scalar(name, value)
+            _write_histogram("step_time/batch", trainer.batch_seconds)
+            if progress.steps % _HISTOGRAMS_EVERY == 1:
+                for name, network in trainer.networks.items():
+                    for variable in network.trainable_variables:
+                        _write_histogram(f"{name}/{variable.name}", variable.numpy())
+        self._writer.flush()
+
+
+def _write_scalar(name: str, value: float) -> None:
+    tf.summary.write(name, tf.constant(value, tf.float32), metadata=_metadata("scalars", "SCALAR"))
+
+
+def _write_histogram(name: str, values: ArrayLike) -> None:
+    counts, edges = np.histogram(np.ravel(values), _BUCKETS)
+    table = np.stack([edges[:-1], edges[1:], counts], axis=1)
+    metadata = _metadata("histograms", "TENSOR")
+    tf.summary.write(name, tf.constant(table, tf.float64), metadata=metadata)
+
+
+def _metadata(plugin: str, data_class: str) -> summary_pb2.SummaryMetadata:
+    return summary_pb2.SummaryMetadata(
+        plugin_data=summary_pb2.SummaryMetadata.PluginData(plugin_name=plugin),
+        data_class=getattr(summary_pb2, f"DATA_CLASS_{data_class}"),
+    )

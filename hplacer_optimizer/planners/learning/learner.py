@@ -1,0 +1,304 @@
+"""Runs a learned planner in a process of its own; what all callers of this package use.
+
+    learn()  --- problem, settings, limits --->  process.py: Trainer
+             <---- progress, best placement ---
+             <-> placements to measure, seconds   (only with a `reward`: measurements.py)
+
+TensorFlow's results depend on how many threads it has, which a process decides once: in one with a
+single thread the same seed and steps give the same placements on any number of cores. Nor does the
+policy then share state, devices or memory with a training script that it is learning for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hplacer_optimizer import _engine, errors
+from hplacer_optimizer._engine import Problem
+from hplacer_optimizer.errors import OptionError, PlannerUnavailableError
+from hplacer_optimizer.planners.budget import Budget, Progress, ProgressCallback
+from hplacer_optimizer.planners.learning.measurements import Measurements
+from hplacer_optimizer.planners.learning.models import LEARNED_PLANNERS
+from hplacer_optimizer.planners.learning.scoring import Reward, best_single_device
+from hplacer_optimizer.planners.learning.settings import get_settings
+from hplacer_optimizer.planners.notes import add_note
+from hplacer_optimizer.problem.constraints import check_constraints
+from hplacer_optimizer.problem.simulator import simulate
+from hplacer_optimizer.support.child_process import ConnectedProcess
+from hplacer_optimizer.support.tf_process import Child
+
+DEFAULT_BUDGET = Budget(seconds=60)
+
+_MODULE = "hplacer_optimizer.planners.learning.process"
+_ENVIRONMENT = {
+    "CUDA_VISIBLE_DEVICES": "",
+    "HPLACER_DISABLE": "1",
+    "OMP_NUM_THREADS": "1",
+    "TF_CPP_MIN_LOG_LEVEL": "2",
+    "TF_ENABLE_ONEDNN_OPTS": "0",
+    "TF_NUM_INTEROP_THREADS": "1",
+    "TF_NUM_INTRAOP_THREADS": "1",
+}
+_POLL_S = 0.05
+_GRACE_S = 1.0  # after the last second of the budget, for a step to end
+_SAVING_S = 30.0  # the same where there is a checkpoint to write
+
+
+@dataclass(frozen=True, kw_only=True)
+class Learned:
+    """What a learned planner found."""
+
+    placement: NDArray[np.int32]
+    """[n], a device per op: the best one."""
+    makespan_ns: int | None
+    """By the simulator, or as measured; None if no placement was feasible."""
+    steps: int
+    """Updates of the policy, those before a resumed checkpoint included."""
+    placements: int
+    """Placements scored."""
+    curve: list[Progress]
+    """One entry per step of this run."""
+
+    @property
+    def feasible(self) -> bool:
+        """Whether it fits."""
+        return self.makespan_ns is not None
+
+
+def learn(
+    problem: Problem,
+    *,
+    model: str = "hierarchical",
+    preset: str = "default",
+    settings: Mapping[str, Any] | None = None,
+    budget: Budget | None = None,
+    seed: int = 0,
+    reward: Reward | None = None,
+    parallel: int = 1,
+    start: NDArray[np.int32] | None = None,
+    checkpoint: str | Path | None = None,
+    resume: bool = False,
+    logdir: str | Path | None = None,
+    on_progress: ProgressCallback | None = None,
+) -> Learned:
+    """Learns a placement by policy gradient, until the budget ends.
+
+    The same seed and steps give the same placements, for any number of threads; a run of seconds is
+    repeated by the steps that it did (`Learned.steps`).
+
+    Args:
+        problem: the graph and the machine.
+        model: one of LEARNED_PLANNERS.
+        preset: of hyperparameters, "default" or "paper".
+        settings: hyperparameters by name, in place of the preset's.
+        budget: None: 60 seconds. Steps count updates, those before a resumed checkpoint included;
+            seconds include the start of TensorFlow.
+        seed: of every random choice.
+        reward: measures a placement int32[n] in seconds per step, called in threads of this
+            process; an exception or no finite number is a failed measurement, scored as an
+            infeasible placement. None: the simulator.
+        parallel: how many placements the reward measures at once.
+        start: a placement int32[n] that the policy first learns to imitate, and then improves; the
+            result is no worse. None: the best of some random ones.
+        checkpoint: directory that keeps the policy, its optimizer, baselines, random state and best
+            placement, written whole or not at all every minute and at the end.
+        resume: goes on from the checkpoint, bit for bit; from nothing if there is none.
+        logdir: directory of TensorBoard's event files.
+        on_progress: called after each step, and after each measurement.
+
+    Raises:
+        OptionError: an unknown model, preset or setting, or a wrong value.
+        InfeasibleError: an op has no device at all.
+        PlanError: the start breaks a constraint.
+        CheckpointError: the checkpoint is damaged, or of another graph, setting or seed.
+        PlannerUnavailableError: TensorFlow is not installed, or its process ended.
+    """
+    budget = budget or DEFAULT_BUDGET
+    if model not in LEARNED_PLANNERS:
+        raise OptionError(f"model: must be one of {', '.join(LEARNED_PLANNERS)}, got {model!r}")
+    if resume and checkpoint is None:
+        raise OptionError("resume: needs the directory of a checkpoint")
+    ends = None if budget.seconds is None else time.monotonic() + budget.seconds
+    _engine.check_candidates(problem)
+    chosen = get_settings(preset, settings)
+    if start is not None:
+        start = np.asarray(start, np.int32)
+        check_constraints(problem, start)
+    if not problem.num_ops:
+        return Learned(
+            placement=np.zeros(0, np.int32), makespan_ns=0, steps=0, placements=0, curve=[]
+        )
+    file = io.BytesIO()
+    _engine.write_problem(problem, file)
+    request = {
+        "problem": file.getvalue(),
+        "model": model,
+        "settings": asdict(chosen),
+        "seed": seed,
+        "start": start,
+        "ends": ends,
+        "steps": budget.steps,
+        "patience": budget.patience,
+        "measures": reward is not None,
+        "checkpoint": None if checkpoint is None else str(checkpoint),
+        "resume": resume,
+        "logdir": None if logdir is None else str(logdir),
+    }
+    with contextlib.ExitStack() as opened:
+        measurements = reward and opened.enter_context(Measurements(reward, parallel))
+        process = opened.enter_context(_Process(request))
+        found = _follow(process, budget, ends, checkpoint is not None, measurements, on_progress)
+    if measurements is not None:
+        return _or_measured(found, measurements)
+    return _no_worse(problem, found, model, start)
+
+
+def _follow(
+    process: _Process,
+    budget: Budget,
+    ends: float | None,
+    saves: bool,
+    measurements: Measurements | None,
+    on_progress: ProgressCallback | None,
+) -> Learned | None:
+    """Answers the process until it is done; None if it placed nothing in time."""
+    placement = None
+    makespan_ns = None
+    curve: list[Progress] = []
+    last_moment = None
+    told = (0, 0)
+    while True:
+        now = time.monotonic()
+        if last_moment is None and (budget.stopped or (ends is not None and now > ends)):
+            process.send("stop", None)
+            last_moment = now + (_SAVING_S if saves else _GRACE_S)
+            if measurements:
+                measurements.end()
+        if last_moment is not None and now > last_moment:
+            break
+        if measurements:
+            if on_progress and measurements.counts != told:
+                told = measurements.counts
+                on_progress(_with_counts(curve[-1] if curve else _NOTHING, measurements))
+            if (seconds := measurements.answer()) is not None:
+                process.send("seconds", seconds)
+        message = process.receive(_POLL_S)
+        if message is None:
+            continue
+        kind, content = message
+        if kind == "done":
+            break
+        if kind == "error":
+            name, text = content
+            raised: type[Exception] = getattr(errors, name, PlannerUnavailableError)
+            raise raised(text)
+        if kind == "measure":
+            assert measurements is not None
+            measurements.begin(content)
+            continue
+        progress, improved = content
+        curve.append(_with_counts(progress, measurements) if measurements else progress)
+        if improved is not None:
+            placement, makespan_ns = improved
+        if on_progress:
+            on_progress(curve[-1])
+    if placement is None:
+        return None
+    return Learned(
+        placement=placement,
+        makespan_ns=makespan_ns,
+        steps=curve[-1].steps if curve else 0,
+        placements=curve[-1].placements if curve else 0,
+        curve=curve,
+    )
+
+
+_NOTHING = Progress(steps=0, best_ns=None)
+
+
+def _with_counts(progress: Progress, measurements: Measurements) -> Progress:
+    measured, failed = measurements.counts
+    return replace(progress, measured=measured, failed=failed)
+
+
+def _no_worse(
+    problem: Problem, found: Learned | None, model: str, start: NDArray[np.int32] | None
+) -> Learned:
+    """In little time a policy may not even have found the best single device."""
+    other = best_single_device(problem) if start is None else start
+    name = "a single device" if start is None else "the start"
+    trace = simulate(problem, other)
+    other_ns = trace.makespan_ns if trace.feasible else None
+    if found is None:
+        add_note(f"{model}: the budget ended before the first step; the placement is {name}")
+        found = Learned(placement=other, makespan_ns=other_ns, steps=0, placements=0, curve=[])
+    elif other_ns is not None and (found.makespan_ns is None or other_ns < found.makespan_ns):
+        add_note(f"{model}: {found.steps} steps found nothing better than {name}")
+        found = replace(found, placement=other, makespan_ns=other_ns)
+    return found
+
+
+def _or_measured(found: Learned | None, measurements: Measurements) -> Learned:
+    """A step that the end of the budget cut off has measured something, too."""
+    if measurements.best is None:
+        if found is None:
+            raise PlannerUnavailableError("the budget ended before a placement was measured")
+        return found
+    seconds, placement = measurements.best
+    makespan_ns = round(seconds * 1e9)
+    if found is None:
+        measured, _ = measurements.counts
+        return Learned(
+            placement=placement, makespan_ns=makespan_ns, steps=0, placements=measured, curve=[]
+        )
+    if found.makespan_ns is None or makespan_ns < found.makespan_ns:
+        return replace(found, placement=placement, makespan_ns=makespan_ns)
+    return found
+
+
+class _Process(ConnectedProcess):
+    """The child process; killed when the block ends, if it has not ended by itself."""
+
+    def __init__(self, request: dict[str, Any]) -> None:
+        super().__init__(_MODULE, _ENVIRONMENT)
+        self.send("request", request)
+
+    def __enter__(self) -> _Process:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is not None:  # interrupted: what was learned is kept
+            self.send("stop", None)
+            self.wait(_SAVING_S if kind is KeyboardInterrupt else 0)
+        self.close()
+
+    def send(self, kind: str, content: Any) -> None:
+        """To a process that may have ended, which `receive` tells."""
+        with contextlib.suppress(OSError):
+            self.connection.send((kind, content))
+
+    def receive(self, seconds: float) -> tuple[str, Any] | None:
+        """The next message, None if there is none so soon.
+
+        Raises PlannerUnavailableError if the process has ended without a last one.
+        """
+        try:
+            if not self.connection.poll(seconds):
+                return None
+            message: tuple[str, Any] = self.connection.recv()
+            return message
+        except (EOFError, OSError):
+            self.wait(_SAVING_S)
+            child = Child(returncode=self.returncode or 0, log=self.log)
+            raise PlannerUnavailableError(
+                f"the process that learns: {child.cause_of_death}"
+            ) from None

@@ -1,0 +1,148 @@
+"""The problem that a plan solved, packed into sections of its file.
+
+    op_devices   zlib of u16[n]   the placement: a device index per op
+    node_ops     zlib of i32[N]   the op that each node of the graph belongs to
+    problem      zlib of a problem file
+
+Nothing of it is needed to apply a plan, so a lookup leaves it in the file; whoever simulates or
+explains the plan again reads it then.
+"""
+
+from __future__ import annotations
+
+import io
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hplacer_optimizer import _engine
+from hplacer_optimizer._engine import Problem
+from hplacer_optimizer.errors import PlanError, ProblemError
+from hplacer_optimizer.plans.file import PlanFile, Section, compress, decompress, seal
+from hplacer_optimizer.problem.files import check_placement
+
+SECTIONS = ("op_devices", "node_ops", "problem")
+MAX_BYTES = 64 << 20  # of the compressed problem; one of 50,000 ops has about 1 MB
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedProblem:
+    """n ops, which stand for N nodes of the graph."""
+
+    problem: Problem
+    placement: NDArray[np.int32]  # [n] device index per op
+    node_op: NDArray[np.int32]  # [N] op index per node
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PackedProblem:
+    """The sections of a planned problem, here or in a file; equal if their digests are."""
+
+    digests: tuple[str, ...]  # in the order of SECTIONS
+    load: Callable[[], Mapping[str, Section]]
+    source: object = "plan"  # the path of the file, for messages
+
+    @classmethod
+    def of(
+        cls,
+        problem: Problem,
+        placement: Sequence[int] | NDArray[np.integer[Any]],
+        node_op: NDArray[np.integer[Any]],
+        *,
+        max_bytes: int = MAX_BYTES,
+    ) -> PackedProblem | None:
+        """Packs a problem; None if it takes more than `max_bytes` compressed.
+
+        Raises ProblemError if the placement does not fit the problem.
+        """
+        devices = check_placement(problem, placement)
+        file = _Compressor(max_bytes)
+        try:
+            _engine.write_problem(problem, cast(io.BufferedIOBase, file))
+            packed = file.finish()
+        except _TooLargeError:
+            return None
+        sections = {
+            "op_devices": compress(devices.astype("<u2").tobytes()),
+            "node_ops": compress(np.asarray(node_op).astype("<i4").tobytes()),
+            "problem": seal(packed),
+        }
+        digests = tuple(sections[name].digest for name in SECTIONS)
+        return cls(digests=digests, load=lambda: sections)
+
+    @classmethod
+    def from_file(
+        cls, file: PlanFile, load: Callable[[], Mapping[str, Section]], source: object
+    ) -> PackedProblem | None:
+        """Of sections that stay in the file until `load` reads them; None if it has none."""
+        present = [name for name in SECTIONS if name in file.names]
+        if not present:
+            return None
+        if len(present) != len(SECTIONS):
+            raise PlanError(f"has the section {present[0]!r} without all of {', '.join(SECTIONS)}")
+        digests = tuple(file.digest_of(name) for name in SECTIONS)
+        return cls(digests=digests, load=load, source=source)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PackedProblem) and self.digests == other.digests
+
+    def __hash__(self) -> int:
+        return hash(self.digests)
+
+    def unpack(self, num_nodes: int, device_names: Sequence[str]) -> PlannedProblem:
+        """Reads and checks everything; raises PlanError where it does not fit the plan."""
+        sections = self.load()
+        raw = {name: decompress(sections[name].data, name) for name in SECTIONS}
+        try:
+            problem = _engine.read_problem(io.BytesIO(raw["problem"]))
+            placement = check_placement(problem, _column(raw["op_devices"], "op_devices", "<u2"))
+        except ProblemError as error:
+            raise PlanError(f"holds a problem that cannot be used: {error}") from None
+        node_op = _column(raw["node_ops"], "node_ops", "<i4").astype(np.int32)
+        if len(node_op) != num_nodes:
+            raise PlanError(f"names the ops of {len(node_op)} nodes, but has {num_nodes}")
+        if node_op.size and not 0 <= node_op.min() <= node_op.max() < problem.num_ops:
+            raise PlanError(f"has a node of an op beyond the {problem.num_ops} of its problem")
+        if list(problem.device_names) != list(device_names):
+            raise PlanError("holds a problem with other devices than its own")
+        for array in (placement, node_op):
+            array.flags.writeable = False
+        return PlannedProblem(problem=problem, placement=placement, node_op=node_op)
+
+
+class _TooLargeError(Exception):
+    """Ends the writing of a problem that exceeds the limit."""
+
+
+class _Compressor:
+    """A file whose content is compressed, up to a limit."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._stream = zlib.compressobj(6)
+        self._parts: list[bytes] = []
+        self._room = max_bytes
+
+    def write(self, data: bytes | bytearray | memoryview) -> int:
+        self._add(self._stream.compress(data))
+        return len(data)
+
+    def finish(self) -> bytes:
+        self._add(self._stream.flush())
+        return b"".join(self._parts)
+
+    def _add(self, part: bytes) -> None:
+        self._room -= len(part)
+        if self._room < 0:
+            raise _TooLargeError
+        self._parts.append(part)
+
+
+def _column(raw: bytes, name: str, dtype: str) -> NDArray[Any]:
+    try:
+        return np.frombuffer(raw, dtype=dtype)
+    except ValueError as error:
+        raise PlanError(f"the section {name!r} is damaged: {error}") from None

@@ -1,0 +1,6 @@
+"""The optimizer in a training process.
+
+switch.py        the option in TensorFlow's configs   disabling.py   where it is off
+service.py       answers the native pass              variables/     variables on planned devices
+cluster_worker.py  a worker of a local cluster
+"""

@@ -1,0 +1,51 @@
+"""Where the optimizer is off, whatever the options say: HPLACER_DISABLE=1, and `disabled()`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+
+class _ThreadState(threading.local):
+    disabled_depth = 0
+    epoch: object = None  # of the options that this thread's function call options were made with
+
+
+thread_state = _ThreadState()
+
+
+@contextlib.contextmanager
+def disabled() -> Iterator[None]:
+    """On this thread, within this block, TensorFlow's configs do not switch the optimizer on.
+
+    Planners run in it, so that the TensorFlow they use never plans its own graphs. A session or a
+    function call takes its config when it starts: those made outside the block are not affected.
+    """
+    context = eager_context()
+    kept = context._thread_local_data.function_call_options if context else None
+    kept_epoch = thread_state.epoch
+    thread_state.disabled_depth += 1
+    thread_state.epoch = None
+    try:
+        yield
+    finally:
+        thread_state.disabled_depth -= 1
+        thread_state.epoch = kept_epoch
+        context = eager_context()
+        if context:
+            context._thread_local_data.function_call_options = kept
+
+
+def is_disabled() -> bool:
+    """Whether HPLACER_DISABLE=1 or `disabled()` is in force on this thread."""
+    return thread_state.disabled_depth > 0 or os.environ.get("HPLACER_DISABLE") == "1"
+
+
+def eager_context() -> Any:
+    """TensorFlow's eager context, None while TensorFlow has not been imported."""
+    module = sys.modules.get("tensorflow.python.eager.context")
+    return module.context() if module and hasattr(module, "context") else None

@@ -1,0 +1,422 @@
+"""The planner's side of the pass: look up, plan, validate, store.
+
+    native pass                       this module
+    lookup(fingerprint)  ---------->  store.get            -> assignment, or "missing" + machine
+    plan(captured step)  ---------->  planner, simulate    -> assignment, stored for the next run
+    report               ---------->  one log line
+
+A dispatcher thread takes requests from the native bridge; each lookup and each plan runs on a
+thread of its own, so that a planner which hangs stops nobody else. Whatever goes wrong is answered
+with a reason: the pass leaves the graph as it was and one warning is logged.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import math
+import os
+import threading
+import time
+from typing import Any
+
+import numpy as np
+
+from hplacer_optimizer import machines
+from hplacer_optimizer.capture import native
+from hplacer_optimizer.capture.scripts import child
+from hplacer_optimizer.errors import PlanError, StoreError
+from hplacer_optimizer.log import LOGGER, warn_once
+from hplacer_optimizer.options import Options
+from hplacer_optimizer.planners import Budget, local_search
+from hplacer_optimizer.planners.learning import LEARNED_PLANNERS
+from hplacer_optimizer.plans.fingerprint import miss_line
+from hplacer_optimizer.plans.making import Search, make_plan
+from hplacer_optimizer.plans.plan import Plan
+from hplacer_optimizer.plans.store import PlanStore
+from hplacer_optimizer.plugin.disabling import disabled
+from hplacer_optimizer.pretraining import background
+
+_CLOSE_TIMEOUT_S = 2.0
+_PATIENCE_S = 0.1  # between two looks at a planner that others wait for
+_INSISTENCE_S = 1.0  # between two exceptions for a planner that exceeds its limit
+_AT_ONCE = "etf"  # the planner that takes no time
+_BUDGET_SHARE = 0.8  # of the time limit: capture, simulation and storing need the rest
+
+_start_lock = threading.Lock()
+_dispatcher: threading.Thread | None = None
+_planning = threading.Lock()  # planners use every core: one at a time
+_planning_until = math.inf  # the monotonic time at which the running planner has to be done
+_plans: dict[tuple[str, str], Plan] = {}  # (store directory, fingerprint): also without a disk
+
+
+class PlannerTimeoutError(BaseException):
+    """Raised inside a planner that has exceeded the time limit.
+
+    Not an Exception, so that a planner's own `except Exception` does not swallow it.
+    """
+
+
+def start() -> None:
+    """Registers the pass and starts the dispatcher thread; idempotent and cheap.
+
+    Raises NativeBuildError if the native part is missing or built for another TensorFlow.
+    """
+    global _dispatcher
+    if _dispatcher is not None and _dispatcher.is_alive():
+        return
+
+    tf_module = native.load()
+    with _start_lock:
+        if _dispatcher is not None and _dispatcher.is_alive():
+            return
+        if _dispatcher is None:
+            tf_module.register_passes()
+            atexit.register(_stop)
+            os.register_at_fork(after_in_child=_restart_in_child)
+        tf_module.open()
+        _dispatcher = threading.Thread(target=_dispatch, name="hplacer", daemon=True)
+        _dispatcher.start()
+
+
+def history() -> list[dict[str, Any]]:
+    """What the pass did with each graph of this process, oldest first.
+
+    Keys: graph, fingerprint, outcome ("planned", "loaded", "shared", "skipped", "failed"), reason,
+    ops, units, devices, placed (nodes whose device was requested), planner, planning_s,
+    predicted_ns, store_path, and seconds of each phase: pass_s, step_s, fingerprint_s, lookup_s,
+    capture_s, plan_s, rewrite_s.
+    """
+    return [_describe(report) for report in native.load().reports()]
+
+
+def step_checks() -> list[dict[str, Any]]:
+    """Comparisons of plans with what TensorFlow placed, one per optimised graph.
+
+    Keys: fingerprint, fetches, nodes, planned (nodes of the graph that the plan names),
+    differences (node, planned device, actual device).
+    """
+    return [
+        {
+            "fingerprint": check.fingerprint,
+            "fetches": list(check.fetches),
+            "nodes": check.num_nodes,
+            "planned": check.num_planned,
+            "differences": check.differences,
+        }
+        for check in native.load().step_checks()
+    ]
+
+
+# ---- threads ----
+
+
+def _dispatch() -> None:
+
+    tf_module = native.load()
+    while True:
+        request = tf_module.next_request(3600.0)
+        if request is None:
+            if not tf_module.is_open():
+                return
+        elif request.stage == "report":
+            _take_report(request.report)
+        else:
+            threading.Thread(
+                target=_serve, args=(request,), name="hplacer-planner", daemon=True
+            ).start()
+
+
+def _stop() -> None:
+    """At exit: no thread of ours may be inside native code when the interpreter ends."""
+    native.load().close()
+    if _dispatcher is not None:
+        _dispatcher.join(_CLOSE_TIMEOUT_S)
+
+
+def _restart_in_child() -> None:
+    """A forked child has no threads; its locks may have been held by one."""
+    global _dispatcher, _start_lock, _planning
+    _start_lock = threading.Lock()
+    _planning = threading.Lock()
+    _dispatcher = threading.Thread()  # registered already, but not alive
+    start()
+
+
+def _serve(request: Any) -> None:
+    # TensorFlow used by a planner must not be planned itself: this thread's configs are off.
+    with disabled():
+        try:
+            capturing = child.directory()
+            if capturing is not None:
+                child.answer(capturing, request, _options(request), _detect)
+            elif request.stage == "lookup":
+                _look_up(request)
+            else:
+                _plan(request)
+        except BaseException as error:  # a planner is foreign code: even SystemExit is an answer
+            request.finish_declined(f"{type(error).__name__}: {error}")
+
+
+# ---- requests ----
+
+
+def _options(request: Any) -> Options:
+    from tensorflow.core.protobuf import rewriter_config_pb2
+
+    entry = rewriter_config_pb2.RewriterConfig.CustomGraphOptimizer.FromString(request.entry)
+    return Options.from_parameters(entry.parameter_map)
+
+
+def _detect(devices: Any, *, ask_driver: bool = False) -> machines.Machine:
+    """Of a session; `ask_driver` for true links, which rates do not need."""
+    import tensorflow as tf
+
+    return machines.detect(
+        devices,
+        inter_op_threads=tf.config.threading.get_inter_op_parallelism_threads(),
+        intra_op_threads=tf.config.threading.get_intra_op_parallelism_threads(),
+        ask_driver=ask_driver,
+    )
+
+
+def _rates(devices: Any) -> Any:
+
+    machine = _detect(devices)
+    return native.machine_rates(machine.kinds, machine.device_kind)
+
+
+def _look_up(request: Any) -> None:
+    options = _options(request)
+    store = PlanStore.from_options(options)
+    plan = _plans.get((store.directory, request.fingerprint))
+    if plan is None:
+        try:
+            plan = store.get(request.fingerprint)
+        except PlanError as error:
+            warn_once(f"read {store.directory}", f"a stored plan cannot be used: {error}")
+        except StoreError as error:
+            _warn_of_store(store, error)
+    if plan is None:
+        LOGGER.info("%s", miss_line(request.label, dict(request.fingerprint_parts)))
+    if plan is not None:
+        _plans[store.directory, request.fingerprint] = plan
+        if options.on_miss == "background":
+            _search_again(request.fingerprint, options, store)
+        _assign(request, plan)
+    elif options.on_miss == "skip":
+        request.finish_declined("")
+    else:
+        request.finish_missing(_rates(request.devices))
+
+
+def _warn_of_store(store: PlanStore, error: StoreError) -> None:
+    """Reading and writing fail for one reason: one warning for each store."""
+    warn_once(f"store {store.directory}", f"plans are not kept for the next run: {error}")
+
+
+def _plan(request: Any) -> None:
+    global _planning_until
+    options = _options(request)
+    store = PlanStore.from_options(options)
+    found = _plans.get((store.directory, request.fingerprint))  # by the lookup: it does not fit
+    deadline = time.monotonic() + options.wait_s
+    while not _planning.acquire(timeout=_PATIENCE_S):
+        # A planner that is overdue may never end: nobody waits for it beyond its own limit.
+        if time.monotonic() > min(deadline, _planning_until):
+            raise PlannerTimeoutError("another planner is still running")
+    try:
+        _planning_until = time.monotonic() + options.wait_s
+        with _Watchdog(_planning_until):
+            machine = _detect(request.devices, ask_driver=True)
+            plan = _make_plan(request, machine, options)
+    finally:
+        _planning_until = math.inf
+        _planning.release()
+    _plans[store.directory, plan.fingerprint] = plan
+    try:
+        store.put(plan, replace=found is not None)  # however good the one was that does not fit
+    except StoreError as error:
+        _warn_of_store(store, error)
+    if options.on_miss == "background":
+        _search_on(request, machine, options, store)
+    _assign(request, plan)
+
+
+def _make_plan(request: Any, machine: machines.Machine, options: Options) -> Plan:
+    planner = _AT_ONCE if options.on_miss == "background" else options.planner
+    seconds = _seconds(options)
+    if planner != _AT_ONCE:
+        LOGGER.info("%s plans %s for at most %g s", planner, request.label, seconds)
+    patience = None if options.on_miss == "learn" else local_search.patience(request.num_ops)
+    search = Search(
+        planner=planner,
+        seed=options.seed,
+        budget=Budget(seconds=seconds, patience=patience),
+        cost_table=options.cost_table,
+    )
+    plan, trace = make_plan(request, machine, search)
+    if not plan.feasible:
+        warn_once(
+            f"infeasible {request.fingerprint}",
+            f"the plan for {request.label} may not fit: {trace.infeasible_because}",
+        )
+    return plan
+
+
+def _seconds(options: Options) -> float:
+    """What the planner may take of the time that the training process waits."""
+    if options.on_miss == "learn":
+        return options.budget_s
+    return min(options.budget_s, _BUDGET_SHARE * options.timeout_s)
+
+
+def _search_on(request: Any, machine: machines.Machine, options: Options, store: PlanStore) -> None:
+    """Starts the search in the background; training does not depend on it."""
+    try:
+        log = background.start(request, machine, options, store)
+    except Exception as error:
+        warn_once("background", f"no search in the background: {error}")
+        return
+    if log is None:
+        LOGGER.info("another process searches for a better plan for %s already", request.label)
+    else:
+        LOGGER.info(
+            "%s searches for a better plan for %s for %g s in the background, log %s",
+            options.planner,
+            request.label,
+            options.budget_s,
+            log,
+        )
+
+
+def _search_again(fingerprint: str, options: Options, store: PlanStore) -> None:
+    """A search in the background that was killed, such as by a shutdown, starts again."""
+    try:
+        log = background.resume(fingerprint, options, store)
+    except Exception as error:
+        warn_once("background", f"no search in the background: {error}")
+        return
+    if log is not None:
+        LOGGER.info("the search for a better plan goes on in the background, log %s", log)
+
+
+def _assign(request: Any, plan: Plan) -> None:
+    request.finish_assigned(
+        plan.node_names_blob,
+        plan.node_hashes,
+        plan.node_devices.astype(np.uint16),
+        plan.device_names,
+        _rates(request.devices),
+    )
+
+
+class _Watchdog:
+    """Raises PlannerTimeoutError in the thread that entered it, once `deadline` has passed.
+
+    It reaches Python code only; native code that never returns keeps its thread.
+    """
+
+    def __init__(self, deadline: float) -> None:
+        self._deadline = deadline
+        self._thread_id = threading.get_ident()
+        self._lock = threading.Lock()
+        self._left = threading.Event()
+
+    def __enter__(self) -> None:
+        threading.Thread(target=self._watch, name="hplacer-watchdog", daemon=True).start()
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._left.set()
+
+    def _watch(self) -> None:
+        wait_s = max(self._deadline - time.monotonic(), 0)
+        while not self._left.wait(wait_s):
+            with self._lock:
+                if not self._left.is_set():
+                    ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                        ctypes.c_ulong(self._thread_id), ctypes.py_object(PlannerTimeoutError)
+                    )
+            wait_s = _INSISTENCE_S  # it may have been caught
+
+
+# ---- reports ----
+
+
+def _plan_of(fingerprint: str) -> tuple[str, Plan] | None:
+    for (directory, key), plan in list(_plans.items()):
+        if key == fingerprint:
+            return directory, plan
+    return None
+
+
+def _describe(report: Any) -> dict[str, Any]:
+    found = _plan_of(report.fingerprint)
+    described = {
+        "graph": report.label,
+        "fingerprint": report.fingerprint,
+        "outcome": report.outcome,
+        "reason": report.reason,
+        "ops": report.num_ops,
+        "units": found[1].num_units if found else None,
+        "devices": report.num_devices,
+        "placed": report.num_placed,
+        "planner": found[1].planner if found else None,
+        "planning_s": found[1].planning_s if found else None,
+        "predicted_ns": found[1].step_time_ns if found else None,
+        "store_path": PlanStore(found[0]).path(report.fingerprint) if found else None,
+    }
+    for phase in ("pass", "step", "fingerprint", "lookup", "capture", "plan", "rewrite"):
+        described[f"{phase}_s"] = getattr(report, f"{phase}_s")
+    return described
+
+
+def _take_report(report: Any) -> None:
+    capturing = child.directory()
+    if capturing is not None:
+        child.remember(capturing, report)
+    else:
+        _log_report(report)
+
+
+def _log_report(report: Any) -> None:
+    if report.outcome == "failed":
+        warn_once(
+            f"{report.label} {report.reason}",
+            f"{report.label} keeps TensorFlow's own placement: {report.reason}",
+        )
+        return
+    found = _plan_of(report.fingerprint)
+    if found is None or report.outcome == "skipped":
+        LOGGER.info("%s is left alone: %s", report.label, report.reason)
+        return
+    if report.reason:
+        warn_once(
+            f"{report.label} {report.reason}",
+            f"{report.label} was planned again: {report.reason}",
+        )
+    plan = found[1]
+    LOGGER.info(
+        "plan %s %s for %s, %d ops, %d units, %d devices",
+        plan.summary_line(),
+        {"planned": "made", "loaded": "loaded", "shared": "shared"}[report.outcome],
+        report.label,
+        report.num_ops,
+        plan.num_units,
+        report.num_devices,
+    )
+    if report.outcome == "planned":
+        if plan.budget.get("steps_done"):
+            LOGGER.info(
+                "planner of %s: %d %s, %d placements scored in %.1f s",
+                report.label,
+                plan.budget["steps_done"],
+                "updates of the policy" if plan.planner in LEARNED_PLANNERS else "steps",
+                plan.budget["placements_scored"],
+                plan.planning_s,
+            )
+        for note in plan.planner_notes:
+            LOGGER.info("planner of %s: %s", report.label, note)
+        for assumption in plan.assumptions:
+            LOGGER.info("assumed for %s: %s", report.label, assumption)

@@ -1,0 +1,85 @@
+"""The process that searches in the background; `__main__.py` detached it from the training.
+
+Searches at the lowest priority, stores the plan and removes the directory of the job. SIGTERM ends
+the search early and keeps the best plan; SIGALRM ends a process that outlives its budget.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from hplacer_optimizer.capture.captured import load_captured
+from hplacer_optimizer.machines import load_machine
+from hplacer_optimizer.planners import Budget, Progress
+from hplacer_optimizer.planners.progress import describe_progress
+from hplacer_optimizer.plans.making import Search, make_plan
+from hplacer_optimizer.plans.store import PlanStore
+from hplacer_optimizer.pretraining.background import JOB, MACHINE
+
+_NICENESS = 19
+_MARGIN_S = 120  # beyond the budget: loading, the last step, simulating and storing
+_MAX_ATTEMPTS = 3  # of a search that is killed each time
+_LOG_INTERVAL_S = 10.0
+
+
+def main(directory: Path) -> None:
+    """Does the job in the directory, which it removes unless the process is killed."""
+    job = json.loads((directory / JOB).read_text())
+    signal.alarm(int(job["budget_s"]) + _MARGIN_S)  # its default action ends the process
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda *_: stop.set())
+    job["attempts"] += 1
+    (directory / JOB).write_text(json.dumps(job))
+    if job["attempts"] > _MAX_ATTEMPTS:
+        _say(f"given up after {_MAX_ATTEMPTS} attempts that were killed")
+    else:
+        try:
+            _search(directory, job, stop)
+        except BaseException as error:  # a planner may raise anything
+            _say(f"failed: {type(error).__name__}: {error}")
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+def _search(directory: Path, job: dict[str, Any], stop: threading.Event) -> None:
+    captured, machine = load_captured(directory), load_machine(directory / MACHINE)
+    search = Search(
+        planner=job["planner"],
+        seed=job["seed"],
+        budget=Budget(seconds=job["budget_s"], stop=stop),
+        cost_table=job["cost_table"],
+    )
+    _say(f"searches for {captured.label} with {search.planner} for {job['budget_s']:g} s")
+    said = time.monotonic()
+
+    def tell(progress: Progress) -> None:
+        nonlocal said
+        if time.monotonic() - said > _LOG_INTERVAL_S:
+            said = time.monotonic()
+            _say(describe_progress(progress))
+
+    plan, _ = make_plan(captured, machine, search, on_progress=tell)
+    store = PlanStore(
+        job["cache"], trust_shared=job["trust_shared"], max_bytes=job["cache_max_bytes"]
+    )
+    stored = store.put(plan)
+    ending = "stopped early, " if stop.is_set() else ""
+    what = "stored" if stored else "not stored: the plan that is there is as good"
+    _say(f"{ending}{plan.summary_line()} after {plan.budget['steps_done']} steps: {what}")
+
+
+def _say(text: str) -> None:
+    print(time.strftime("%Y-%m-%d %H:%M:%S"), os.getpid(), text, flush=True)
+
+
+if __name__ == "__main__":
+    os.nice(_NICENESS)
+    main(Path(sys.argv[1]))

@@ -1,0 +1,75 @@
+"""The step simulator: a pure function of a problem and a placement, exact to the nanosecond.
+
+Semantics and sources are described in `cc/engine/simulator.h`; every planner and every report
+scores placements with this one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hplacer_optimizer import _engine
+from hplacer_optimizer._engine import Problem, StepTrace
+from hplacer_optimizer.errors import OptionError, ProblemError
+from hplacer_optimizer.problem.files import check_placement
+
+__all__ = ["StepTrace", "simulate", "simulate_batch"]
+
+
+def simulate(problem: Problem, placement: Sequence[int] | NDArray[np.integer[Any]]) -> StepTrace:
+    """Simulates one step.
+
+    Args:
+        problem: the graph and the machine.
+        placement: one device index per op, [n].
+
+    Returns:
+        The trace: `makespan_ns`, `start_ns[n]`, `finish_ns[n]`, `transfers`, `peak_bytes[m]`,
+        `feasible` and `infeasible_because`. An infeasible placement keeps its full trace, unless
+        a kernel or a link is missing: then the times are None.
+
+    Raises:
+        ProblemError: wrong length, an index outside 0..m-1, or no integers.
+    """
+    return _engine.simulate(problem, check_placement(problem, placement))
+
+
+def simulate_batch(
+    problem: Problem, placements: NDArray[np.integer[Any]], *, threads: int = 1
+) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.int64]]:
+    """Simulates one step under each of many placements; the result is the same for any `threads`.
+
+    Args:
+        problem: the graph and the machine.
+        placements: device indices, integers [batch, n].
+        threads: how many placements to simulate at once, at least 1.
+
+    Returns:
+        `makespan_ns` int64[batch] (-1 where a kernel or a link is missing), `feasible`
+        bool[batch], `peak_bytes` int64[batch, m] (zeros where there is no trace).
+
+    Raises:
+        ProblemError: wrong shape, an index outside 0..m-1, or no integers.
+        OptionError: `threads` is not a positive integer.
+    """
+    if type(threads) is not int or not 1 <= threads < 2**31:
+        raise OptionError(f"threads: must be an integer of at least 1, got {threads!r}")
+    placements = np.asarray(placements)
+    if placements.dtype.kind not in "iu":
+        raise ProblemError(f"placements: expected integers, got an array of {placements.dtype}")
+    if placements.ndim != 2 or placements.shape[1] != problem.num_ops:
+        raise ProblemError(
+            f"placements: expected shape [batch, {problem.num_ops}], got {placements.shape}"
+        )
+    outside = np.argwhere((placements < 0) | (placements >= problem.num_devices))
+    if len(outside):
+        row, op = outside[0]
+        raise ProblemError(
+            f"placements[{row}][{op}]: device {placements[row, op]} is out of range, there are "
+            f"{problem.num_devices}"
+        )
+    return _engine.simulate_batch(problem, np.ascontiguousarray(placements, np.int32), threads)

@@ -1,0 +1,1 @@
+"""What every room needs: child processes, new files, strict YAML, quantities and their formats."""

@@ -1,0 +1,85 @@
+"""Python processes that this package starts: their environment, and their end with their parent."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from multiprocessing.connection import Connection, Pipe
+from pathlib import Path
+
+_PACKAGE_ROOT = Path(__file__).resolve().parents[2]
+_PR_SET_PDEATHSIG = 1
+
+
+def environment(**changes: str) -> dict[str, str]:
+    """This process's environment with changes, in which a child finds this package."""
+    result = {**os.environ, **changes}
+    paths = [str(_PACKAGE_ROOT), result.get("PYTHONPATH", "")]
+    result["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
+    return result
+
+
+class ConnectedProcess:
+    """`python -m module FD`, which talks with its parent over the socket FD, as `connection`.
+
+    What it prints is kept for `log`, in a file, as a pipe that nobody reads would block it.
+    """
+
+    def __init__(self, module: str, environment_changes: Mapping[str, str]) -> None:
+        self.connection: Connection
+        self.connection, theirs = Pipe()
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 (closed by close)
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", module, str(theirs.fileno())],
+            env=environment(**environment_changes),
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            stdout=self._log,
+            stderr=self._log,
+        )
+        theirs.close()
+
+    @property
+    def pid(self) -> int:
+        """Of the process."""
+        return self._process.pid
+
+    @property
+    def returncode(self) -> int | None:
+        """None while it runs; negative: of the signal that ended it."""
+        return self._process.poll()
+
+    @property
+    def log(self) -> str:
+        """Its standard output and standard error so far."""
+        self._log.seek(0)
+        return self._log.read().decode(errors="replace")
+
+    def wait(self, limit_s: float) -> None:
+        """Until it has ended, or so long."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(limit_s)
+
+    def kill(self) -> None:
+        """What waits for its answer gets an EOFError or OSError."""
+        self._process.kill()  # without effect on a process that has ended
+
+    def close(self) -> None:
+        """Leaves nothing behind."""
+        self.kill()
+        self._process.wait()
+        self.connection.close()
+        self._log.close()
+
+
+def end_with_parent() -> None:
+    """In a child: a parent that is killed cannot stop this process any more."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() == 1:
+        sys.exit(1)

@@ -1,0 +1,22 @@
+"""Times and sizes for people."""
+
+from __future__ import annotations
+
+
+def format_bytes(size_bytes: int) -> str:
+    """`1.5 GiB`, four significant digits."""
+    value, unit = float(size_bytes), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if value < 1024:
+            break
+        value, unit = value / 1024, larger
+    return f"{value:.4g} {unit}"
+
+
+def format_ns(duration_ns: int) -> str:
+    """A duration for people: `41.2 ms`, three significant digits."""
+    for unit, size in (("s", 10**9), ("ms", 10**6), ("us", 10**3)):
+        if duration_ns >= size:
+            value = duration_ns / size
+            return f"{value:.3g} {unit}" if value < 999.5 else f"{value:.0f} {unit}"
+    return f"{duration_ns} ns"

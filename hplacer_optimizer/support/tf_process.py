@@ -1,0 +1,82 @@
+"""Child processes that use TensorFlow in place of this one.
+
+TensorFlow is slow to import and aborts on some malformed graphs; a child that it takes down leaves
+a reason here.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from hplacer_optimizer.errors import GraphError
+from hplacer_optimizer.support import child_process
+
+__all__ = ["Child", "run"]
+
+_MAX_REASON = 500
+_INFORMATION = re.compile(r"I\d{4} |WARNING: All log messages before absl::InitializeLog")
+_ENVIRONMENT = {
+    "HPLACER_DISABLE": "1",  # this package's own pass stays out
+    "TF_CPP_MIN_LOG_LEVEL": "2",
+    "TF_GRAPH_CACHING": "",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Child:
+    """How a child process ended."""
+
+    returncode: int
+    log: str  # its standard output and standard error
+
+    @property
+    def cause_of_death(self) -> str:
+        """For people, e.g. "TensorFlow ended with SIGABRT: ..."."""
+        if self.returncode < 0:
+            known = {member.value: member.name for member in signal.Signals}
+            ended = known.get(-self.returncode, f"signal {-self.returncode}")
+            return f"TensorFlow ended with {ended}: {self._last_words}"
+        return f"the child process ended with exit code {self.returncode}: {self._last_words}"
+
+    @property
+    def _last_words(self) -> str:
+        """The line that tells most: TensorFlow's fatal one, else the last."""
+        lines = [line.strip() for line in self.log.splitlines() if line.strip()]
+        lines = [line for line in lines if not _INFORMATION.match(line)]
+        fatal = [line for line in lines if line.startswith("F")]
+        last = (fatal or lines or ["it left no message"])[-1]
+        return last[:_MAX_REASON]
+
+
+def run(module: str, where: Path, *, limit_s: float, name: str, hides_gpus: bool = True) -> Child:
+    """Runs `python -m module where` and never leaves it behind.
+
+    Raises GraphError, which begins with `name`, if it takes longer than `limit_s`.
+    """
+    hidden = {"CUDA_VISIBLE_DEVICES": ""} if hides_gpus else {}
+    log = where / "log"
+    with (
+        open(log, "wb") as stream,
+        subprocess.Popen(
+            [sys.executable, "-m", module, str(where)],
+            env=child_process.environment(**_ENVIRONMENT, **hidden),
+            stdin=subprocess.DEVNULL,
+            stdout=stream,
+            stderr=stream,
+        ) as process,
+    ):
+        try:
+            process.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            raise GraphError(
+                f"{name}: TensorFlow did not take this graph in within {limit_s:.0f} s"
+            ) from None
+        finally:
+            process.kill()  # without effect on a process that has ended
+            process.wait()
+    return Child(returncode=process.returncode, log=log.read_text(errors="replace"))

@@ -1,0 +1,319 @@
+"""The experiment: cells, the journal, tables. Small problem files stand in for the big graphs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hplacer_optimizer.bench import experiment as runner
+from hplacer_optimizer.bench import tables
+from hplacer_optimizer.bench.calibration import Efficiency, Observation, calibrate, fit, observe
+from hplacer_optimizer.bench.tasks import OUT_OF_MEMORY, PAPER, Task, modern_tasks
+from hplacer_optimizer.errors import BenchError, PlanError
+from hplacer_optimizer.machines import load_machine
+from hplacer_optimizer.problem.constraints import check_constraints
+from hplacer_optimizer.problem.files import load_problem_file
+from hplacer_optimizer.problem.simulator import simulate
+
+ROOT = Path(__file__).resolve().parents[2]
+TOWERS = Path(__file__).parents[1] / "golden" / "two_towers.hplacer.json"
+TASK = Task(
+    name="towers",
+    title="Two towers",
+    workload="none",
+    parameters={"batch_size": 4},
+    machine="any",
+    published_s={"cpu_only": 2.0, "human_expert": 1.0, "gpu_only": OUT_OF_MEMORY},
+)
+
+
+def refusing(problem: object, **_: object) -> object:
+    raise PlanError("there is no expert for this graph")
+
+
+def experiment_of(*planners: str, seeds: int = 1) -> runner.Experiment:
+    return runner.Experiment(tasks=(TASK,), planners=planners, seeds=range(seeds))
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """An output directory in which the task's problem has been built already."""
+    shutil.copy(TOWERS, tmp_path / f"towers-{runner._digest(TASK)}.hplacer.json.gz")
+    return tmp_path
+
+
+def run(experiment: runner.Experiment, directory: Path, **options: object) -> runner.Results:
+    results = runner.Results()
+    runner.run(experiment, directory, results, **options)  # type: ignore[arg-type]
+    return results
+
+
+def test_cells_hold_what_the_simulator_says(directory: Path) -> None:
+    results = run(experiment_of("etf"), directory)
+    problem = load_problem_file(TOWERS)
+    from hplacer_optimizer.planners import get_planner
+
+    trace = simulate(problem, get_planner("etf")(problem))
+    cell = results.cells["towers", "etf", 0]
+    assert cell.step_time_ns == trace.makespan_ns
+    assert cell.feasible
+    facts = results.facts["towers"]
+    assert facts.num_ops == problem.num_ops
+    assert 0 < facts.lower_bound_ns <= trace.makespan_ns
+
+
+def test_a_planner_that_cannot_plan_is_a_row_that_says_why(directory: Path) -> None:
+    planner = f"{__name__}:refusing"
+    results = run(experiment_of("etf", planner), directory)
+    cell = results.cells["towers", planner, 0]
+    assert (cell.step_time_ns, cell.error) == (None, "there is no expert for this graph")
+    _, task_table = tables.tables(experiment_of("etf", planner), results)
+    assert task_table.rows[1][1] == "there is no expert for this graph"
+
+
+def test_a_stopped_run_goes_on_where_it_was(directory: Path) -> None:
+    experiment = experiment_of("etf", "random", seeds=3)
+    seen = []
+
+    def stop_after_two(cell: runner.Cell) -> None:
+        seen.append(cell)
+        if len(seen) == 2:
+            raise KeyboardInterrupt
+
+    interrupted = runner.Results()
+    with pytest.raises(KeyboardInterrupt):
+        runner.run(experiment, directory, interrupted, on_cell=stop_after_two)
+    assert list(interrupted.cells.values()) == seen
+    with (directory / runner.JOURNAL).open("a") as journal:
+        journal.write('{"kind": "cell", "task": "tow')  # killed while it wrote
+
+    started: list[str] = []
+    results = run(experiment, directory, resume=True, on_start=started.append)
+    assert len(results.cells) == 6
+    assert [results.cells[c.task, c.planner, c.seed] for c in seen] == seen
+    assert sum("etf" in what or "random" in what for what in started) == 4
+
+
+def test_an_earlier_run_is_not_overwritten(directory: Path) -> None:
+    run(experiment_of("etf"), directory)
+    before = (directory / runner.JOURNAL).read_bytes()
+    with pytest.raises(BenchError, match="--resume"):
+        run(experiment_of("etf"), directory)
+    assert (directory / runner.JOURNAL).read_bytes() == before
+
+
+def test_cells_of_another_setup_are_run_again(directory: Path) -> None:
+    run(experiment_of("etf"), directory)
+    longer = runner.Experiment(tasks=(TASK,), planners=("etf",), budget_s=5.0)
+    started: list[str] = []
+    run(longer, directory, resume=True, on_start=started.append)
+    assert "Two towers: etf" in started
+
+
+# ---- tables, with figures worked out by hand ----
+
+
+def results_by_hand() -> runner.Results:
+    results = runner.Results()
+    results.add(
+        runner.TaskFacts(
+            task="towers",
+            num_ops=10,
+            num_units=5,
+            device_names=("/device:CPU:0", "/device:GPU:0"),
+            lower_bound_ns=500_000_000,
+            lower_bound_term="critical path",
+        )
+    )
+    for planner, seed, step_time_ns, missing in (
+        ("human_expert", 0, 2_000_000_000, {}),
+        ("human_expert", 1, 2_000_000_000, {}),
+        ("random", 0, 1_000_000_000, {}),
+        ("random", 1, 2_000_000_000, {}),
+        ("gpu_only", 0, 700_000_000, {"/device:GPU:0": 3 * 2**29}),
+        ("gpu_only", 1, 700_000_000, {"/device:GPU:0": 3 * 2**29}),
+    ):
+        results.add(
+            runner.Cell(
+                task="towers",
+                planner=planner,
+                seed=seed,
+                step_time_ns=step_time_ns,
+                missing_bytes=missing,
+            )
+        )
+    return results
+
+
+def test_tables_by_hand() -> None:
+    experiment = experiment_of("human_expert", "random", "gpu_only", seeds=2)
+    overview, detail = tables.tables(experiment, results_by_hand())
+    assert list(overview.rows) == [["Two towers", "any", "2", "1.5", "OOM", "0.5"]]
+    expert, random, gpu = detail.rows
+    assert expert[1:4] == ["2 s (2 to 2)", "0.0%", "+300%"]
+    assert random[1:4] == ["1.5 s (1 to 2)", "25.0%", "+200%"]
+    assert gpu[1:4] == ["OOM (/device:GPU:0 lacks 1.50 GiB)", "", ""]
+    assert (expert[6], gpu[6], random[6]) == ("1 s", "OOM", "")
+    assert "lower bound 0.5 s (critical path)" in detail.title
+
+
+def test_the_document_is_json_without_infinities() -> None:
+    experiment = experiment_of("human_expert", "random", "gpu_only", seeds=2)
+    text = json.dumps(tables.document(experiment, results_by_hand()), allow_nan=False)
+    (task,) = json.loads(text)["tasks"]
+    by_planner = {row["planner"]: row for row in task["planners"]}
+    assert by_planner["random"]["median_s"] == 1.5
+    assert by_planner["random"]["reduction_vs_expert"] == 0.25
+    assert by_planner["gpu_only"]["median_s"] is None
+    assert task["published_s"]["gpu_only"] is None
+
+
+def test_the_papers_own_reductions() -> None:
+    published = {task.name: task.published_s for task in PAPER}
+    reductions = {
+        name: round(100 * (1 - s["hierarchical"] / s["human_expert"]), 1)
+        for name, s in published.items()
+    }
+    # Table 1 says 16.3, 0, 0, 60.6, 53.7, -4.9; the first two are of unrounded seconds.
+    assert reductions["nmt_2"] == 60.6
+    assert reductions["nmt_8"] == -4.9
+    assert reductions["resnet_152"] == reductions["rnnlm"] == 0
+    assert abs(reductions["inception_v3"] - 16.3) < 4
+    assert abs(reductions["nmt_4"] - 53.7) < 0.2
+
+
+def test_names_of_tasks_are_distinct() -> None:
+    names = [task.name for task in (*PAPER, *modern_tasks())]
+    assert len(set(names)) == len(names)
+
+
+# ---- the validator ----
+
+
+def test_constraints_are_checked() -> None:
+    problem = load_problem_file(TOWERS)
+    from hplacer_optimizer.planners import get_planner
+
+    placement = np.array(get_planner("etf")(problem))
+    check_constraints(problem, placement)
+    allowed = np.asarray(problem.cost_ns)[:, problem.device_kind] >= 0
+    forbidden = np.argwhere(~allowed)
+    groups = np.flatnonzero(np.bincount(problem.units) > 1)
+    assert len(forbidden) or len(groups)
+    for op, device in forbidden[:3]:
+        wrong = placement.copy()
+        wrong[op] = device
+        with pytest.raises(PlanError, match=str(problem.op_names[op])):
+            check_constraints(problem, wrong)
+    for group in groups[:3]:
+        op = int(np.flatnonzero(problem.units == group)[-1])
+        for device in np.flatnonzero(allowed[op]):
+            if device != placement[op]:
+                wrong = placement.copy()
+                wrong[op] = device
+                with pytest.raises(PlanError, match="colocation group"):
+                    check_constraints(problem, wrong)
+
+
+# ---- calibration ----
+
+
+def test_a_fit_finds_the_efficiency_that_made_the_times() -> None:
+    truth = Efficiency(rates=0.4, overhead=9.0)
+    observations = [
+        Observation(
+            task=f"t{i}",
+            overhead_s=overhead_s,
+            work_s=work_s,
+            published_s=truth.overhead * overhead_s + work_s / truth.rates,
+        )
+        for i, (overhead_s, work_s) in enumerate([(0.01, 0.02), (0.02, 1.0), (0.05, 0.3)])
+    ]
+    found = fit(observations)
+    assert found.rates == pytest.approx(0.4, rel=1e-3)
+    assert found.overhead == pytest.approx(9.0, rel=1e-3)
+
+
+def test_a_calibrated_machine_says_so_and_keeps_other_kinds() -> None:
+    machine = load_machine("1cpu-2xk40")
+    calibrated = calibrate(machine, {"k40": Efficiency(rates=0.5, overhead=4.0)})
+    before = {kind.name: kind for kind in machine.kinds}
+    after = {kind.name: kind for kind in calibrated.kinds}
+    assert after["haswell-18"] == before["haswell-18"]
+    assert after["k40"].flops_per_s["float32"] == before["k40"].flops_per_s["float32"] / 2
+    assert after["k40"].memory_bytes_per_s * 2 == before["k40"].memory_bytes_per_s
+    assert after["k40"].launch_overhead_ns == 4 * before["k40"].launch_overhead_ns
+    assert "k40: 50% of the peak rates" in calibrated.assumptions[-1]
+
+
+def test_overheads_and_work_are_told_apart() -> None:
+    problem = load_problem_file(TOWERS)
+    kind = replace(
+        load_machine("1cpu-2xk40").kinds[0],
+        name=problem.device_kinds[0],
+        launch_overhead_ns=1000,
+        executor_overhead_ns=100,
+    )
+    placement = np.zeros(problem.num_ops, np.int32)
+    seen = observe(problem, placement, kind, "towers", 1.0)
+    cost_ns = np.asarray(problem.cost_ns)[:, 0]
+    assert seen.overhead_s + seen.work_s == pytest.approx(cost_ns.sum() / 1e9)
+    assert seen.overhead_s == pytest.approx(np.minimum(cost_ns, 1000).sum() / 1e9)
+    doubled = seen.predicted_s(Efficiency(rates=0.5, overhead=1.0))
+    assert doubled == pytest.approx(seen.overhead_s + 2 * seen.work_s)
+
+
+# ---- the command, on a real workload ----
+
+
+def bench(directory: Path, *arguments: str) -> list[str]:
+    command = [sys.executable, "-m", "hplacer_optimizer", "bench", "paper", "--workload", "rnnlm"]
+    return [*command, "--planner", "gpu_only", *arguments, "-o", str(directory)]
+
+
+@pytest.mark.slow
+def test_the_command_writes_tables_and_charts_and_goes_on(tmp_path: Path) -> None:
+    directory = tmp_path / "out"
+    done = subprocess.run(bench(directory, "--json"), capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    (task,) = json.loads(done.stdout)["tasks"]
+    assert task == json.loads((directory / "results.json").read_text())["tasks"][0]
+    assert task["planners"][0]["median_s"] == pytest.approx(1.57, rel=0.3)  # the papers' K40
+    assert "| gpu_only |" in (directory / "tables.md").read_text()
+    assert (directory / "rnnlm.png").read_bytes().startswith(b"\x89PNG")
+
+    again = subprocess.run(bench(directory), capture_output=True, text=True, cwd=ROOT)
+    assert again.returncode == 1
+    assert "--resume" in again.stderr
+    more = bench(directory, "--planner", "random", "--seeds", "3", "--resume", "--json")
+    done = subprocess.run(more, capture_output=True, text=True, cwd=ROOT)
+    (task,) = json.loads(done.stdout)["tasks"]
+    assert [len(row["cells"]) for row in task["planners"]] == [3, 3]
+
+
+@pytest.mark.slow
+def test_control_c_keeps_what_was_found(tmp_path: Path) -> None:
+    directory = tmp_path / "out"
+    command = bench(directory, "--planner", "sct", "--planner", "heft")
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT
+    )
+    journal = directory / runner.JOURNAL
+    with process:
+        while not journal.exists() or "gpu_only" not in journal.read_text():
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        output, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors
+    assert "gpu_only" in output
+    assert "gpu_only" in (directory / "tables.md").read_text()

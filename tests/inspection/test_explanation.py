@@ -1,0 +1,282 @@
+"""`hplacer explain`: the critical path, and changes of the machine."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import hplacer_optimizer as hp
+from hplacer_optimizer.cli import main
+from hplacer_optimizer.inspection.arrivals import tensor_name
+from hplacer_optimizer.inspection.critical_path import (
+    CHANNEL_WAIT,
+    COMPUTE,
+    SLOT_WAIT,
+    TRANSFER,
+    critical_path,
+)
+from hplacer_optimizer.inspection.what_if import changes, what_if
+from hplacer_optimizer.planners import etf, heft
+from tests.documents import problem_from_dict, problem_to_dict
+from tests.planned import plan_of
+from tests.plans.test_plan import make_plan
+from tests.random_problems import placed_problems, problems
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "two_towers.hplacer.json"
+
+
+def fork() -> dict[str, Any]:
+    """`a` on the CPU feeds `b` and `c` on the GPU, one after the other, and these feed `d`.
+
+    `a` has two outputs of 20 ns each on one channel.
+    """
+    sizes = {"a": [20, 20], "b": [10], "c": [10], "d": []}
+    return {
+        "format": "hplacer-problem/1",
+        "name": "fork",
+        "device_kinds": ["cpu", "gpu"],
+        "devices": [
+            {"name": "/device:CPU:0", "kind": "cpu", "memory_bytes": 1000},
+            {"name": "/device:GPU:0", "kind": "gpu", "memory_bytes": 1000},
+        ],
+        "links": [
+            {"src": 0, "dst": 1, "channel": "up", "latency_ns": 2, "bytes_per_s": 10**9},
+            {"src": 1, "dst": 0, "channel": "down", "latency_ns": 2, "bytes_per_s": 10**9},
+        ],
+        "ops": [
+            {"name": n, "type": "T", "cost_ns": {"cpu": 90, "gpu": 30}, "output_bytes": sizes[n]}
+            for n in "abcd"
+        ],
+        "edges": [[0, 0, 1], [0, 1, 2], [1, 0, 3], [2, 0, 3]],
+    }  # fmt: skip
+
+
+def test_a_critical_path_by_hand() -> None:
+    problem = problem_from_dict(fork())
+    placement = np.array([0, 1, 1, 1], np.int32)
+    trace = hp.simulate(problem, placement)
+    found = [
+        (stage.kind, stage.what, stage.where, stage.begin_ns, stage.end_ns, stage.behind)
+        for stage in critical_path(problem, placement, trace)
+    ]
+    # a:0 arrives at 112 and a:1 at 134; b runs until 142, c until 172, d until 202.
+    gpu = "/device:GPU:0"
+    assert found == [
+        (COMPUTE, "a", "/device:CPU:0", 0, 90, None),
+        (CHANNEL_WAIT, "a:1", "up", 90, 112, "a:0"),
+        (TRANSFER, "a:1", "up", 112, 134, None),
+        (SLOT_WAIT, "c", gpu, 134, 142, "b"),
+        (COMPUTE, "c", gpu, 142, 172, None),
+        (COMPUTE, "d", gpu, 172, 202, None),
+    ]
+
+
+@settings(max_examples=300, deadline=None)
+@given(placed_problems())
+def test_the_critical_path_covers_the_step(placed: tuple[dict[str, Any], list[int]]) -> None:
+    problem, placement = problem_from_dict(placed[0]), np.array(placed[1], np.int32)
+    trace = hp.simulate(problem, placement)
+    if trace.start_ns is None or trace.finish_ns is None:
+        return
+    path = critical_path(problem, placement, trace)
+    ends = [0, *(stage.end_ns for stage in path)]
+    assert [stage.begin_ns for stage in path] == ends[:-1]
+    assert ends[-1] == trace.makespan_ns
+    names, sends = problem.op_names, trace.transfers
+    tensors = [tensor_name(names, int(send["src_op"]), int(send["output"])) for send in sends]
+    for stage in path:
+        span = (stage.begin_ns, stage.end_ns)
+        if stage.kind in (COMPUTE, SLOT_WAIT):
+            assert stage.what == names[stage.item]
+            assert stage.where == problem.device_names[placement[stage.item]]
+            start_ns, end_ns = trace.start_ns[stage.item], trace.finish_ns[stage.item]
+        else:
+            send = sends[stage.item]
+            assert stage.what == tensors[stage.item]
+            assert stage.where == problem.channel_names[send["channel"]]
+            start_ns, end_ns = send["start_ns"], send["finish_ns"]
+        if stage.kind in (COMPUTE, TRANSFER):
+            assert span == (start_ns, end_ns)
+            assert stage.behind is None
+        elif stage.kind == SLOT_WAIT:
+            assert stage.end_ns == start_ns
+            last = names.index(stage.behind or "")
+            assert placement[last] == placement[stage.item]
+            assert trace.finish_ns[last] == start_ns
+        else:
+            assert span == (sends[stage.item]["issue_ns"], start_ns)
+            ended = (sends["channel"] == send["channel"]) & (sends["finish_ns"] == start_ns)
+            assert stage.behind in [tensors[i] for i in np.flatnonzero(ended)]
+
+
+# ---- changes of the machine ----
+
+
+@settings(max_examples=60, deadline=None)
+@given(problems(), st.data())
+def test_changes_leave_everything_else_as_it_is(
+    document: dict[str, Any], data: st.DataObject
+) -> None:
+    problem = problem_from_dict(document)
+    devices = st.integers(0, problem.num_devices - 1)
+    placement = np.array([data.draw(devices) for _ in range(problem.num_ops)], np.int32)
+    before = hp.simulate(problem, placement)
+    expected = problem_to_dict(problem)
+    for change, changed in changes(problem):
+        found = problem_to_dict(changed)
+        different = {key for key in expected if expected[key] != found[key]}
+        if "bandwidth" in change or "latency" in change:
+            assert different <= {"links"}
+        elif "twice as fast" in change:
+            assert different <= {"ops"}
+        elif "memory" in change:
+            assert different <= {"devices"}
+            assert hp.simulate(changed, placement).makespan_ns == before.makespan_ns
+        else:
+            assert found["devices"][:-1] == expected["devices"]
+            assert found["links"][: len(expected["links"])] == expected["links"]
+            after = hp.simulate(changed, placement)
+            assert (after.makespan_ns, after.feasible) == (before.makespan_ns, before.feasible)
+
+
+def test_changes_by_hand() -> None:
+    problem = problem_from_dict(fork())
+    placement = np.array([0, 1, 1, 1], np.int32)
+    found = {
+        change: what_if(change, changed, placement, etf.plan).same_placement_ns
+        for change, changed in changes(problem)
+    }
+    between = "the links between cpu and gpu at 1 GB/s"
+    assert found == {
+        f"twice the bandwidth of {between}": 192,  # 90 + 12 for a:0, b, c, d; a:1 is there by then
+        f"half the latency of {between}": 201,  # 90 + 21 + 30 + 30 + 30
+        "cpu twice as fast": 157,
+        "gpu twice as fast": 164,  # a:1 arrives at 134, then c and d
+        "twice the memory of cpu": 202,
+        "twice the memory of gpu": 202,
+        "one more gpu": 202,
+    }
+
+
+def test_one_more_device_has_links_like_its_twin() -> None:
+    problem = hp.load_problem(GOLDEN)
+    more = dict(changes(problem))["one more gpu"]
+    assert more.device_names[3:] == ["/device:GPU:2"]
+    links = {
+        (src, dst): channel
+        for src, dst, channel in zip(
+            more.link_src.tolist(), more.link_dst.tolist(), more.link_channel, strict=True
+        )
+    }
+    own = "pcie2-up of /device:GPU:2"  # each device sends through a channel of its own
+    assert {ends: channel for ends, channel in links.items() if 3 in ends} == {
+        (0, 3): "pcie0-up", (1, 3): "pcie1-up", (2, 3): "pcie2-up",
+        (3, 0): own, (3, 1): own, (3, 2): own,
+    }  # fmt: skip
+    document = fork()
+    document["ops"][3]["allowed_devices"] = [1]
+    document["ops"][2]["allowed_devices"] = [0]
+    only = dict(changes(problem_from_dict(document)))["one more gpu"]
+    assert problem_to_dict(only)["ops"][3]["allowed_devices"] == [1, 2]
+    assert problem_to_dict(only)["ops"][2]["allowed_devices"] == [0]
+    pairs = {tuple(sorted((link["src"], link["dst"]))) for link in problem_to_dict(only)["links"]}
+    assert pairs == {(0, 1), (0, 2), (1, 2)}
+    channels = {link["channel"] for link in problem_to_dict(only)["links"]}
+    assert len(channels) == 6  # point to point, both ways
+
+
+def test_a_further_device_and_memory_help_where_they_are_missing() -> None:
+    document = fork()  # two chains that one GPU runs one after the other
+    for op in document["ops"]:
+        op["output_bytes"] = [0 for _ in op["output_bytes"]]
+        op["cost_ns"] = {"cpu": 10_000, "gpu": 1_000}
+        op["persistent_bytes"] = 300
+    document["devices"][0]["memory_bytes"] = document["devices"][1]["memory_bytes"] = 2000
+    problem = problem_from_dict(document)
+    placement = etf.plan(problem)
+    on = dict(changes(problem))
+    more = what_if("", on["one more gpu"], placement, etf.plan)
+    assert (more.same_placement_ns, more.placed_again_ns) == (4_000, 3_002)
+    document["devices"][1]["memory_bytes"] = 600
+    tight = problem_from_dict(document)
+    memory = what_if("", dict(changes(tight))["twice the memory of gpu"], placement, etf.plan)
+    assert (memory.same_placement_ns, memory.placed_again_ns) == (4_000, 4_000)
+    same = what_if("", tight, placement, etf.plan)
+    assert same.same_placement_ns is None
+    assert same.placed_again_ns is not None
+    assert same.placed_again_ns > 10_000
+
+
+# ---- the command ----
+
+
+def stored(tmp_path: Path) -> tuple[hp.Problem, Any, str]:
+    problem = hp.load_problem(GOLDEN)
+    placement = etf.plan(problem)
+    path = tmp_path / "x.hplan"
+    path.write_bytes(plan_of(problem, placement).to_bytes())
+    return problem, placement, str(path)
+
+
+def test_explain_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    problem, placement, path = stored(tmp_path)
+    assert main(["explain", path, "--json", "--planner", "heft"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    trace, bound = hp.simulate(problem, placement), hp.lower_bound(problem)
+    assert trace.makespan_ns is not None
+    assert bound.ns is not None
+    assert found["step_time_ns"] == trace.makespan_ns
+    assert (found["lower_bound_ns"], found["lower_bound_term"]) == (bound.ns, bound.term)
+    assert found["gap"] == pytest.approx(trace.makespan_ns / bound.ns - 1)
+    assert sum(share["ns"] for share in found["path_shares"]) == trace.makespan_ns
+    sends = trace.transfers
+    assert sum(link["bytes"] for link in found["links"]) == sends["bytes"].sum()
+    assert sum(link["transfers"] for link in found["links"]) == len(sends)
+    durations = [transfer["duration_ns"] for transfer in found["transfers"]]
+    assert durations == sorted((sends["finish_ns"] - sends["start_ns"]).tolist())[::-1][:10]
+    on_path = {stage["what"] for stage in found["path"] if stage["kind"] == TRANSFER}
+    assert {t["tensor"] for t in found["transfers"] if t["critical"]} == on_path
+    assert found["unchanged"]["same_placement_ns"] == trace.makespan_ns
+    heft_ns = hp.simulate(problem, heft.plan(problem)).makespan_ns
+    assert found["unchanged"]["placed_again_ns"] == heft_ns
+    best = [min(c["same_placement_ns"], c["placed_again_ns"]) for c in found["changes"]]
+    assert best == sorted(best)
+    assert found["changes"][0]["change"] == "gpu twice as fast"
+
+
+def test_explain_as_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, _, path = stored(tmp_path)
+    assert main(["explain", path]) == 0
+    shown = capsys.readouterr().out
+    assert "lower bound 1.11 ms (cost of cutting the graph, or load of the unit of op" in shown
+    assert "gap 0.0%" in shown
+    for text in ("a1/matmul", "pcie2-up", "a2/relu:0", "one more gpu"):
+        assert text in shown
+    assert main(["show", path]) == 0
+    assert (
+        "lower bound 1.11 ms (cost of cutting the graph, or load of the unit of op"
+        in capsys.readouterr().out
+    )
+
+
+def test_explain_of_what_cannot_be_simulated(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "x.hplan"
+    path.write_bytes(make_plan().to_bytes())
+    assert main(["explain", str(path)]) == 1
+    assert "with --graph" in capsys.readouterr().err
+    document = fork()
+    document["links"] = []
+    problem = problem_from_dict(document)
+    path.write_bytes(plan_of(problem, [0, 1, 1, 1]).to_bytes())
+    assert main(["explain", str(path)]) == 1
+    assert "there is no step to explain" in capsys.readouterr().err
+    assert main(["explain", str(path), "--planner", "none"]) == 1
+    assert "planner: unknown name 'none'" in capsys.readouterr().err

@@ -1,0 +1,391 @@
+"""Detection: the operating system, the GPU driver, and the command with the real TensorFlow."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import yaml
+
+import hplacer_optimizer as hp
+from hplacer_optimizer import cli, machines
+from hplacer_optimizer.machines import host, nvidia
+from hplacer_optimizer.machines.detect import detect, match_model
+
+ROOT = Path(__file__).resolve().parents[2]
+CPU = "/device:CPU:0"
+GPUS = GPU0, GPU1, GPU2, GPU3 = tuple(f"/device:GPU:{i}" for i in range(4))
+
+
+def gb(figure: float) -> int:
+    return round(figure * 10**9)
+
+
+@dataclass(frozen=True)
+class Listed:
+    name: str
+    type: str = "CPU"
+    description: str = ""
+    memory_bytes: int = 256 * 2**20
+
+
+LOCAL = "/job:localhost/replica:0/task:0"
+
+
+def cpus(count: int, task: str = LOCAL) -> list[Listed]:
+    return [Listed(f"{task}/device:CPU:{index}") for index in range(count)]
+
+
+@pytest.fixture
+def sixteen_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    processor = host.Processor(model="Test", hertz=2e9, hertz_known=True, flops_per_cycle=32)
+    monkeypatch.setattr(host, "processor", lambda: processor)
+    monkeypatch.setattr(host, "usable_cores", lambda: 16.0)
+    monkeypatch.setattr(host, "memory_bytes", lambda: 64 * 2**30)
+    monkeypatch.setattr(host, "network_bytes_per_s", lambda: None)
+
+
+@pytest.mark.usefixtures("sixteen_cores")
+@pytest.mark.parametrize(
+    ("sharing", "inter_op", "intra_op", "slots", "slot_cores"),
+    [
+        (1, 0, 0, 1, 16),  # TensorFlow's default: every op gets all cores
+        (1, 0, 1, 16, 1),
+        (1, 4, 1, 4, 1),
+        (1, 0, 4, 4, 4),
+        (1, 2, 4, 2, 4),
+        (1, 0, 6, 2, 6),
+        (1, 0, 99, 1, 16),
+        (2, 0, 0, 1, 8),
+        (2, 0, 1, 8, 1),
+        (2, 4, 1, 2, 1),
+        (4, 2, 0, 1, 4),
+    ],
+)
+def test_slots_and_rates_of_a_cpu(
+    sharing: int, inter_op: int, intra_op: int, slots: int, slot_cores: int
+) -> None:
+    machine = detect(cpus(sharing), inter_op_threads=inter_op, intra_op_threads=intra_op)
+    (kind,) = machine.kinds
+    assert kind.slots == slots
+    assert kind.flops_per_s["float32"] == slot_cores * 2e9 * 32 / 2
+    assert kind.memory_bytes_per_s == slot_cores * gb(10)
+    assert machine.memory_bytes == (64 * 2**30 // sharing,) * sharing
+    assert len(machine.links) == sharing * (sharing - 1)
+    assert any("a CPU (Test) reaches 50%" in text for text in machine.assumptions)
+
+
+@pytest.mark.usefixtures("sixteen_cores")
+def test_tasks_and_hosts() -> None:
+    tasks = [f"/job:worker/replica:0/task:{index}" for index in range(3)]
+    devices = [device for task in tasks for device in cpus(1, task)]
+    machine = detect(devices, hosts={tasks[0]: "a", tasks[1]: "a", tasks[2]: "b"})
+    shared, alone = machine.kinds
+    assert (shared.memory_bytes, alone.memory_bytes) == (32 * 2**30, 64 * 2**30)
+    assert machine.device_kind == (0, 0, 1)
+    channels = {(link.src, link.dst): link.channel for link in machine.links}
+    a, b, c = machine.device_names
+    assert channels == {
+        (a, b): f"loopback {tasks[0]} egress",
+        (b, a): f"loopback {tasks[1]} egress",
+        (a, c): "network a egress",
+        (b, c): "network a egress",
+        (c, a): "network b egress",
+        (c, b): "network b egress",
+    }
+    assert "all hosts are like this one" in machine.assumptions
+
+
+@pytest.mark.usefixtures("sixteen_cores")
+def test_gpus_are_known_by_model_and_their_own_memory() -> None:
+    text = "device: {}, name: NVIDIA A100-SXM4-40GB, pci bus id: 0000:0{}:00.0"
+    gpus = [
+        Listed(f"{LOCAL}/device:GPU:{i}", "GPU", text.format(i, i), memory)
+        for i, memory in enumerate([38 * 2**30, 39 * 2**30])
+    ]
+    strange = Listed(f"{LOCAL}/device:GPU:2", "GPU", "name: Voodoo 2", 12 * 2**20)
+    machine = detect([*cpus(1), *gpus, strange])
+    assert [kind.name for kind in machine.kinds] == [
+        "CPU",
+        "GPU NVIDIA A100-SXM4-40GB",
+        "GPU Voodoo 2",
+    ]
+    assert machine.kinds[1].flops_per_s == machines.shipped_kinds()["a100"].flops_per_s
+    assert machine.memory_bytes[1:] == (38 * 2**30, 39 * 2**30, 12 * 2**20)
+    assert any("rates of 'Voodoo 2' are not known" in text for text in machine.assumptions)
+    assert any("links of GPUs: PCIe" in text for text in machine.assumptions)
+    assert len(machine.links) == 4 * 3
+
+
+@pytest.mark.parametrize(
+    ("model", "kind"),
+    [
+        ("Tesla K40m", "k40"),
+        ("Tesla K40c", "k40"),
+        ("Tesla P100-PCIE-16GB", "p100"),
+        ("Tesla V100-SXM2-32GB", "v100"),
+        ("NVIDIA A100-SXM4-40GB", "a100"),
+        ("NVIDIA A100 80GB PCIe", "a100-80gb"),
+        ("NVIDIA A100-SXM4-80GB", "a100-80gb"),
+        ("NVIDIA H100 80GB HBM3", "h100"),
+        ("NVIDIA H200", "h200"),
+        ("NVIDIA A10", "a10"),
+        ("NVIDIA A10G", "a10"),
+        ("NVIDIA L4", "l4"),
+        ("Tesla T4", "t4"),
+        ("NVIDIA L40S", None),
+        ("NVIDIA A1000", None),
+        ("Quadro T400", None),
+        ("", None),
+    ],
+)
+def test_a_model_has_its_kind(model: str, kind: str | None) -> None:
+    found = match_model(model, machines.shipped_kinds())
+    assert (found.name if found else None) == kind
+
+
+# As `nvidia-smi` prints them: two pairs behind switches, NVLink between 0 and 1 besides.
+TABLE = """00000000:06:00.0, 3, 16
+00000000:07:00.0, 3, 16
+00000000:0A:00.0, 4, 8
+00000000:0B:00.0, [N/A], [N/A]
+"""
+MATRIX = """\t\x1b[4mGPU0\tGPU1\tGPU2\tGPU3\tmlx5_0\tCPU Affinity\tNUMA Affinity\x1b[0m
+GPU0\t X \tNV2\tSYS\tSYS\tPIX\t0-19\t0
+GPU1\tNV2\t X \tSYS\tSYS\tPIX\t0-19\t0
+GPU2\tSYS\tSYS\t X \tPIX\tSYS\t20-39\t1
+GPU3\tSYS\tSYS\tPIX\t X \tSYS\t20-39\t1
+mlx5_0\tPIX\tPIX\tSYS\tSYS\t X \t\t
+
+Legend:
+
+  X    = Self
+"""
+
+
+def described(bus: str) -> str:
+    return f"device: 0, name: Tesla V100-SXM2-16GB, pci bus id: 0000:{bus}:00.0, compute"
+
+
+def driver_links(
+    monkeypatch: pytest.MonkeyPatch, buses: dict[str, str], table: str, matrix: str
+) -> tuple[dict[tuple[str, str], tuple[str, int]], set[str]]:
+    monkeypatch.setattr(
+        nvidia, "_nvidia_smi", lambda first, _: matrix if first == "topo" else table
+    )
+    assumptions: set[str] = set()
+    found: dict[tuple[str, str], tuple[str, int]] = {}
+    texts = {name: described(bus) for name, bus in buses.items()}
+    for link in nvidia.links([CPU], texts, True, assumptions):
+        found.setdefault((link.src, link.dst), (link.channel, link.bytes_per_s))
+    return found, assumptions
+
+
+def test_the_driver_tells_the_topology(monkeypatch: pytest.MonkeyPatch) -> None:
+    # TensorFlow numbers them otherwise than the driver: CUDA_VISIBLE_DEVICES=3,2,1,0.
+    buses = dict(zip(GPUS, ("0b", "0a", "07", "06"), strict=True))
+    found, assumptions = driver_links(monkeypatch, buses, TABLE, MATRIX)
+    assert not assumptions
+    assert len(found) == 20
+    assert found[GPU2, GPU3] == (f"nvlink {GPU2} -> {GPU3}", gb(50))
+    assert found[GPU0, GPU1] == (f"pcie {GPU0} up", gb(12))  # 4.0 x8 is as fast as 3.0 x16
+    assert found[GPU0, CPU][0] == found[GPU1, CPU][0] == f"pcie switch of {GPU0} up"
+    assert found[CPU, GPU2] == (f"pcie {GPU2} down", gb(12))
+
+
+def test_shared_bricks_are_an_nvswitch(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [
+        "\t".join([f"GPU{i}", *("X" if i == j else "NV12" for j in range(4)), "0-63"])
+        for i in range(4)
+    ]
+    buses = dict(zip(GPUS, ("06", "07", "0a", "0b"), strict=True))
+    found, _ = driver_links(monkeypatch, buses, TABLE, "\n".join(rows))
+    for src in GPUS:
+        for dst in GPUS:
+            if src != dst:
+                assert found[src, dst] == (f"nvswitch {src} egress", gb(300))
+
+
+@pytest.mark.parametrize(
+    ("table", "matrix"),
+    [("", MATRIX), (TABLE, ""), (TABLE, "GPU0\t X"), ("\x00", "\x00"), ("a,b\n" * 9, MATRIX)],
+)
+def test_a_driver_that_makes_no_sense(
+    monkeypatch: pytest.MonkeyPatch, table: str, matrix: str
+) -> None:
+    found, assumptions = driver_links(monkeypatch, {GPU0: "06", GPU1: "07"}, table, matrix)
+    assert len(found) == 6
+    assert [text[:19] for text in assumptions] == ["links of GPUs: PCIe"]
+
+
+def test_this_host() -> None:
+    assert 0 < host.usable_cores() <= (os.cpu_count() or 1)
+    assert 2**28 < host.memory_bytes() <= os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    assert 1e8 < host.processor().hertz < 1e10
+    assert host.processor().flops_per_cycle in (8, 16, 32, 64)
+    assert host.numa_nodes() >= 1
+
+
+def test_a_control_group_limits_a_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "cpu.max").write_text("50000 100000\n")
+    (tmp_path / "memory.max").write_text("1073741824\n")
+    outer = tmp_path / "outer"
+    outer.mkdir()
+    (outer / "cpu.max").write_text("max 100000\n")
+    (outer / "memory.max").write_text("max\n")
+    monkeypatch.setattr(host, "_control_groups", lambda: iter([outer, tmp_path]))
+    assert host.usable_cores() == 0.5
+    assert host.memory_bytes() == 2**30
+
+
+# ---- the command, with the real TensorFlow ----
+
+
+def hplacer(*arguments: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "hplacer_optimizer", "machine", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env=os.environ | {"COLUMNS": "200", "CUDA_VISIBLE_DEVICES": ""},
+        timeout=200,
+    )
+
+
+def test_list_and_show(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "150")
+    assert cli.main(["machine", "list", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert [machine["name"] for machine in listed] == list(machines.shipped_machines())
+    assert cli.main(["machine", "list"]) == 0
+    assert "1 x haswell-18, 2 x k40" in capsys.readouterr().out
+    assert cli.main(["machine", "show", "1cpu-2xk40", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["kinds"][1]["flops_per_s"] == {"float32": 4.29e12, "float64": 1.43e12}
+    assert cli.main(["machine", "show", "8xv100"]) == 0
+    text = capsys.readouterr().out
+    for expected in ("float32 15.7 TFLOP/s", "pcie plx0 up", "50 GB/s", "assumes The link"):
+        assert expected in text
+
+
+def test_show_refuses_what_is_no_machine(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["machine", "show", "nope"]) == 1
+    assert capsys.readouterr().err.startswith("hplacer: error: no machine 'nope'; give a YAML file")
+
+
+def test_detect_this_machine(tmp_path: Path) -> None:
+    pytest.importorskip("tensorflow")
+    path = tmp_path / "here.yaml"
+    done = hplacer("detect", "-o", path, "--json")
+    assert done.returncode == 0, done.stderr
+    machine = hp.load_machine(path)
+    assert json.loads(done.stdout)["name"] == machine.name
+    assert machine.device_names == (CPU,)
+    assert machine.memory_bytes == (host.memory_bytes(),)
+    assert machine.kinds[0].type == "CPU"
+    assert machine.assumptions
+    assert "assumptions" in yaml.safe_load(path.read_text())
+
+
+def test_detect_has_a_time_limit() -> None:
+    done = hplacer("detect", "--timeout-s", "0.05")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "hplacer: error: TensorFlow does not answer within 0.05 seconds\n"
+
+
+SERVER = """
+import sys
+import tensorflow as tf
+addresses, index = sys.argv[1].split(","), int(sys.argv[2])
+cluster = tf.train.ClusterSpec({"worker": addresses})
+server = tf.distribute.Server(cluster, job_name="worker", task_index=index)
+print("up", flush=True)
+server.join()
+"""
+
+
+def free_ports(count: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(count)]
+    for each in sockets:
+        each.bind(("127.0.0.1", 0))
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[list[str]]:
+    """Addresses of a cluster of three, the last of which never comes up."""
+    pytest.importorskip("tensorflow")
+    addresses = [f"127.0.0.1:{port}" for port in free_ports(3)]
+    running = [
+        subprocess.Popen(
+            [sys.executable, "-c", SERVER, ",".join(addresses), str(index)],
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3"},
+        )
+        for index in range(2)
+    ]
+    try:
+        for process in running:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "up\n"
+        yield addresses
+    finally:
+        for process in running:
+            process.kill()
+            process.communicate()
+
+
+def test_detect_a_cluster(servers: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "cluster.yaml"
+    done = hplacer("detect", "--cluster", ",".join(servers[:2]), "-o", path)
+    assert done.returncode == 0, done.stderr
+    machine = hp.load_machine(path)
+    names = [f"/job:worker/replica:0/task:{index}/device:CPU:0" for index in range(2)]
+    assert list(machine.device_names) == names
+    assert len(machine.links) == 2
+    # Both run here, so each gets half.
+    assert machine.memory_bytes == (host.memory_bytes() // 2,) * 2
+    assert "all hosts are like this one" not in machine.assumptions
+
+
+def test_an_unreachable_server_is_named(servers: list[str]) -> None:
+    done = hplacer("detect", "--cluster", ",".join(servers))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"can be reached at {servers[2]} (Connection refused)" in done.stderr
+    assert servers[0] not in done.stderr
+
+
+def test_a_server_that_never_answers_is_named(servers: list[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        address = f"127.0.0.1:{mute.getsockname()[1]}"
+        done = hplacer("detect", "--cluster", f"{servers[0]},{address}", "--timeout-s", 60)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert address in done.stderr
+    assert servers[0] not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("cluster", "message"),
+    [
+        ("", "'' is no address; write host:port"),
+        ("localhost", "'localhost' is no address; write host:port"),
+        ("localhost:0", "'localhost:0' is no address; write host:port"),
+        ("localhost:99999", "'localhost:99999' is no address; write host:port"),
+        ("-c:1", "no TensorFlow server can be reached at -c:1"),
+        ("a:1,a:1", "an address of the cluster is there twice"),
+    ],
+)
+def test_a_wrong_address(cluster: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["machine", "detect", f"--cluster={cluster}"]) == 1
+    assert message in capsys.readouterr().err

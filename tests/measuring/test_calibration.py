@@ -1,0 +1,142 @@
+"""Calibration: fits, times of traced ops by hand, and the command on two real workers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import hplacer_optimizer as hp
+from hplacer_optimizer.measuring.calibration.fitting import LinkFit, Timing
+from hplacer_optimizer.measuring.calibration.traces import op_times_ns
+from tests.cli.test_cli import error_of, hplacer
+
+SIZES = (64, 4096, 1 << 16, 1 << 20, 1 << 22)
+MS = 1_000_000
+CPU = "/device:CPU:0"
+
+
+# ---- fits ----
+
+
+@given(
+    latency_us=st.floats(1, 10_000),
+    gigabytes_per_s=st.floats(0.01, 100),
+    disturbed=st.integers(0, len(SIZES) - 1),
+    factor=st.floats(1, 5),
+)
+def test_a_link_is_found_again_though_one_size_was_disturbed(
+    latency_us: float, gigabytes_per_s: float, disturbed: int, factor: float
+) -> None:
+    seconds = latency_us * 1e-6 + np.array(SIZES) / (gigabytes_per_s * 1e9)
+    fit = LinkFit.of(SIZES, seconds)
+    assert fit.latency_s == pytest.approx(latency_us * 1e-6, rel=1e-3)
+    assert fit.error < 1e-6
+    assert fit.latency_s + SIZES[-1] / fit.bytes_per_s == pytest.approx(seconds[-1], rel=1e-3)
+    seconds[disturbed] *= factor
+    fit = LinkFit.of(SIZES, seconds)
+    assert fit.latency_s >= 0
+    assert fit.bytes_per_s > 0
+    assert fit.error <= factor - 1 + 1e-9
+
+
+def test_an_outlier_does_not_move_a_fit() -> None:
+    seconds = 200e-6 + np.array(SIZES) / 1e9
+    seconds[2] *= 3
+    fit = LinkFit.of(SIZES, seconds)
+    assert fit.latency_s == pytest.approx(200e-6, rel=0.02)
+    assert fit.bytes_per_s == pytest.approx(1e9, rel=0.02)
+
+
+def test_a_timing_is_its_lower_quartile() -> None:
+    timing = Timing(seconds=(1.0, 1.0, 1.0, 2.0, 9.0))
+    assert timing.value_s == 1.0
+    assert timing.spread == 1.0
+
+
+# ---- traces ----
+
+
+def step_stats(*rows: tuple[str, float, float], device: str = CPU) -> Any:
+    """Rows of node, start and end in milliseconds."""
+    nodes = [
+        SimpleNamespace(
+            node_name=name,
+            all_start_nanos=round(start * MS),
+            all_start_micros=0,
+            op_start_rel_nanos=0,
+            op_end_rel_nanos=round((end - start) * MS),
+        )
+        for name, start, end in rows
+    ]
+    return SimpleNamespace(dev_stats=[SimpleNamespace(device=device, node_stats=nodes)])
+
+
+@pytest.mark.parametrize(
+    ("rows", "slots", "expected"),
+    [
+        ([("a", 0, 2), ("b", 2, 5)], 1, {"a": 2, "b": 3}),
+        # b runs at once when it begins, and a goes on after it.
+        ([("a", 1, 5), ("b", 2, 3)], 1, {"a": 3, "b": 1}),
+        # After 3 ms both take turns: a has 1 + 2 ms of it, b 3 + 2.
+        ([("a", 1, 9), ("b", 2, 9)], 1, {"a": 3, "b": 5}),
+        ([("a", 1, 9), ("b", 2, 9)], 2, {"a": 8, "b": 7}),
+        ([("a", 1, 2), ("a", 3, 4), ("b", 4, 4)], 1, {"a": 2, "b": 0}),
+        ([("RecvTensor", 0, 5)], 1, {}),
+    ],
+)
+def test_ops_that_take_turns(
+    rows: list[tuple[str, float, float]], slots: int, expected: dict[str, float]
+) -> None:
+    times = op_times_ns(step_stats(*rows), CPU, slots)
+    assert times == pytest.approx({name: spent * MS for name, spent in expected.items()})
+    assert op_times_ns(step_stats(*rows), "/device:CPU:1", slots) == {}
+
+
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(1, 50)), min_size=1, max_size=12))
+def test_no_time_is_lost_or_made(intervals: list[tuple[int, int]]) -> None:
+    rows = [(f"op{i}", start, start + length) for i, (start, length) in enumerate(intervals)]
+    times = op_times_ns(step_stats(*rows), CPU, 1)
+    busy = {tick for _, start, end in rows for tick in range(int(start), int(end))}
+    assert sum(times.values()) == pytest.approx(len(busy) * MS)
+
+
+# ---- the command ----
+
+
+def test_graph_and_costs_belong_together() -> None:
+    assert "GRAPH and --costs" in error_of(hplacer("calibrate", "-o", "m.yaml", "--costs", "c"))
+
+
+@pytest.mark.slow
+def test_a_calibrated_cluster_predicts_its_step(tmp_path: Path) -> None:
+    pytest.importorskip("tensorflow")
+    from hplacer_optimizer.costs.table import CostTable
+    from hplacer_optimizer.workloads.graphs import write_graph
+
+    graph, machine, costs = (tmp_path / name for name in ("g.meta", "m.yaml", "c.json"))
+    sizes = {"batch_size": 128, "features": 2, "rows": 1000, "width": 32, "hidden": 512}
+    write_graph("two_tower", graph, layers=2, pin_tables=False, **sizes)
+    done = hplacer(
+        *("calibrate", graph, "--local-cluster", 2, "-o", machine, "--costs", costs),
+        *("--steps", 4, "--json"),
+        timeout_s=280,
+    )
+    assert done.returncode == 0, done.stderr
+    notes = json.loads(done.stdout)["notes"]
+    described = hp.load_machine(str(machine))
+    assert [kind.slots for kind in described.kinds] == [1]
+    assert len(described.links) == 2
+    assert all(link.latency_ns > 10_000 for link in described.links)
+    assert len(CostTable.load(costs)) > 50
+    problem = hp.load_problem(graph, machine=described, cost_table=costs)
+    predicted_ms = hp.simulate(problem, np.zeros(problem.num_ops, np.int32)).makespan_ns / 1e6
+    (step,) = [note for note in notes if "ops ran on" in note]
+    measured_ms = float(step.partition("in a step of ")[2].split()[0])
+    assert predicted_ms == pytest.approx(measured_ms, rel=0.1)

@@ -1,0 +1,455 @@
+"""The learned planners: what they draw, what they learn, and that nothing of it is lost."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+
+from hplacer_optimizer.errors import (
+    CheckpointError,
+    InfeasibleError,
+    OptionError,
+    PlanError,
+    PlannerUnavailableError,
+)
+from hplacer_optimizer.planners import PLANNERS, Budget, Progress, collect_notes
+from hplacer_optimizer.planners.colocation import groups_of_units
+from hplacer_optimizer.planners.learning import LEARNED_PLANNERS, learn
+from hplacer_optimizer.planners.learning.scoring import Scorer
+from hplacer_optimizer.planners.learning.settings import PRESETS, Settings, get_settings
+from hplacer_optimizer.problem.constraints import check_constraints
+from hplacer_optimizer.problem.files import save_problem
+from hplacer_optimizer.problem.simulator import simulate, simulate_batch
+from tests.documents import problem_from_dict
+from tests.large_problem import large_problem
+from tests.random_problems import problems
+
+pytest.importorskip("tensorflow")
+
+from hplacer_optimizer.planners.learning.training import Trainer
+
+SMALL = {"clusters": 60, "groups": 12, "placer_hidden": 8, "groupings": 4, "placements": 4}
+
+
+def chains(count: int = 2, length: int = 12, output_bytes: int = 500) -> dict[str, Any]:
+    """Chains without common work on two GPUs: the best placement has one chain on each."""
+    ops = []
+    edges = []
+    for chain in range(count):
+        for step in range(length):
+            ops.append(
+                {
+                    "name": f"chain_{chain}/op_{step}",
+                    "type": "MatMul",
+                    "cost_ns": {"gpu": 1000, "cpu": 20_000},
+                    "output_bytes": [output_bytes],
+                }
+            )
+            if step:
+                edges.append([len(ops) - 2, 0, len(ops) - 1])
+    links = [
+        {"src": a, "dst": b, "latency_ns": 100, "bytes_per_s": 10**9, "channel": f"{a}{b}"}
+        for a in range(3)
+        for b in range(3)
+        if a != b
+    ]
+    kinds = ["cpu", "gpu", "gpu"]
+    return {
+        "format": "hplacer-problem/1",
+        "name": "chains",
+        "device_kinds": ["cpu", "gpu"],
+        "devices": [
+            {"name": f"/device:{kind.upper()}:{max(i - 1, 0)}", "kind": kind, "memory_bytes": 10**9}
+            for i, kind in enumerate(kinds)
+        ],
+        "links": links,
+        "ops": ops,
+        "edges": edges,
+    }
+
+
+def trainer(problem: Any, model: str = "hierarchical", seed: int = 0, **values: Any) -> Trainer:
+    chosen = Settings(**(SMALL | values))
+    return Trainer(problem, model, chosen, seed, Scorer(problem, chosen.failing_factor, None))
+
+
+@pytest.mark.parametrize("model", LEARNED_PLANNERS)
+def test_every_model_finds_the_two_chains(model: str) -> None:
+    problem = problem_from_dict(chains())
+    policies = [trainer(problem, model, seed) for seed in range(2)]
+    for policy in policies:
+        policy.run(Budget(steps=100))
+        assert policy.best.makespan_ns == simulate(problem, policy.best.placement).makespan_ns
+    best_ns = min(policy.best.makespan_ns or math.inf for policy in policies)
+    if model == "hierarchical_random_grouping":
+        assert best_ns <= 24_000  # its groups cut the chains
+    else:
+        assert best_ns <= 12_600  # 12,000, and ends of both chains exchanged
+
+
+def test_the_policy_itself_gets_better() -> None:
+    """Not only the best of many draws: fresh draws, from nothing but the policy."""
+    problem = problem_from_dict(chains(4, 10, 10**6))
+    policy = trainer(problem, refine=0.0, imitate_best=0.0, clusters=0)
+    policy.run(Budget(steps=120))
+    means = [progress.mean_ns for progress in policy.curve]
+    uniform = np.random.default_rng(0).integers(1, 3, (200, problem.num_ops)).astype(np.int32)
+    uniform_ns = simulate_batch(problem, uniform)[0].mean()
+    assert np.mean(means[-12:]) < 0.8 * np.mean(means[:12])
+    assert np.mean(means[-12:]) < uniform_ns
+
+
+@hypothesis_settings(max_examples=12, deadline=None)
+@given(document=problems())
+def test_placements_are_valid(document: dict[str, Any]) -> None:
+    problem = problem_from_dict(document)
+    if not problem.num_ops:
+        return
+    model = LEARNED_PLANNERS[problem.num_ops % len(LEARNED_PLANNERS)]
+    try:
+        policy = trainer(problem, model, groups=3)
+    except InfeasibleError:
+        assert (np.diff(problem.candidate_ptr) == 0).any()
+        return
+    policy.run(Budget(steps=2))
+    check_constraints(problem, policy.best.placement)
+
+
+def test_forbidden_devices_are_never_drawn() -> None:
+    document = chains()
+    for op in document["ops"]:
+        op["allowed_devices"] = [2]
+    problem = problem_from_dict(document)
+    policy = trainer(problem)
+    policy.step()
+    assert set(policy.best.placement.tolist()) == {2}
+
+
+def test_infeasible_placements_are_learned_from() -> None:
+    document = chains(4, 4, 10**6)
+    for op in document["ops"]:
+        op["persistent_bytes"] = 1000
+    for device in (0, 2):  # nothing fits
+        document["devices"][device]["memory_bytes"] = 0
+    problem = problem_from_dict(document)
+    policy = trainer(problem, clusters=0)
+    policy.run(Budget(steps=80))
+    shares = [progress.infeasible for progress in policy.curve]
+    assert shares[0] > 0
+    assert np.mean(shares[-10:]) < np.mean(shares[:10])
+    assert simulate(problem, policy.best.placement).feasible
+
+
+def test_a_checkpoint_goes_on_bit_for_bit() -> None:
+    problem = large_problem(300)
+    straight = trainer(problem)
+    straight.run(Budget(steps=6))
+    first = trainer(problem)
+    first.run(Budget(steps=3))
+    resumed = trainer(problem)
+    resumed.restore(first.save())
+    resumed.run(Budget(steps=6))
+    assert resumed.save() == straight.save()
+
+
+def test_a_stall_makes_items_smaller() -> None:
+    problem = large_problem(300)
+    policy = trainer(problem, clusters=30, stall_steps=2, stall_gain=1.0)
+    counts = []
+    for _ in range(7):
+        before = policy.best
+        policy.step()
+        model, best = policy._model, policy.best
+        assert best.rank <= before.rank
+        counts.append(model.items.count)
+        placed = model.placements(best.grouping[None], np.zeros(1, np.int32), best.devices[None])
+        assert placed[0].tolist() == best.placement.tolist()
+    assert counts == sorted(counts)
+    assert counts[-1] == problem.num_units > counts[0]
+    check_constraints(problem, policy.best.placement)
+
+
+def test_a_policy_that_imitates_nothing_keeps_its_networks() -> None:
+    policy = trainer(large_problem(300), clusters=30, stall_steps=1, stall_gain=1.0, imitate_best=0)
+    networks, count = policy.networks, policy._model.items.count
+    policy.run(Budget(steps=3))
+    assert policy.networks is networks
+    assert policy._model.items.count == count
+
+
+@pytest.mark.parametrize("model", ["hierarchical", "hierarchical_no_grouping"])
+def test_a_checkpoint_after_stalls_goes_on_bit_for_bit(model: str) -> None:
+    problem = large_problem(200)
+    values = {"clusters": 10, "groups": 14, "stall_steps": 2, "stall_gain": 1.0}
+    straight = trainer(problem, model, **values)
+    straight.run(Budget(steps=7))
+    first = trainer(problem, model, **values)
+    first.run(Budget(steps=5))
+    resumed = trainer(problem, model, **values)
+    resumed.restore(first.save())
+    resumed.run(Budget(steps=7))
+    assert resumed.save() == straight.save()
+
+
+def test_a_checkpoint_of_something_else_is_refused() -> None:
+    problem = large_problem(100)
+    data = trainer(problem).save()
+    with pytest.raises(CheckpointError, match="of another seed"):
+        trainer(problem, seed=1).restore(data)
+    with pytest.raises(CheckpointError, match="of another graph or machine"):
+        trainer(large_problem(120)).restore(data)
+    with pytest.raises(CheckpointError, match="of another settings"):
+        trainer(problem, learning_rate=0.5).restore(data)
+    for damaged in (data[: len(data) // 2], b"", b"x" * 100):
+        with pytest.raises(CheckpointError, match="damaged"):
+            trainer(problem).restore(damaged)
+
+
+def test_patience_ends_a_search_that_finds_nothing_better() -> None:
+    document = chains(1, 3)
+    policy = trainer(problem_from_dict(document))
+    policy.run(Budget(patience=4, steps=500))
+    assert policy.steps == policy.improved + 4
+
+
+def test_a_start_is_imitated_and_improved() -> None:
+    problem = large_problem(300)
+    heft = PLANNERS["heft"](problem)
+    plain = trainer(problem)
+    warm = Trainer(problem, "hierarchical", Settings(**SMALL), 0, Scorer(problem, 4.0, None), heft)  # type: ignore[arg-type]
+    assert warm.best.placement.tolist() == heft.tolist()
+    plain.step()
+    warm.step()
+    assert warm.best.makespan_ns <= simulate(problem, heft).makespan_ns  # type: ignore[operator]
+    for network in ("grouper", "placer"):
+        assert warm.losses[f"{network}_entropy"] < 0.9 * plain.losses[f"{network}_entropy"]
+
+
+def test_presets_and_settings() -> None:
+    paper = get_settings("paper")
+    assert (paper.groups, paper.grouper_hidden, paper.placer_hidden) == (256, 64, 512)
+    assert (paper.groupings, paper.placements, paper.learning_rate) == (1, 4, 0.1)
+    assert (paper.tanh_constant, paper.temperature, paper.refine) == (5.0, 10.0, 0.0)
+    assert PRESETS["default"] == Settings()
+    with pytest.raises(OptionError, match="preset: must be default or paper"):
+        get_settings("best")
+    with pytest.raises(OptionError, match="unknown setting 'groops'; valid are clusters"):
+        get_settings("paper", {"groops": 3})
+    with pytest.raises(OptionError, match="groups: must be at least 1"):
+        Settings(groups=0)
+    with pytest.raises(OptionError, match="refine: must be from 0 to 1"):
+        Settings(refine=1.5)
+    with pytest.raises(OptionError, match="groups: must be of type int"):
+        Settings(groups=2.5)  # type: ignore[arg-type]
+
+
+def test_the_papers_preset_trains() -> None:
+    problem = large_problem(200)
+    chosen = get_settings("paper", {"placer_hidden": 16, "groups": 8})
+    policy = Trainer(problem, "hierarchical", chosen, 0, Scorer(problem, 4.0, None))
+    policy.run(Budget(steps=3))
+    assert policy.placements == 3 * 4
+
+
+def test_colocation_rules_read_scopes() -> None:
+    document = chains(3, 5)
+    for op in document["ops"][10:]:
+        op["name"] = op["name"].replace("chain_2/", "train/gradients/chain_1/") + "_grad/MatMul"
+    problem = problem_from_dict(document)
+    group = groups_of_units(problem, most=4)[problem.units]
+    assert len(set(group[:5])) == 1
+    assert set(group[5:10]) == set(group[10:])
+    assert group[0] != group[5]
+    assert group[0] == 0
+    assert set(groups_of_units(problem, most=1)) == {0}
+
+
+# ---- in a process of its own, as users run it ----
+
+
+def test_no_number_of_threads_changes_a_placement(tmp_path: Path) -> None:
+    save_problem(large_problem(400), tmp_path / "graph.hplacer.json")
+    program = (
+        "import sys\n"
+        "from hplacer_optimizer import load_problem\n"
+        "from hplacer_optimizer.planners.learning import learn\n"
+        "from hplacer_optimizer.planners import Budget\n"
+        "found = learn(load_problem(sys.argv[1]), budget=Budget(steps=4), seed=3)\n"
+        "sys.stdout.buffer.write(found.placement.tobytes())\n"
+    )
+    outputs = []
+    for threads in ("1", "7"):
+        environment = {
+            **os.environ,
+            "OMP_NUM_THREADS": threads,
+            "TF_NUM_INTRAOP_THREADS": threads,
+            "TF_NUM_INTEROP_THREADS": threads,
+        }
+        cores = {min(os.sched_getaffinity(0))} if threads == "1" else os.sched_getaffinity(0)
+        done = subprocess.run(
+            [sys.executable, "-c", program, str(tmp_path / "graph.hplacer.json")],
+            env=environment,
+            capture_output=True,
+            check=True,
+            timeout=120,
+            preexec_fn=lambda cores=cores: os.sched_setaffinity(0, cores),
+        )
+        outputs.append(done.stdout)
+    assert outputs[0] == outputs[1]
+    assert len(outputs[0]) == 4 * 400
+
+
+def test_a_run_is_resumed_logged_and_replayed(tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    problem = large_problem(300)
+    settings = SMALL
+    told: list[Progress] = []
+    first = learn(
+        problem,
+        settings=settings,
+        budget=Budget(seconds=30, patience=2, steps=4),
+        checkpoint=tmp_path / "learned",
+        logdir=tmp_path / "log",
+        on_progress=told.append,
+    )
+    assert first.curve == told
+    assert first.makespan_ns == simulate(problem, first.placement).makespan_ns
+    resumed = learn(
+        problem,
+        settings=settings,
+        budget=Budget(steps=first.steps + 2),
+        checkpoint=tmp_path / "learned",
+        resume=True,
+    )
+    replayed = learn(problem, settings=settings, budget=Budget(steps=first.steps + 2))
+    assert resumed.placement.tobytes() == replayed.placement.tobytes()
+    assert resumed.placements == replayed.placements == 16 * replayed.steps
+    (events,) = (tmp_path / "log").iterdir()
+    plugins = {}
+    for record in tf.data.TFRecordDataset(str(events)):
+        event = tf.compat.v1.Event.FromString(record.numpy())
+        for value in event.summary.value:
+            plugins[value.tag] = value.metadata.plugin_data.plugin_name
+    assert plugins["step_time/best"] == "scalars"
+    assert plugins["policy/placer_entropy"] == "scalars"
+    assert plugins["step_time/batch"] == "histograms"
+
+
+def test_a_reward_is_measured_and_its_failures_are_data() -> None:
+    problem = problem_from_dict(chains())
+    calls = []
+
+    def reward(placement: np.ndarray[Any, Any]) -> float:
+        calls.append(placement.tobytes())
+        if len(calls) % 3 == 0:
+            raise RuntimeError("the worker died")
+        if len(calls) % 5 == 0:
+            return float("nan")
+        return 2 * simulate(problem, placement).makespan_ns / 1e9  # type: ignore[operator]
+
+    found = learn(problem, settings=SMALL, budget=Budget(steps=6), reward=reward)
+    assert found.makespan_ns == 2 * simulate(problem, found.placement).makespan_ns  # type: ignore[operator]
+    assert len(set(calls)) == len(calls)  # what was measured is not measured again
+    assert any(progress.infeasible > 0 for progress in found.curve)
+
+
+def test_a_reward_is_measured_in_parallel_until_the_end() -> None:
+    problem = problem_from_dict(chains())
+    together = threading.Barrier(2, timeout=30)
+    stop = threading.Event()
+    progress: list[Progress] = []
+
+    def reward(placement: np.ndarray[Any, Any]) -> float:
+        with contextlib.suppress(threading.BrokenBarrierError):
+            together.wait()  # for another one
+        return simulate(problem, placement).makespan_ns / 1e9  # type: ignore[operator]
+
+    def tell(now: Progress) -> None:
+        progress.append(now)
+        if now.measured and now.measured >= 4:  # of a batch of more
+            stop.set()
+            together.abort()
+
+    budget = Budget(stop=stop)
+    found = learn(
+        problem, settings=SMALL, budget=budget, reward=reward, parallel=2, on_progress=tell
+    )
+    assert found.steps <= 1
+    assert found.makespan_ns == simulate(problem, found.placement).makespan_ns
+    assert 4 <= (progress[-1].measured or 0) < SMALL["groupings"] * SMALL["placements"]
+    assert progress[-1].failed == 0
+
+
+def test_a_stop_keeps_the_best_placement_and_the_checkpoint(tmp_path: Path) -> None:
+    problem = large_problem(300)
+    stop = threading.Event()
+
+    def stop_at_the_second_step(progress: Progress) -> None:
+        if progress.steps == 2:
+            stop.set()
+
+    found = learn(
+        problem,
+        settings=SMALL,
+        budget=Budget(stop=stop),
+        checkpoint=tmp_path,
+        on_progress=stop_at_the_second_step,
+    )
+    assert 2 <= found.steps < 50
+    assert found.makespan_ns == simulate(problem, found.placement).makespan_ns
+    assert (tmp_path / "policy.npz").exists()
+
+
+def test_too_little_time_is_a_note_and_the_best_device() -> None:
+    problem = large_problem(300)
+    start = time.monotonic()
+    with collect_notes() as notes:
+        placement = PLANNERS["hierarchical"](problem, budget=Budget(seconds=0.2))
+    assert time.monotonic() - start < 5
+    assert len(set(placement.tolist())) <= 2
+    assert "the budget ended before the first step" in notes[0]
+
+
+def test_wrong_use_is_refused(tmp_path: Path) -> None:
+    problem = large_problem(50)
+    with pytest.raises(OptionError, match="model: must be one of colocrl"):
+        learn(problem, model="magic")
+    with pytest.raises(PlanError, match=r"separated|may not run"):
+        learn(problem, start=np.arange(problem.num_ops) % problem.num_devices)
+    with pytest.raises(OptionError, match="resume: needs the directory"):
+        learn(problem, resume=True)
+    (tmp_path / "policy.npz").write_bytes(b"damaged")
+    with pytest.raises(CheckpointError, match=r"policy\.npz: is damaged"):
+        learn(problem, settings=SMALL, checkpoint=tmp_path, resume=True)
+
+
+def test_a_process_that_dies_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = large_problem(300)
+    started = []
+    popen = subprocess.Popen
+
+    def remember(*arguments: Any, **options: Any) -> Any:
+        started.append(popen(*arguments, **options))
+        return started[-1]
+
+    monkeypatch.setattr("hplacer_optimizer.support.child_process.subprocess.Popen", remember)
+
+    def kill(progress: Progress) -> None:
+        os.kill(started[0].pid, signal.SIGKILL)
+
+    with pytest.raises(PlannerUnavailableError, match="ended with SIGKILL"):
+        learn(problem, settings=SMALL, on_progress=kill)

@@ -1,0 +1,656 @@
+"""Plans and their file format, damaged files included."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import io
+import json
+import re
+import time
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import hplacer_optimizer.plans.plan as plan_module
+from hplacer_optimizer._engine import Problem
+from hplacer_optimizer.errors import PlanError, ProblemError, StoreError
+from hplacer_optimizer.planners import Progress
+from hplacer_optimizer.plans import file as plan_file
+from hplacer_optimizer.plans.plan import CURVE_POINT, NodeNames, Plan
+from hplacer_optimizer.plans.planned_problem import PackedProblem
+from hplacer_optimizer.problem.simulator import simulate
+from hplacer_optimizer.support.formats import format_ns
+from tests.documents import problem_from_dict, problem_to_dict
+
+DATA = Path(__file__).parents[1] / "data"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "plan-format.md"
+FINGERPRINT = "3f9c2b1a" + "0" * 24
+
+
+def make_plan(**changes: Any) -> Plan:
+    fields: dict[str, Any] = {
+        "fingerprint": FINGERPRINT,
+        "fingerprint_parts": {"graph": "a1", "targets": "b2", "machine": "c3", "constraints": "d4"},
+        "label": "train_step",
+        "planner": "etf",
+        "planner_notes": ["sct: the time limit was hit"],
+        "lower_bound_ns": 30_000_000,
+        "lower_bound_term": "critical path",
+        "machine": "format: hplacer-machine/1\n",
+        "learning_curve": [
+            {"steps": 5, "best_ns": None, "placements": 40, "mean_ns": None, "infeasible": 1.0},
+            {"steps": 9, "best_ns": 50, "placements": 72, "mean_ns": 61.5, "infeasible": 0.25},
+        ],
+        "planner_options": {"threads": 2},
+        "seed": 7,
+        "budget": {"seconds": 1.5},
+        "step_time_ns": 41_200_000,
+        "feasible": True,
+        "peak_bytes": [10, 1 << 40],
+        "device_names": [f"/job:localhost/replica:0/task:0/device:{d}:0" for d in ("CPU", "GPU")],
+        "device_kinds": ["CPU", "GPU"],
+        "num_ops": 3,
+        "num_units": 2,
+        "planning_s": 0.25,
+        "cost_source": "analytic",
+        "assumptions": ["loop_trip_count=10"],
+        "versions": {"hplacer": "0.1.0", "tensorflow": "2.21.0", "python": "3.11.7"},
+        "created": "2024-05-01T12:00:00Z",
+        "host": "worker-0",
+        "node_names": ["a", "b/c", "d"],
+        "node_hashes": np.array([1, 2**64 - 1, 3], dtype=np.uint64),
+        "node_devices": np.array([0, 1, 1], dtype=np.int32),
+    }
+    return Plan(**{**fields, **changes})
+
+
+def small_problem(**changes: Any) -> Problem:
+    """A chain of three ops on the devices of `make_plan`."""
+    link = {"channel": "c", "latency_ns": 500, "bytes_per_s": 10**9}
+    document = {
+        "format": "hplacer-problem/1",
+        "name": "chain",
+        "device_kinds": ["cpu"],
+        "devices": [
+            {"name": name, "kind": "cpu", "memory_bytes": 1000} for name in make_plan().device_names
+        ],
+        "links": [{"src": 0, "dst": 1, **link}, {"src": 1, "dst": 0, **link}],
+        "ops": [
+            {"name": name, "type": "X", "cost_ns": {"cpu": 1000}, "output_bytes": [8]}
+            for name in "abc"
+        ],
+        "edges": [[0, 0, 1], [1, 0, 2]],
+    }
+    return problem_from_dict(document | changes)
+
+
+PLACEMENT, NODE_OP = [0, 1, 0], np.array([0, 1, 1])
+
+
+def with_problem(plan: Plan, problem: Problem | None = None) -> Plan:
+    packed = PackedProblem.of(problem or small_problem(), PLACEMENT, NODE_OP)
+    assert packed is not None
+    return dataclasses.replace(plan, packed_problem=packed)
+
+
+def frame(header: bytes, rest: bytes = b"", *, version: int = 2) -> bytes:
+    """A plan file with a valid first line around any header."""
+    line = f"hplacer-plan/{version} {hashlib.sha256(header).hexdigest()} {len(header)}\n"
+    return line.encode() + header + rest
+
+
+def pack(sections: dict[str, bytes]) -> bytes:
+    """A plan file with valid checksums around any content of sections."""
+    rows = [[name, len(data), hashlib.sha256(data).hexdigest()] for name, data in sections.items()]
+    return frame(json.dumps({"sections": rows}).encode(), b"".join(sections.values()))
+
+
+def sections_of(data: bytes) -> dict[str, bytes]:
+    """Decompressed, read as docs/plan-format.md says, without the reader under test."""
+    line, rest = data.split(b"\n", 1)
+    magic, digest, length = line.decode("ascii").split(" ")
+    assert magic == "hplacer-plan/2"
+    header, position = rest[: int(length)], int(length)
+    assert hashlib.sha256(header).hexdigest() == digest
+    sections = {}
+    for name, size, digest in json.loads(header)["sections"]:
+        section = rest[position : position + size]
+        assert hashlib.sha256(section).hexdigest() == digest
+        sections[name], position = zlib.decompress(section), position + size
+    assert position == len(rest)
+    return sections
+
+
+def changed(**changes: Any) -> bytes:
+    """A file with other fields in its summary, or with other sections where bytes are given."""
+    sections = sections_of(make_plan().to_bytes())
+    sections |= {name: value for name, value in changes.items() if isinstance(value, bytes)}
+    fields = {name: value for name, value in changes.items() if not isinstance(value, bytes)}
+    sections["summary"] = json.dumps(json.loads(sections["summary"]) | fields).encode()
+    return pack({name: zlib.compress(data) for name, data in sections.items()})
+
+
+def without(name: str) -> bytes:
+    sections = sections_of(make_plan().to_bytes())
+    summary = json.loads(sections["summary"])
+    del summary[name]
+    sections["summary"] = json.dumps(summary).encode()
+    return pack({name: zlib.compress(data) for name, data in sections.items()})
+
+
+def test_a_file_is_what_the_format_page_says() -> None:
+    sections = sections_of(with_problem(make_plan()).to_bytes())
+    summary = json.loads(sections["summary"])
+    assert list(summary) == sorted(summary)
+    assert sections["node_names"] == b"a\nb/c\nd"
+    assert sections["node_hashes"] == bytes([1, *[0] * 7, *[255] * 8, 3, *[0] * 7])
+    assert sections["node_devices"] == bytes([0, 0, 1, 0, 1, 0])
+    assert sections["op_devices"] == bytes([0, 0, 1, 0, 0, 0])
+    assert sections["node_ops"] == bytes([0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0])
+    assert json.loads(sections["problem"])["format"] == "hplacer-problem/1"
+    assert summary["fingerprint_parts"][0] == ["graph", "a1"]
+    rows = re.findall(r"^\| `(\w+)` \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    assert rows == [*sections, *summary]
+
+
+def test_the_reader_on_the_format_page_works(tmp_path: Path) -> None:
+    plan = make_plan()
+    path = tmp_path / "x.hplan"
+    path.write_bytes(plan.to_bytes())
+    (source,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(source, names)
+    cpu, gpu = plan.device_names
+    assert names["read"](path) == {"a": cpu, "b/c": gpu, "d": gpu}
+
+
+def test_round_trip_keeps_everything() -> None:
+    plan = make_plan()
+    again = Plan.from_bytes(plan.to_bytes())
+    assert again == plan
+    assert again.to_bytes() == plan.to_bytes()
+    assert again.node_devices.dtype == np.int32
+    assert again.node_hashes.dtype == np.uint64
+    assert again.node_hashes.tolist() == [1, 2**64 - 1, 3]
+    assert list(again.node_names) == ["a", "b/c", "d"]
+    assert again.node_names_blob == "a\nb/c\nd"
+    assert list(again.fingerprint_parts) == ["graph", "targets", "machine", "constraints"]
+
+
+def test_a_file_of_format_1_is_read_as_it_was_written() -> None:
+    plan = Plan.from_bytes((DATA / "every_field-v1.hplan").read_bytes())
+    later = {"lower_bound_ns": None, "lower_bound_term": None, "machine": None}
+    assert plan == make_plan(**later, learning_curve=[])
+    assert plan.problem() is None
+    assert Plan.from_bytes(plan.to_bytes()) == plan
+
+
+def test_a_plan_of_a_training_run_with_0_1_0_is_read() -> None:
+    plan = Plan.from_bytes((DATA / "trained_step-v1.hplan").read_bytes())
+    assert plan.fingerprint == "8a5b05929267845ff0537be808c5348b"
+    assert plan.planner_notes == []
+    assert (len(plan.node_names), plan.num_units, plan.planner) == (39, 35, "etf")
+    assert list(plan.node_names)[:3] == ["MatMul", "Relu", "MatMul_1"]
+    assert int(plan.node_hashes[0]) == 0x6BAE39C6386E137A
+    assert np.flatnonzero(plan.node_devices).tolist() == [8, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21]
+    assert Plan.from_bytes(plan.to_bytes()) == plan
+
+
+# ---- the planned problem ----
+
+
+def test_a_plan_carries_its_problem() -> None:
+    plan = with_problem(make_plan())
+    again = Plan.from_bytes(plan.to_bytes())
+    assert again == plan != make_plan()
+    assert again.to_bytes() == plan.to_bytes()
+    problem, placement, node_op = again.problem(), again.placement(), again.node_op()
+    assert problem is not None
+    assert problem_to_dict(problem) == problem_to_dict(small_problem())
+    assert placement is not None
+    assert placement.tolist() == PLACEMENT
+    assert node_op is not None
+    assert node_op.tolist() == NODE_OP.tolist()
+    assert simulate(problem, placement).makespan_ns == 3000 + 2 * 508
+    assert make_plan().problem() is make_plan().placement() is make_plan().node_op() is None
+
+
+def test_a_problem_beyond_the_limit_is_left_out() -> None:
+    size = len(with_problem(make_plan()).packed_problem.load()["problem"].data)  # type: ignore[union-attr]
+    packed = [
+        PackedProblem.of(small_problem(), PLACEMENT, NODE_OP, max_bytes=limit)
+        for limit in (size, size - 1, 0)
+    ]
+    assert [item is not None for item in packed] == [True, False, False]
+    with pytest.raises(ProblemError, match="has 2 devices for 3 ops"):
+        PackedProblem.of(small_problem(), [0, 1], NODE_OP)
+
+
+def plan_of_file(path: Path) -> Plan:
+    def opened() -> io.BufferedReader:
+        return open(path, "rb")
+
+    with opened() as file:
+        return Plan.from_file(file, path, opened)
+
+
+def test_reading_a_plan_leaves_its_problem_in_the_file(tmp_path: Path) -> None:
+    data = with_problem(make_plan()).to_bytes()
+    packed = zlib.compress(json.dumps(problem_to_dict(small_problem())).encode())
+    path = tmp_path / "x.hplan"
+    damaged = data[:-5] + bytes([data[-5] ^ 1]) + data[-4:]
+    assert len(packed) > 5
+    path.write_bytes(damaged)
+    plan = plan_of_file(path)
+    assert plan.node_devices.tolist() == [0, 1, 1]
+    with pytest.raises(PlanError, match=r"x.hplan: .*the checksum of the section 'problem'"):
+        plan.problem()
+    with pytest.raises(PlanError, match="the checksum of the section 'problem'"):
+        Plan.from_bytes(damaged)
+    path.write_bytes(data)
+    problem = plan.problem()
+    assert problem is not None
+    assert problem.num_ops == 3
+
+
+def test_a_problem_of_a_file_that_was_replaced_is_not_mixed_up(tmp_path: Path) -> None:
+    path = tmp_path / "x.hplan"
+    path.write_bytes(with_problem(make_plan()).to_bytes())
+    plan = plan_of_file(path)
+    path.write_bytes(with_problem(make_plan(seed=8)).to_bytes())
+    with pytest.raises(StoreError, match=r"x.hplan: was replaced or removed; read the plan again"):
+        plan.problem()
+
+
+def i32(*values: int) -> bytes:
+    return np.array(values, "<i4").tobytes()
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"problem": b"{}"}, "holds a problem that cannot be used: "),
+        ({"op_devices": b"\0\0"}, "has 1 devices for 3 ops"),
+        ({"op_devices": b"\0" * 5}, "the section 'op_devices' is damaged"),
+        ({"op_devices": bytes([0, 0, 1, 0, 9, 0])}, "device 9 is out of range"),
+        ({"op_devices": bytes(6)}, "a problem with another placement than its own"),
+        ({"node_ops": i32(0, 1)}, "names the ops of 2 nodes, but has 3"),
+        ({"node_ops": i32(0, 1, 3)}, "has a node of an op beyond the 3 of its problem"),
+        ({"node_ops": i32(0, 1, -1)}, "has a node of an op beyond the 3 of its problem"),
+    ],
+)
+def test_a_problem_that_does_not_fit_its_plan(changes: dict[str, bytes], reason: str) -> None:
+    sections = sections_of(with_problem(make_plan()).to_bytes()) | changes
+    plan = Plan.from_bytes(pack({name: zlib.compress(data) for name, data in sections.items()}))
+    with pytest.raises(PlanError, match=f"plan: .*{reason}"):
+        plan.problem()
+
+
+def test_a_problem_of_other_devices_or_another_number_of_ops() -> None:
+    devices = [{"name": f"d{i}", "kind": "cpu", "memory_bytes": 9} for i in range(2)]
+    foreign = with_problem(make_plan(), small_problem(devices=devices))
+    with pytest.raises(PlanError, match="with other devices than its own"):
+        foreign.problem()
+    with pytest.raises(PlanError, match="with another number of ops than its own"):
+        with_problem(make_plan(num_ops=4)).problem()
+
+
+# ---- fields ----
+
+
+def test_every_field_is_checked() -> None:
+    checked = {**plan_module._SUMMARY, **plan_module._COLUMNS}
+    fields = [field.name for field in dataclasses.fields(Plan)]
+    assert fields == [*checked, "packed_problem"]
+
+
+def test_every_field_counts_for_equality() -> None:
+    plan = make_plan()
+    changes: dict[str, Any] = {
+        "fingerprint": "0" * 32,
+        "fingerprint_parts": {"graph": "x"},
+        "planner_notes": [],
+        "planner_options": {},
+        "budget": {"evaluations": 3},
+        "step_time_ns": None,
+        "feasible": False,
+        "peak_bytes": [1, 2],
+        "device_names": ["x", "y"],
+        "device_kinds": ["x", "y"],
+        "assumptions": [],
+        "versions": {},
+        "created": "2024-05-01T12:00:00.5+00:00",
+        "node_names": ["a", "b", "d"],
+        "node_hashes": [1, 2, 3],
+        "node_devices": [1, 1, 1],
+        "lower_bound_ns": None,
+        "lower_bound_term": None,
+        "machine": None,
+        "learning_curve": [],
+        "packed_problem": with_problem(plan).packed_problem,
+    }
+    numbers = dict.fromkeys(("seed", "num_ops", "num_units", "planning_s"), 99)
+    texts = dict.fromkeys(("label", "planner", "cost_source", "host"), "other")
+    changes |= numbers | texts
+    assert changes.keys() == {field.name for field in dataclasses.fields(Plan)}
+    for name, value in changes.items():
+        assert dataclasses.replace(plan, **{name: value}) != plan, name
+
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+NAME = TEXT.filter(lambda name: bool(name) and "\n" not in name)
+INT64 = st.integers(-(2**63), 2**63 - 1)
+JSON = st.recursive(
+    st.none() | st.booleans() | INT64 | st.floats(allow_nan=False, allow_infinity=False) | TEXT,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> Plan:
+    devices = draw(st.integers(1, 4))
+    names = draw(st.lists(NAME, max_size=6))
+
+    def column(items: st.SearchStrategy[int]) -> list[int]:
+        return draw(st.lists(items, min_size=len(names), max_size=len(names)))
+
+    return make_plan(
+        fingerprint=draw(st.text("0123456789abcdef", min_size=32, max_size=32)),
+        fingerprint_parts=draw(st.dictionaries(TEXT, TEXT, max_size=3)),
+        label=draw(TEXT),
+        planner_notes=draw(st.lists(TEXT, max_size=2)),
+        planner_options=draw(st.dictionaries(TEXT, JSON, max_size=3)),
+        seed=draw(INT64),
+        step_time_ns=draw(st.none() | st.integers(0, 2**63 - 1)),
+        feasible=draw(st.booleans()),
+        peak_bytes=[0] * devices,
+        device_names=draw(st.lists(TEXT, min_size=devices, max_size=devices)),
+        device_kinds=["CPU"] * devices,
+        planning_s=draw(st.floats(0, 1e300)),
+        assumptions=draw(st.lists(TEXT, max_size=2)),
+        versions=draw(st.dictionaries(TEXT, TEXT, max_size=2)),
+        node_names=names,
+        node_hashes=np.array(column(st.integers(0, 2**64 - 1)), dtype=np.uint64),
+        node_devices=np.array(column(st.integers(0, devices - 1)), dtype=np.int32),
+    )
+
+
+@given(plans())
+def test_any_plan_survives_a_round_trip(plan: Plan) -> None:
+    again = Plan.from_bytes(plan.to_bytes())
+    assert again == plan
+    assert list(again.node_names) == list(plan.node_names)
+    assert again.fingerprint_parts == plan.fingerprint_parts
+    assert again.planner_options == plan.planner_options
+    np.testing.assert_array_equal(again.node_hashes, plan.node_hashes)
+    np.testing.assert_array_equal(again.node_devices, plan.node_devices)
+
+
+POINT = {"steps": 5, "best_ns": None, "placements": 40, "mean_ns": 1, "infeasible": 0}
+
+
+def test_the_learning_curve_is_made_of_what_searches_tell() -> None:
+    progress = Progress(steps=3, best_ns=7, placements=9, mean_ns=8.5, infeasible=0.5)
+    told = {name: getattr(progress, name) for name in CURVE_POINT}
+    (point,) = make_plan(learning_curve=[told]).learning_curve
+    assert Progress(**point) == progress
+
+
+def test_a_plan_is_frozen_and_keeps_no_reference_to_its_arguments() -> None:
+    devices, options = np.array([0, 1, 1], dtype=np.int32), {"threads": [2]}
+    plan = make_plan(node_devices=devices, planner_options=options)
+    devices[0] = 1
+    options["threads"].append(3)
+    assert plan.node_devices.tolist() == [0, 1, 1]
+    assert plan.planner_options == {"threads": [2]}
+    for array in (plan.node_devices, Plan.from_bytes(plan.to_bytes()).node_hashes):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"fingerprint": "3F" * 16}, "plan.fingerprint must be 32 lower-case hex digits"),
+        ({"fingerprint": FINGERPRINT + "\n"}, "plan.fingerprint must be"),
+        ({"seed": True}, "plan.seed must be an integer, not bool"),
+        ({"seed": 2**63}, "plan.seed does not fit into 64 bits"),
+        ({"step_time_ns": -1}, "plan.step_time_ns must not be negative"),
+        ({"step_time_ns": 1.5}, "plan.step_time_ns must be an integer"),
+        ({"feasible": 1}, "plan.feasible must be true or false"),
+        ({"label": None}, "plan.label must be a string, not NoneType"),
+        ({"label": "\ud800"}, "plan.label is not valid Unicode"),
+        ({"budget": {"s": float("nan")}}, "plan.budget holds something JSON cannot"),
+        ({"budget": {1: 2}}, "plan.budget must be an object with string keys"),
+        ({"planner_options": {"f": print}}, "plan.planner_options holds something JSON cannot"),
+        ({"planning_s": float("inf")}, "plan.planning_s must be finite"),
+        ({"created": "yesterday"}, "plan.created must be a UTC time"),
+        ({"created": "2024-05-01T12:00:00+02:00"}, "plan.created must be a UTC time"),
+        ({"peak_bytes": [1]}, "plan.peak_bytes must have one entry for each of 2 devices"),
+        ({"device_names": "ab"}, "plan.device_names must be a list, not str"),
+        ({"lower_bound_ns": -1}, "plan.lower_bound_ns must not be negative"),
+        ({"machine": b"x"}, "plan.machine must be a string, not bytes"),
+        ({"learning_curve": [{}]}, r"plan.learning_curve \[0\] must be an object of steps, best"),
+        ({"learning_curve": [POINT | {"steps": -1}]}, r"\[0\] steps must not be negative"),
+        ({"learning_curve": [POINT | {"mean_ns": "1"}]}, r"\[0\] mean_ns must be a number"),
+        ({"learning_curve": [POINT | {"infeasible": 1.1}]}, r"infeasible must be at most 1"),
+        ({"assumptions": ["x", 1]}, r"plan.assumptions \[1\] must be a string"),
+        ({"versions": {"python": 3}}, "plan.versions must be a string, not int"),
+        ({"node_names": ["a", "b\nc", "d"]}, "'b.nc' is not a node name"),
+        ({"node_names": ["a", "", "d"]}, "'' is not a node name"),
+        ({"node_names": "abc"}, "plan.node_names must be a list of names, not str"),
+        ({"node_names": ["a"]}, "must have one entry for each of 1 node names"),
+        ({"node_hashes": [1, -2, 3]}, "plan.node_hashes holds -2, out of range"),
+        ({"node_devices": [0.0, 1.0, 1.0]}, "plan.node_devices must be a flat array of integers"),
+        ({"node_devices": [0, -1, 1]}, "puts node 'b/c' on device -1, there are 2"),
+        ({"node_devices": [0, 1, 2]}, "puts node 'd' on device 2, there are 2"),
+        ({"node_devices": [0, 1, 2**40]}, "out of range"),
+    ],
+)
+def test_a_bad_value_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(PlanError, match=message):
+        make_plan(**changes)
+
+
+GOOD = make_plan().to_bytes()
+OLD = (DATA / "every_field-v1.hplan").read_bytes()
+SUMMARY = zlib.compress(sections_of(GOOD)["summary"])
+DELETE = "delete the file"
+
+
+def old(**changes: Any) -> bytes:
+    """A file of format 1 with other fields."""
+    document = json.loads(zlib.decompress(OLD.split(b"\n", 1)[1]))
+    return frame(zlib.compress(json.dumps(document | changes).encode()), version=1)
+
+
+@pytest.mark.parametrize(
+    ("data", "reason", "remedy"),
+    [
+        (b"", "is empty", DELETE),
+        (b"hplac", "is truncated", DELETE),
+        (GOOD[:50], "is truncated", DELETE),
+        (GOOD[:100], "is truncated: 100 bytes of at least", DELETE),
+        (GOOD[:-1], "is damaged or truncated", DELETE),
+        (GOOD + b"x", "is damaged or truncated", DELETE),
+        (b"PK\3\4" + GOOD, "is not a plan file", DELETE),
+        (GOOD.replace(b"plan/2 ", b"plan/0 "), "has a damaged header", DELETE),
+        (GOOD.replace(b"plan/2 ", b"plan/1 "), "is damaged", DELETE),
+        (GOOD.replace(b"plan/2 ", b"plan/3 "), "has format hplacer-plan/3", "upgrade hplacer-opt"),
+        (b"hplacer-plan/12 anything", "has format hplacer-plan/12", "upgrade hplacer-optimizer"),
+        (GOOD[:-1] + bytes([GOOD[-1] ^ 1]), "checksum of the section 'node_devices'", DELETE),
+        (GOOD.replace(b"sections", b"sectionz"), "the checksum of the header", DELETE),
+        (frame(b"{"), "does not hold JSON", DELETE),
+        (frame(b" " * 70_000), "has a damaged header", DELETE),
+        (frame(b"{}"), "without a list of sections", DELETE),
+        (frame(b'{"sections":[]}'), "without a list of sections", DELETE),
+        (frame(b'{"sections":[1]}'), "whose sections are not [name, length, SHA-256]", DELETE),
+        (frame(b'{"sections":[["a",-1,"' + b"0" * 64 + b'"]]}'), "sections are not", DELETE),
+        (frame(b'{"sections":[["a",true,"' + b"0" * 64 + b'"]]}'), "sections are not", DELETE),
+        (frame(b'{"sections":[["summary",%d,"' % 2**59 + b"0" * 64 + b'"]]}'), "truncated", DELETE),
+        (pack({"summary": b"x", "node_names": b""}), "cannot be decompressed", DELETE),
+        (pack({"summary": zlib.compress(b"{}")[:-1]}), "is not exactly one zlib stream", DELETE),
+        (pack({"summary": zlib.compress(b"{}") + b"x"}), "is not exactly one zlib", DELETE),
+        (pack({"summary": zlib.compress(b"{")}), "does not hold JSON", DELETE),
+        (pack({"summary": zlib.compress(b"\xff")}), "does not hold JSON", DELETE),
+        (pack({"summary": zlib.compress(b'{"a":NaN}')}), "NaN is not JSON", DELETE),
+        (pack({"summary": zlib.compress(b'{"a":1,"a":2}')}), "a key appears twice", DELETE),
+        (pack({"summary": zlib.compress(b"[" * 200_000)}), "does not hold JSON", DELETE),
+        (pack({"summary": zlib.compress(b"9" * 5_000)}), "does not hold JSON", DELETE),
+        (pack({"summary": zlib.compress(b"[]")}), "does not hold a JSON object", DELETE),
+        (without("seed"), "has no field 'seed'", DELETE),
+        (changed(extra=1), "has the unknown field 'extra'", DELETE),
+        (changed(seed="7"), "plan.seed must be an integer, not str", DELETE),
+        (changed(device_names=None), "plan.device_names must be a list", DELETE),
+        (changed(versions=[]), "plan.versions must be an object", DELETE),
+        (changed(planning_s=10**400), "plan.planning_s must be finite", DELETE),
+        (changed(fingerprint_parts={}), "plan.fingerprint_parts must be a list", DELETE),
+        (changed(fingerprint_parts=[["a"]]), "plan.fingerprint_parts must be a list of", DELETE),
+        (changed(fingerprint_parts=[["a", "b"]] * 2), "with distinct names", DELETE),
+        (changed(node_names=b"a\n\nd"), "holds an empty node name", DELETE),
+        (changed(node_names=b"a\nb\nc\nd"), "for each of 4 node names", DELETE),
+        (changed(node_names=b"a\nb\n\xff"), "holds columns that cannot be read", DELETE),
+        (pack({"summary": SUMMARY}), "has no section 'node_names'", DELETE),
+        (changed(node_hashes=b"123"), "holds columns that cannot be read", DELETE),
+        (changed(node_devices=b"\0\0\0\0"), "for each of 3 node names", DELETE),
+        (changed(node_devices=b"\0\0\1\0\2\0"), "on device 2, there are 2", DELETE),
+        (changed(problem=b"{}"), "has the section 'problem' without all of", DELETE),
+        (OLD[:-1], "is damaged or truncated", DELETE),
+        (OLD + b"x", "is damaged or truncated", DELETE),
+        (OLD.replace(b"plan/1 ", b"plan/2 "), "does not hold JSON", DELETE),
+        (frame(zlib.compress(b"{}"), version=1), "has no field 'assumptions'", DELETE),
+        (old(extra=1), "has the unknown field 'extra'", DELETE),
+        (old(machine=None), "has the unknown field 'machine'", DELETE),
+        (old(node_names=["a", "b/c", "d"]), "plan.node_names must be a string", DELETE),
+        (old(node_names="a\nb\n\ud800"), "plan.node_names is not valid Unicode", DELETE),
+        (old(node_hashes="AAA"), "plan.node_hashes", DELETE),
+        (old(node_hashes="AAAA"), "plan.node_hashes", DELETE),
+        (old(node_hashes="ä"), "plan.node_hashes", DELETE),
+        (old(node_hashes=None), "plan.node_hashes must be a string", DELETE),
+        (old(node_devices="AAABAA=="), "for each of 3 node names", DELETE),
+    ],
+)
+def test_a_bad_file_names_itself_the_reason_and_the_remedy(
+    data: bytes, reason: str, remedy: str
+) -> None:
+    with pytest.raises(PlanError) as caught:
+        Plan.from_bytes(data, "/plans/x.hplan")
+    message = str(caught.value)
+    assert message.startswith("/plans/x.hplan: ")
+    assert reason in message
+    assert remedy in message
+
+
+def test_every_prefix_is_refused() -> None:
+    for length in range(len(GOOD)):
+        with pytest.raises(PlanError):
+            Plan.from_bytes(GOOD[:length])
+
+
+def test_any_flipped_byte_is_noticed() -> None:
+    plan = make_plan()
+    for position in range(len(GOOD)):
+        for mask in (*(1 << bit for bit in range(8)), 0xFF):
+            damaged = bytearray(GOOD)
+            damaged[position] ^= mask
+            try:
+                assert Plan.from_bytes(bytes(damaged)) == plan
+            except PlanError:
+                continue
+
+
+@given(st.binary(max_size=300))
+def test_random_bytes_are_a_plan_error(data: bytes) -> None:
+    packed = zlib.compress(data)
+    for candidate in (
+        data,
+        b"hplacer-plan/2 " + data,
+        *(frame(content, version=version) for content in (data, packed) for version in (1, 2)),
+        pack({"summary": data}),
+        pack({"summary": packed}),
+    ):
+        with pytest.raises(PlanError):
+            Plan.from_bytes(candidate)
+
+
+@given(st.sampled_from(sorted(plan_module._SUMMARY)), JSON)
+def test_any_json_in_any_field_is_a_plan_or_a_plan_error(name: str, value: object) -> None:
+    try:
+        plan = Plan.from_bytes(changed(**{name: value}))
+    except PlanError:
+        return
+    assert Plan.from_bytes(plan.to_bytes()) == plan
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_decompression_bomb_is_stopped(monkeypatch: pytest.MonkeyPatch, version: int) -> None:
+    monkeypatch.setattr(plan_file, "MAX_SECTION_BYTES", 1_000_000)
+    bomb = zlib.compress(b" " * 50_000_000)
+    data = frame(bomb, version=1) if version == 1 else pack({"summary": bomb})
+    with pytest.raises(PlanError, match="is larger than 1000000 bytes when decompressed"):
+        Plan.from_bytes(data)
+
+
+def test_names_are_split_only_when_asked_for() -> None:
+    names = NodeNames("a\nb/c")
+    assert len(names) == 2
+    assert "_names" not in vars(names)
+    assert names[1] == "b/c"
+    assert names[:1] == ["a"]
+    assert list(NodeNames("")) == []
+
+
+def test_summary_line() -> None:
+    assert make_plan().summary_line() == "3f9c2b1a (etf, predicted 41.2 ms/step)"
+    assert make_plan(feasible=False).summary_line() == "3f9c2b1a (etf, does not fit into memory)"
+    unknown = make_plan(step_time_ns=None).summary_line()
+    assert unknown == "3f9c2b1a (etf, step time not simulated)"
+
+
+@pytest.mark.parametrize(
+    ("duration_ns", "text"),
+    [
+        (0, "0 ns"),
+        (999, "999 ns"),
+        (1_500, "1.5 us"),
+        (999_900_000, "1000 ms"),
+        (1_234_000_000, "1.23 s"),
+        (4_321_000_000_000, "4321 s"),
+    ],
+)
+def test_format_ns(duration_ns: int, text: str) -> None:
+    assert format_ns(duration_ns) == text
+
+
+def test_better_than_is_a_strict_order() -> None:
+    fast, slow = make_plan(step_time_ns=1), make_plan(step_time_ns=2)
+    unknown, infeasible = make_plan(step_time_ns=None), make_plan(step_time_ns=0, feasible=False)
+    measured = [make_plan(planner_options={"measured": {"step_ns": ns}}) for ns in (8, 9)]
+    ranking = [*measured, fast, slow, unknown, infeasible]
+    for i, plan in enumerate(ranking):
+        for j, other in enumerate(ranking):
+            assert plan.better_than(other) == (i < j)
+
+
+def test_a_large_plan_loads_fast() -> None:
+    count = 50_000
+    random = np.random.default_rng(0)
+    plan = make_plan(
+        node_names=[f"gradients/tower_{i % 4}/block_{i // 100}/MatMul_{i}" for i in range(count)],
+        node_hashes=random.integers(0, 2**64, count, dtype=np.uint64),
+        node_devices=random.integers(0, 2, count, dtype=np.int32),
+    )
+    data = plan.to_bytes()
+    seconds = []
+    for _ in range(5):
+        start_s = time.perf_counter()
+        Plan.from_bytes(data)
+        seconds.append(time.perf_counter() - start_s)
+    assert min(seconds) < 0.15

@@ -1,0 +1,491 @@
+"""Jobs, lists of jobs, searches in the background, and Ray."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import signal
+import sys
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("tensorflow")
+
+from hplacer_optimizer.capture.captured import CapturedGraph, load_captured, save_captured
+from hplacer_optimizer.errors import JobListError, OptionError, PlannerUnavailableError
+from hplacer_optimizer.measuring import Effort
+from hplacer_optimizer.measuring.planning import Measuring
+from hplacer_optimizer.options import Options
+from hplacer_optimizer.planners import Budget, Progress
+from hplacer_optimizer.planners.progress import describe_progress, seconds_left
+from hplacer_optimizer.planners.proofs import prove
+from hplacer_optimizer.plans.making import Search, make_plan
+from hplacer_optimizer.plans.store import PlanStore
+from hplacer_optimizer.pretraining import background, jobs, on_ray
+from hplacer_optimizer.pretraining.job_list import parse_duration, read_jobs
+from tests import processes
+
+EXPORT = """
+import tensorflow as tf
+v1 = tf.compat.v1
+v1.disable_eager_execution()
+x = v1.placeholder(tf.float32, [4, 8], name="x")
+for layer in range(3):
+    x = tf.nn.relu(x @ v1.get_variable(f"w{layer}", [8, 8]))
+v1.train.AdamOptimizer().minimize(tf.reduce_sum(x ** 2), name="train")
+v1.train.Saver().export_meta_graph("graph.meta")
+"""
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With graph.meta and the planners."""
+    result = tmp_path_factory.mktemp("jobs")
+    processes.run(EXPORT, result, prelude="")
+    return result
+
+
+@pytest.fixture(scope="module")
+def loaded(directory: Path) -> jobs.Loaded:
+    return jobs.load(jobs.GraphSpec(path=str(directory / "graph.meta"), machine="1cpu-2xk40"))
+
+
+@pytest.fixture(autouse=True)
+def _own_planners(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(directory))
+    monkeypatch.setenv("PYTHONPATH", f"{processes.ROOT}{os.pathsep}{directory}")
+
+
+def search(**budget: Any) -> Search:
+    return Search(planner="own:climb", budget=Budget(**budget))
+
+
+# ---- plans ----
+
+
+def test_a_search_by_time_is_repeated_by_its_steps(loaded: jobs.Loaded) -> None:
+    timed, _ = make_plan(loaded.captured, loaded.machine, search(seconds=0.2))
+    steps = timed.budget["steps_done"]
+    assert timed.budget == {"seconds": 0.2, "steps_done": steps, "placements_scored": steps}
+    again, _ = make_plan(loaded.captured, loaded.machine, search(steps=steps))
+    assert np.array_equal(again.node_devices, timed.node_devices)
+    assert again.step_time_ns == timed.step_time_ns
+
+
+def test_a_plan_names_devices_as_sessions_do(loaded: jobs.Loaded) -> None:
+    plan, trace = make_plan(loaded.captured, loaded.machine, search(steps=1))
+    local = "/job:localhost/replica:0/task:0/device:"
+    assert plan.device_names == [local + device for device in ("CPU:0", "GPU:0", "GPU:1")]
+    problem = plan.problem()
+    assert problem is not None
+    assert problem.device_names == plan.device_names
+    assert trace.makespan_ns == plan.step_time_ns
+
+
+def test_a_long_learning_curve_is_thinned_out(loaded: jobs.Loaded) -> None:
+    def many_steps(problem: Any, *, on_progress: Any, **_: Any) -> Any:
+        for step in range(1, 4001):
+            on_progress(Progress(steps=step, best_ns=5000 - step))
+        return np.zeros(problem.num_ops, np.int32)
+
+    sys.modules["own"].many_steps = many_steps  # type: ignore[attr-defined]
+    plan, _ = make_plan(loaded.captured, loaded.machine, Search(planner="own:many_steps"))
+    steps = [point["steps"] for point in plan.learning_curve]
+    assert 500 <= len(steps) <= 1000
+    assert set(np.diff(steps)) == {4}
+    assert plan.budget["steps_done"] == 4000
+
+
+def test_a_plan_keeps_the_strongest_proof(loaded: jobs.Loaded) -> None:
+    weak, _ = make_plan(loaded.captured, loaded.machine, search(steps=1))
+    assert weak.lower_bound_ns is not None
+    assert weak.step_time_ns is not None
+    proved_ns = weak.step_time_ns
+
+    def proves(problem: Any, **_: Any) -> Any:
+        prove(1, "all that is trivial")
+        prove(proved_ns, "all that is tried")
+        return weak.placement()
+
+    sys.modules["own"].proves = proves  # type: ignore[attr-defined]
+    plan, _ = make_plan(loaded.captured, loaded.machine, Search(planner="own:proves"))
+    assert weak.lower_bound_ns < proved_ns
+    assert (plan.lower_bound_ns, plan.lower_bound_term) == (proved_ns, "all that is tried")
+    assert plan.gap == 0.0
+
+
+def test_what_only_learning_has_is_refused() -> None:
+    with pytest.raises(OptionError, match="checkpoint: the planner 'own:climb' does not learn"):
+        replace(search(steps=1), checkpoint="here")
+
+
+def test_only_the_graph_of_a_file_is_measured(loaded: jobs.Loaded) -> None:
+    measured = Search(planner="local_search", measuring=Measuring())
+    with pytest.raises(OptionError, match="reward: only the graph of a file can be measured"):
+        jobs.plan_job(loaded, measured)
+    script = jobs.GraphSpec(script=("train.py",), keep_graph=True)
+    with pytest.raises(OptionError, match="reward: a script's graph cannot be measured"):
+        jobs.load(script)
+    job = jobs.Job(graph=script, search=measured)
+    with pytest.raises(OptionError, match="--ray: jobs that measure"):
+        next(
+            on_ray.run_on_ray(
+                [job],
+                None,
+                on_ray.LOCAL,
+                stop=threading.Event(),
+                watched=contextlib.nullcontext,
+                on_start=lambda job: None,
+                on_progress=lambda done, running: None,
+            )
+        )
+
+
+@pytest.mark.slow
+def test_learning_by_time_is_repeated_by_its_steps(loaded: jobs.Loaded) -> None:
+    timed_search = Search(planner="hierarchical", budget=Budget(seconds=15), seed=3)
+    timed, _ = make_plan(loaded.captured, loaded.machine, timed_search)
+    steps = timed.budget["steps_done"]
+    assert steps > 3
+    assert timed.planner_options == {"preset": "default"}
+    again, _ = make_plan(
+        loaded.captured, loaded.machine, replace(timed_search, budget=Budget(steps=steps))
+    )
+    assert np.array_equal(again.node_devices, timed.node_devices)
+    assert [p["best_ns"] for p in again.learning_curve] == [
+        p["best_ns"] for p in timed.learning_curve
+    ]
+
+
+def test_a_captured_step_survives_its_files(loaded: jobs.Loaded, tmp_path: Path) -> None:
+    save_captured(loaded.captured, tmp_path, assumed=["more"])
+    again = load_captured(tmp_path)
+    assert again.assumptions == [*loaded.captured.assumptions, "more"]
+    same = [
+        save_and_read(tmp_path / name, captured)
+        for name, captured in (
+            ("a", replace(again, assumptions=[])),
+            ("b", replace(loaded.captured, assumptions=[])),
+        )
+    ]
+    assert same[0] == same[1]
+    plans = [make_plan(c, loaded.machine, search(steps=2))[0] for c in (again, loaded.captured)]
+    assert np.array_equal(plans[0].node_devices, plans[1].node_devices)
+
+
+def save_and_read(directory: Path, captured: CapturedGraph) -> list[bytes]:
+    directory.mkdir()
+    save_captured(captured, directory)
+    with np.load(directory / "captured.npz") as archive:
+        arrays = [archive[name].tobytes() for name in sorted(archive.files)]
+    return [(directory / "captured.json").read_bytes(), *arrays]
+
+
+# ---- progress ----
+
+
+def test_progress_in_words() -> None:
+    progress = Progress(
+        steps=1412, best_ns=41_200_000, placements=5648, mean_ns=57_300_000.4, infeasible=0.034
+    )
+    assert describe_progress(progress) == (
+        "step 1,412, 5,648 placements, best 41.2 ms, mean 57.3 ms, 3% infeasible"
+    )
+    assert describe_progress(Progress(steps=0, best_ns=None)) == "step 0, nothing that fits yet"
+    measured = Progress(steps=3, best_ns=41_200_000, placements=48, measured=50, failed=2)
+    assert describe_progress(measured) == "step 3, 50 measured, 2 failed, best 41.2 ms"
+
+
+def test_time_left_is_that_of_the_nearest_limit() -> None:
+    progress = Progress(steps=10, best_ns=None)
+    assert seconds_left(Budget(), progress, 5.0) is None
+    assert seconds_left(Budget(seconds=60), progress, 5.0) == 55
+    assert seconds_left(Budget(seconds=60, steps=40), progress, 5.0) == 15
+    assert seconds_left(Budget(seconds=60), progress, 61.0) == 0
+
+
+# ---- lists ----
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90s", 90), ("10m", 600), ("1h30m", 5400), ("1.5s", 1.5), ("2h5s", 7205)]
+)
+def test_durations(text: str, seconds: float) -> None:
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "10", "m", "1m1h", "-5s", "0s", "1d", "1e3s"])
+def test_what_is_no_duration(text: str) -> None:
+    with pytest.raises(ValueError, match=r"write 90s, 10m or 1h30m|more than 0"):
+        parse_duration(text)
+
+
+LIST = """
+format: hplacer-pretrain/1
+defaults:
+  budget: 2m
+  machines: [1cpu-2xk40, mine.yaml]
+jobs:
+  - graphs: [a.meta, /b/saved]
+    planners: [etf, hierarchical]
+    seeds: [0, 1, 2]
+    targets: train
+    preset: paper
+    shapes: {x: [5, 8]}
+  - graphs: a.meta
+    machines: cluster.yaml
+    reward: measure
+    measure_on: ["a:1,b:2", "c:3,d:4"]
+    measure_limit: 90s
+  - capture: [train.py, --epochs, "1"]
+    planners: heft
+    machines: 8xv100
+    steps: 7
+    soft_placement: true
+"""
+
+
+def test_a_list_is_the_product_of_its_entries(tmp_path: Path) -> None:
+    (tmp_path / "jobs.yaml").write_text(LIST)
+    found = read_jobs(tmp_path / "jobs.yaml")
+    own, mine = str(tmp_path / "a.meta"), str(tmp_path / "mine.yaml")
+    product = itertools.product(
+        (own, "/b/saved"), ("1cpu-2xk40", mine), ("etf", "hierarchical"), range(3)
+    )
+    assert [
+        (job.graph.path, job.graph.machine, job.search.planner, job.search.seed)
+        for job in found[:-2]
+    ] == list(product)
+    assert {job.search.budget for job in found[:-1]} == {Budget(seconds=120)}
+    assert found[0].graph.shapes == (("x", (5, 8)),)
+    assert found[0].graph.targets == ("train",)
+    assert {(job.search.planner, job.search.preset) for job in found} == {
+        ("etf", "default"),
+        ("hierarchical", "paper"),
+        ("hierarchical", "default"),
+        ("heft", "default"),
+    }
+    *_, measured, last = found
+    assert measured.graph.keep_graph
+    assert measured.search.measuring == Measuring(
+        on=(("a:1", "b:2"), ("c:3", "d:4")), effort=Effort(time_limit_s=90)
+    )
+    assert not any(job.graph.keep_graph or job.search.measuring for job in (*found[:-2], last))
+    assert last.graph.script == (str(tmp_path / "train.py"), "--epochs", "1")
+    assert last.search.budget == Budget(seconds=120, steps=7)
+    assert last.graph.allow_soft_placement is True
+    assert len({jobs.slug(job) for job in found}) == len(found)
+    assert jobs.slug(last) == "train-8xv100-heft-0"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("format: other/1\njobs: []", "format: expected 'hplacer-pretrain/1', found 'other/1'"),
+        ("format: hplacer-pretrain/1", "the key 'jobs' is missing"),
+        ("format: hplacer-pretrain/1\njobs: []", "jobs: the list is empty"),
+        ("- {}", "jobs[0]: give either graphs or capture"),
+        ("- {graphs: a, capture: b}", "jobs[0]: give either graphs or capture"),
+        ("- {graphs: []}", "jobs[0].graphs: the list is empty"),
+        ("- {graphs: a, seed: 3}", "jobs[0]: unknown key 'seed'; keys here: graphs, capture"),
+        ("- {graphs: a, seeds: [1, -3]}", "jobs[0].seeds[1]: expected a whole number, found '-3'"),
+        ("- {graphs: a, planners: [eft]}", "jobs[0].planners[0]: planner: unknown name 'eft'"),
+        ("- {graphs: a, budget: 10}", "jobs[0].budget: '10' is no duration; write 90s, 10m"),
+        ("- {graphs: a, soft_placement: 1}", "jobs[0].soft_placement: expected true or false"),
+        ("- {graphs: a, preset: big}", "jobs[0].preset: expected one of default, paper"),
+        ("- {graphs: a, shapes: {x: 3}}", "jobs[0].shapes.x: expected a list"),
+        ("- {graphs: a, steps: 0}", "jobs[0].steps: 0 is outside 1 to"),
+        ("- {graphs: a, reward: time}", "jobs[0].reward: expected simulate or measure"),
+        ("- {graphs: a, measure_on: 'a:1'}", "measure_on, measure_steps, measure_limit: need the"),
+        ("- {graphs: a, reward: measure, measure_on: a}", "'a' is no address of a server"),
+        ("- {graphs: a, reward: measure, planners: etf}", "'etf' does not measure"),
+    ],
+)
+def test_an_error_of_a_list_names_the_field(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "jobs.yaml"
+    whole = text.startswith("format")
+    path.write_text(text if whole else f"format: hplacer-pretrain/1\njobs:\n{text}\n")
+    with pytest.raises(JobListError) as caught:
+        read_jobs(path)
+    assert message in str(caught.value)
+    assert str(path) in str(caught.value)
+
+
+def one_after_the_other(todo: list[jobs.Job], cache: Path) -> list[jobs.Outcome]:
+    return list(
+        jobs.run_serially(
+            todo,
+            PlanStore(cache),
+            stop=threading.Event(),
+            watched=contextlib.nullcontext,
+            on_start=lambda job: None,
+            on_progress=lambda progress: None,
+        )
+    )
+
+
+def some_jobs(directory: Path) -> list[jobs.Job]:
+    """Two seeds, a planner that raises between them, and a graph that does not exist."""
+    (directory / "bad.py").write_text("def raises(problem, **_):\n    raise KeyError('no idea')\n")
+    spec = jobs.GraphSpec(path=str(directory / "graph.meta"), machine="1cpu-2xk40")
+    climb = search(steps=20)
+    return [
+        jobs.Job(graph=spec, search=climb),
+        jobs.Job(graph=spec, search=replace(climb, planner="bad:raises")),
+        jobs.Job(graph=spec, search=replace(climb, seed=1)),
+        jobs.Job(graph=jobs.GraphSpec(path=str(directory / "none.meta")), search=climb),
+    ]
+
+
+def facts(outcomes: list[jobs.Outcome]) -> list[Any]:
+    """What has to be equal, however the jobs were run."""
+    return [
+        (
+            outcome.job.title,
+            outcome.stored,
+            outcome.error,
+            outcome.plan and outcome.plan.step_time_ns,
+            outcome.plan and outcome.plan.node_devices.tolist(),
+        )
+        for outcome in sorted(outcomes, key=lambda outcome: outcome.job.title)
+    ]
+
+
+def test_a_failed_job_does_not_end_the_others(directory: Path, tmp_path: Path) -> None:
+    outcomes = one_after_the_other(some_jobs(directory), tmp_path)
+    errors = [outcome.error for outcome in outcomes]
+    assert (errors[0], errors[1], errors[2]) == (None, "KeyError('no idea')", None)
+    assert "none.meta: no such file" in str(errors[3])
+    (entry,) = PlanStore(tmp_path).list()
+    times = [outcome.plan.step_time_ns for outcome in outcomes if outcome.plan]
+    assert entry.plan is not None
+    assert entry.plan.step_time_ns == min(times)
+
+
+# ---- in the background ----
+
+
+def begin(loaded: jobs.Loaded, cache: Path, **options: Any) -> str | None:
+    chosen = Options(planner="own:climb", cache=str(cache), **options)
+    return background.start(loaded.captured, loaded.machine, chosen, PlanStore(cache))
+
+
+def process_id(log: str) -> int:
+    """Of the search that last began."""
+    wait_for(lambda: "searches for" in Path(log).read_text())
+    lines = [line for line in Path(log).read_text().splitlines() if "searches for" in line]
+    return int(lines[-1].split()[2])
+
+
+def wait_for(condition: Any) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_one_background_search_at_a_time(loaded: jobs.Loaded, tmp_path: Path) -> None:
+    started = time.monotonic()
+    log = begin(loaded, tmp_path, budget_s=60)
+    assert log is not None
+    number = process_id(log)
+    assert begin(loaded, tmp_path, budget_s=60) is None
+    assert os.getpriority(os.PRIO_PROCESS, number) == 19
+    assert os.getsid(number) != os.getsid(0)
+    os.kill(number, signal.SIGTERM)
+    job = tmp_path / "pretraining" / loaded.captured.fingerprint
+    wait_for(lambda: not job.exists())
+    assert "stopped early, " in Path(log).read_text()
+    (entry,) = PlanStore(tmp_path).list()
+    assert entry.plan is not None
+    assert entry.plan.planner == "own:climb"
+    wait_for(lambda: not Path(f"/proc/{number}").exists())
+    assert time.monotonic() - started < 30
+    assert begin(loaded, tmp_path, budget_s=0.1) is not None  # the lock is free again
+    wait_for(lambda: not job.exists())
+
+
+def test_a_killed_background_search_is_taken_up(loaded: jobs.Loaded, tmp_path: Path) -> None:
+    fingerprint, store = loaded.captured.fingerprint, PlanStore(tmp_path)
+    options = Options(planner="own:climb", cache=str(tmp_path), budget_s=60)
+    assert background.resume(fingerprint, options, store) is None  # nothing is left
+    log = begin(loaded, tmp_path, budget_s=60)
+    assert log is not None
+    job = tmp_path / "pretraining" / fingerprint
+    for _ in range(3):
+        number = process_id(log)
+        os.kill(number, signal.SIGKILL)
+        Path(log).write_text("")
+        wait_for(lambda: background.resume(fingerprint, options, store) is not None)
+    wait_for(lambda: not job.exists())
+    assert "given up after 3 attempts" in Path(log).read_text()
+    assert store.list() == []
+
+
+def test_a_background_search_that_fails_says_so(loaded: jobs.Loaded, tmp_path: Path) -> None:
+    chosen = Options(planner="no_such:planner", cache=str(tmp_path), budget_s=1)
+    store = PlanStore(tmp_path)
+    log = background.start(loaded.captured, loaded.machine, chosen, store)
+    assert log is not None
+    wait_for(lambda: os.listdir(tmp_path / "pretraining") == [Path(log).name])
+    assert "failed: OptionError: planner: cannot load 'no_such:planner'" in Path(log).read_text()
+
+
+# ---- Ray ----
+
+
+def test_ray_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(PlannerUnavailableError, match=r"pip install 'hplacer-optimizer\[ray\]'"):
+        run_on_ray([], tmp_path)
+
+
+def run_on_ray(
+    todo: list[jobs.Job], cache: Path, stop: threading.Event | None = None
+) -> list[jobs.Outcome]:
+    return list(
+        on_ray.run_on_ray(
+            todo,
+            PlanStore(cache),
+            "local",
+            stop=stop or threading.Event(),
+            watched=contextlib.nullcontext,
+            on_start=lambda job: None,
+            on_progress=lambda done, running: None,
+        )
+    )
+
+
+@pytest.mark.slow
+def test_ray_gives_what_a_serial_run_gives(directory: Path, tmp_path: Path) -> None:
+    (directory / "fatal.py").write_text("import os\ndef exits(problem, **_):\n    os._exit(1)\n")
+    todo = some_jobs(directory)
+    deadly = replace(todo[0], search=replace(todo[0].search, planner="fatal:exits"))
+    together = run_on_ray([*todo, deadly], tmp_path / "ray")
+    serial = one_after_the_other(todo, tmp_path / "serial")
+    assert facts([o for o in together if o.job != deadly]) == facts(serial)
+    (dead,) = [outcome for outcome in together if outcome.job == deadly]
+    assert "WorkerCrashedError" in str(dead.error)
+    kept = [PlanStore(tmp_path / name).list() for name in ("ray", "serial")]
+    devices = [entry.plan.node_devices.tolist() for (entry,) in kept if entry.plan]
+    assert devices[0] == devices[1]
+
+
+@pytest.mark.slow
+def test_ray_keeps_the_best_plans_when_it_is_stopped(directory: Path, tmp_path: Path) -> None:
+    spec = some_jobs(directory)[0].graph
+    stop = threading.Event()
+    todo = [jobs.Job(graph=spec, search=replace(search(), seed=seed)) for seed in range(2)]
+    threading.Timer(20, stop.set).start()
+    started = time.monotonic()
+    outcomes = run_on_ray(todo, tmp_path, stop)
+    assert 20 <= time.monotonic() - started < 60
+    assert [outcome.error for outcome in outcomes] == [None, None]
+    assert all(outcome.plan and outcome.plan.budget["steps_done"] > 1 for outcome in outcomes)

@@ -1,0 +1,182 @@
+from __future__ import annotations
+
+import itertools
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+import hplacer_optimizer as hp
+from tests.documents import problem_from_dict
+from tests.large_problem import layered_problem
+from tests.random_problems import make_uneven, problems
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+
+
+def every_placement(problem: hp.Problem) -> NDArray[np.int32]:
+    """All placements, [m ** n, n]."""
+    rows = list(itertools.product(range(problem.num_devices), repeat=problem.num_ops))
+    return np.array(rows, np.int32).reshape(len(rows), problem.num_ops)
+
+
+def best_makespan_ns(problem: hp.Problem) -> int | None:
+    """Of all feasible placements; None if there is none."""
+    makespans, feasible, _ = hp.simulate_batch(problem, every_placement(problem))
+    return int(makespans[feasible].min()) if feasible.any() else None
+
+
+def assert_bounds(document: dict[str, Any]) -> None:
+    problem = problem_from_dict(document)
+    bound = hp.lower_bound(problem)
+    best = best_makespan_ns(problem)
+    if bound.ns is None:
+        assert bound.infeasible_because
+        assert best is None
+    else:
+        assert not bound.infeasible_because
+        assert bound.ns == max(bound.terms.values()) == bound.terms[bound.term or ""]
+        assert best is None or bound.ns <= best
+
+
+@settings(max_examples=600, deadline=None)
+@given(problems(max_ops=5))
+def test_no_feasible_placement_beats_the_bound(document: dict[str, Any]) -> None:
+    assert_bounds(document)
+
+
+@settings(max_examples=400, deadline=None)
+@given(problems(max_ops=5, placeable=True), st.data())
+def test_no_feasible_placement_beats_the_bound_of_uneven_ops(
+    document: dict[str, Any], data: st.DataObject
+) -> None:
+    make_uneven(document, data, [100, 1500, 3000, 10**6])
+    assert_bounds(document)
+
+
+def test_a_problem_without_a_feasible_placement_has_no_bound() -> None:
+    document = chain(2)
+    document["ops"][1]["allowed_devices"] = []
+    bound = hp.lower_bound(problem_from_dict(document))
+    assert (bound.ns, bound.term, bound.terms) == (None, None, {})
+    assert bound.infeasible_because == [
+        "op 'op1' has no device: allow one with a kernel for all its ops"
+    ]
+
+
+def chain(length: int) -> dict[str, Any]:
+    """Ops of 10 ns one after the other; one device."""
+    return {
+        "format": "hplacer-problem/1",
+        "name": "chain",
+        "device_kinds": ["cpu"],
+        "devices": [{"name": "d", "kind": "cpu", "memory_bytes": 0}],
+        "links": [],
+        "ops": [{"name": f"op{i}", "type": "T", "cost_ns": {"cpu": 10}} for i in range(length)],
+        "edges": [],
+        "control_edges": [[i, i + 1] for i in range(length - 1)],
+    }
+
+
+def test_a_chain_by_hand() -> None:
+    bound = hp.lower_bound(problem_from_dict(chain(3)))
+    assert bound.ns == 30
+    assert bound.term == "critical path through op0"
+    assert bound.terms == {"critical path through op0": 30, "load of cpu": 30}
+
+
+def test_the_bound_of_the_golden_problem_is_near_what_a_planner_finds() -> None:
+    problem = hp.load_problem(GOLDEN / "two_towers.hplacer.json")
+    bound = hp.lower_bound(problem)
+    assert bound.terms["critical path through sum"] == 1_071_000
+    assert bound.ns == 1_111_000
+    assert (bound.term or "").startswith("cost of cutting the graph, or load of the unit of op")
+    placement = json.loads((GOLDEN / "etf.json").read_text())
+    makespan_ns = hp.simulate(problem, placement).makespan_ns
+    assert makespan_ns == bound.ns  # optimal
+
+
+def two_chains(size_bytes: int) -> dict[str, Any]:
+    """Two chains of eight ops of 100 ns for two devices, joined at the end by one of 1 ns."""
+    ops = [
+        {"name": f"op{i}", "type": "T", "cost_ns": {"gpu": 100}, "output_bytes": [size_bytes]}
+        for i in range(16)
+    ]
+    ops.append({"name": "join", "type": "T", "cost_ns": {"gpu": 1}, "output_bytes": []})
+    link = {"latency_ns": 10, "bytes_per_s": 10**9}
+    return {
+        "format": "hplacer-problem/1",
+        "name": "chains",
+        "device_kinds": ["gpu"],
+        "devices": [{"name": f"d{d}", "kind": "gpu", "memory_bytes": 10**9} for d in range(2)],
+        "links": [
+            {"src": 0, "dst": 1, "channel": "up", **link},
+            {"src": 1, "dst": 0, "channel": "down", **link},
+        ],
+        "ops": ops,
+        "edges": [*([i, 0, i + 1] for i in range(15) if i != 7), [7, 0, 16], [15, 0, 16]],
+    }
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "expected_ns", "term"),
+    [
+        # Parted anywhere, a chain takes 10 + 50 ns more; so does a join of two devices.
+        (50, 800 + 60 + 1, "critical path through join"),
+        (500, 800 + 510 + 1, None),
+        # Sending takes longer than both chains on one device.
+        (1_000, 1600 + 1, None),
+    ],
+)
+def test_the_cost_of_cutting_by_hand(size_bytes: int, expected_ns: int, term: str | None) -> None:
+    bound = hp.lower_bound(problem_from_dict(two_chains(size_bytes)))
+    joined = "load of the unit of op 'op0' of colocation group 'op0 and 16 more'"
+    expected = term or f"cost of cutting the graph, or {joined}"
+    assert (bound.ns, bound.term) == (expected_ns, expected)
+
+
+def test_the_cost_of_cutting_where_memory_forces_a_cut() -> None:
+    document = two_chains(1_000)
+    for op in document["ops"]:
+        op["persistent_bytes"] = 1_000
+    for device in document["devices"]:
+        device["memory_bytes"] = 15_000
+    bound = hp.lower_bound(problem_from_dict(document))
+    # One chain and the join on one device, the other chain is sent: nothing is shorter.
+    assert (bound.ns, bound.term) == (1811, "cost of cutting the graph, or memory")
+
+
+@pytest.mark.parametrize(
+    ("ops", "seconds"), [(50_000, 1.0), pytest.param(1_000_000, 10.0, marks=pytest.mark.slow)]
+)
+def test_large_problems_are_bounded_in_time(ops: int, seconds: float) -> None:
+    problem = deep_problem(ops, devices=9)
+    begin = time.process_time()
+    first = hp.lower_bound(problem)
+    assert time.process_time() - begin < seconds
+    assert first.terms == hp.lower_bound(problem).terms
+
+
+def deep_problem(ops: int, devices: int) -> hp.Problem:
+    """A hundred layers, each op reads 4 of the last two layers; a CPU and equal GPUs."""
+    rng = np.random.default_rng(0)
+    width = ops // 100
+    dst = np.repeat(np.arange(width, ops), 4)
+    src = np.minimum(np.maximum(dst - 2 * width, 0) + rng.integers(0, width, len(dst)), dst - 1)
+    gpu_ns = rng.integers(6_000, 100_000, ops)
+    return layered_problem(
+        device_names=[f"d{i}" for i in range(devices)],
+        device_memory_bytes=10**9 // devices * (ops // 1000),
+        channel="{src}-{dst}",
+        latency_ns=10_000,
+        cost_ns=np.stack([gpu_ns * 8, gpu_ns], axis=1),
+        output_bytes=rng.integers(0, 10**6, ops),
+        persistent_bytes=rng.integers(0, 1_900_000, ops),
+        edges=np.stack([src, np.zeros_like(src), dst], axis=1),
+    )

@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from hplacer_optimizer.errors import OptionError, ProblemError
+from hplacer_optimizer.problem.simulator import simulate, simulate_batch
+from tests import reference_simulator
+from tests.documents import problem_from_dict
+from tests.random_problems import placed_problems
+
+
+def assert_equals_reference(document: dict[str, Any], placement: list[int]) -> None:
+    expected = reference_simulator.simulate(document, placement)
+    trace = simulate(problem_from_dict(document), placement)
+    assert trace.feasible == expected.feasible
+    assert trace.feasible == (not trace.infeasible_because)
+    assert trace.has_trace == (expected.makespan_ns is not None)
+    assert trace.makespan_ns == expected.makespan_ns
+    if expected.makespan_ns is None:
+        assert trace.start_ns is None
+        assert trace.finish_ns is None
+        return
+    assert trace.start_ns.tolist() == expected.start_ns
+    assert trace.finish_ns.tolist() == expected.finish_ns
+    assert trace.peak_bytes.tolist() == expected.peak_bytes
+    transfers = [
+        (
+            (x["src_op"], x["output"], x["dst_device"]),
+            tuple(
+                x[name].item()
+                for name in (
+                    "src_device",
+                    "channel",
+                    "issue_ns",
+                    "start_ns",
+                    "finish_ns",
+                    "bytes",
+                )
+            ),
+        )
+        for x in trace.transfers
+    ]
+    assert transfers == sorted(expected.transfers.items())
+
+
+@settings(max_examples=400, deadline=None)
+@given(placed_problems())
+def test_equals_the_reference(case: tuple[dict[str, Any], list[int]]) -> None:
+    assert_equals_reference(*case)
+
+
+def chain() -> dict[str, Any]:
+    """Ops a -> b across two devices; 100 + (10 + 5) + 50 ns."""
+    return {
+        "format": "hplacer-problem/1",
+        "name": "chain",
+        "device_kinds": ["cpu"],
+        "devices": [
+            {"name": "left", "kind": "cpu", "memory_bytes": 8},
+            {"name": "right", "kind": "cpu", "memory_bytes": 8},
+        ],
+        "links": [{"src": 0, "dst": 1, "channel": "l2r", "latency_ns": 10, "bytes_per_s": 10**9}],
+        "ops": [
+            {"name": "a", "type": "A", "cost_ns": {"cpu": 100}, "output_bytes": [5]},
+            {"name": "b", "type": "B", "cost_ns": {"cpu": 50}, "temp_bytes": 2},
+        ],
+        "edges": [[0, 0, 1]],
+    }
+
+
+def test_chain_by_hand() -> None:
+    problem = problem_from_dict(chain())
+    trace = simulate(problem, [0, 1])
+    assert trace.makespan_ns == 100 + (10 + 5) + 50
+    assert trace.peak_bytes.tolist() == [5, 5 + 2]
+    assert trace.feasible
+    assert not trace.start_ns.flags.writeable
+    assert problem.channel_names[trace.transfers[0]["channel"]] == "l2r"
+
+
+def test_infeasible_steps_say_why() -> None:
+    document = chain()
+    document["devices"][1]["memory_bytes"] = 6
+    trace = simulate(problem_from_dict(document), [0, 1])
+    assert trace.makespan_ns == 165
+    assert trace.infeasible_because == [
+        "device 'right' needs 7 bytes at its peak but has 6: 1 bytes are missing"
+    ]
+    trace = simulate(problem_from_dict(chain()), [1, 0])
+    assert trace.makespan_ns is None
+    assert trace.infeasible_because == [
+        "op 'a' is on device 'right' and its successor op 'b' is on device 'left', but no link "
+        "leads there"
+    ]
+
+
+def test_a_trace_outlives_its_problem() -> None:
+    start_ns = simulate(problem_from_dict(chain()), [0, 1]).start_ns
+    assert start_ns.tolist() == [0, 115]
+
+
+@pytest.mark.parametrize(
+    ("placement", "message"),
+    [
+        ([0], r"^placement: has 1 devices for 2 ops"),
+        ([0, 2], r"^placement\[1\]: device 2 is out of range"),
+        ([-1, 0], r"^placement\[0\]: device -1 is out of range"),
+        ([0, 2**40], r"^placement\[1\]: device 1099511627776 is out of range"),
+        ([0, 2**70], r"^placement\[1\]: device 1180591620717411303424 is out of range"),
+        ([0, True], r"^placement\[1\]: expected an integer, got bool"),
+        ([0, 1.0], r"^placement\[1\]: expected an integer, got float"),
+        ("01", r"^placement: expected a list of device indices, got str"),
+        (None, r"^placement: expected a list of device indices, got null"),
+        (np.zeros(2), r"^placement: expected integers, got an array of float64"),
+        (np.zeros((2, 1), np.int32), r"^placement: expected one dimension"),
+    ],
+)
+def test_refused_placements(placement: Any, message: str) -> None:
+    with pytest.raises(ProblemError, match=message):
+        simulate(problem_from_dict(chain()), placement)
+
+
+@pytest.mark.parametrize(
+    ("placements", "message"),
+    [
+        (np.zeros((1, 3), np.int32), r"expected shape \[batch, 2\], got \(1, 3\)"),
+        (np.zeros(2, np.int32), r"expected shape \[batch, 2\], got \(2,\)"),
+        (np.zeros((1, 2)), r"expected integers"),
+        (np.array([[0, 0], [0, 5]]), r"^placements\[1\]\[1\]: device 5 is out of range"),
+    ],
+)
+def test_refused_batches(placements: Any, message: str) -> None:
+    with pytest.raises(ProblemError, match=message):
+        simulate_batch(problem_from_dict(chain()), placements)
+
+
+@pytest.mark.parametrize("threads", [0, -1, 1.5, True, 2**40])
+def test_refused_threads(threads: Any) -> None:
+    with pytest.raises(OptionError, match="threads"):
+        simulate_batch(problem_from_dict(chain()), np.zeros((1, 2), np.int32), threads=threads)

@@ -1,0 +1,122 @@
+"""Which package may know which; docs/architecture.md shows it."""
+
+from __future__ import annotations
+
+import re
+import sys
+
+import pytest
+
+from tests.processes import ROOT
+
+sys.path.insert(0, str(ROOT / "tools"))
+try:
+    import architecture
+finally:
+    sys.path.remove(str(ROOT / "tools"))
+
+MODULES = architecture.read_package()
+MOST_PACKAGES, MOST_ROOT_FILES = 14, 8
+WITHOUT_TENSORFLOW = ("problem", "machines", "costs", "planners", "options", "plans")
+UPPER = {"plugin", "cli", "bench", "run"}
+# Only the process that learns imports these.
+HAS_TENSORFLOW = tuple(
+    f"planners.learning.{name}" for name in ("events", "networks", "optimizer", "training")
+)
+
+
+def test_the_house_is_small() -> None:
+    names = {
+        path.name for path in architecture.PACKAGE.iterdir() if not path.name.startswith("__p")
+    }
+    packages = {
+        module.room for module in MODULES.values() if (architecture.PACKAGE / module.room).is_dir()
+    }
+    files = {name for name in names if name.endswith((".py", ".pyi"))}
+    assert len(packages) <= MOST_PACKAGES
+    assert len(files) <= MOST_ROOT_FILES, files
+    assert {module.room for module in MODULES.values()} == set(architecture.ORDER)
+    for package in packages:
+        assert (architecture.PACKAGE / package / "__init__.py").exists(), package
+
+
+def test_imports_point_downwards_wherever_they_stand() -> None:
+    level = {name: i for i, name in enumerate(architecture.ORDER)}
+    upwards = [
+        f"{name} imports {imported}"
+        for name, module in MODULES.items()
+        for imported in module.imports
+        if level[MODULES[imported].room] > level[module.room]
+    ]
+    assert upwards == []
+
+
+def test_no_files_import_each_other_in_a_ring() -> None:
+    assert architecture.cycle(MODULES) == []
+
+
+def test_only_what_loads_an_optional_library_is_imported_late() -> None:
+    late = [
+        f"{name} imports {imported} inside of a function"
+        for name, module in MODULES.items()
+        for imported in module.late
+        if not architecture.loads_heavy(MODULES, imported)
+    ]
+    assert late == []
+
+
+def test_rings_and_heavy_imports_are_found() -> None:
+    def module(*imports: str, heavy: bool = False) -> architecture.Module:
+        return architecture.Module(ROOT, imports=set(imports), heavy=heavy)
+
+    ring = {"a": module("b"), "b": module("c"), "c": module("a"), "d": module("a")}
+    assert set(architecture.cycle(ring)) == {"a", "b", "c"}
+    line = {"a": module("b"), "b": module("c"), "c": module(heavy=True), "d": module()}
+    assert architecture.cycle(line) == []
+    assert architecture.loads_heavy(line, "a")
+    assert not architecture.loads_heavy(line, "d")
+
+
+def test_the_document_shows_the_packages() -> None:
+    written = architecture.DOCUMENT.read_text()
+    shown = written.split(architecture.BEGIN)[1].split(architecture.END)[0]
+    assert shown == architecture.table(MODULES), "run `python tools/architecture.py`"
+
+
+@pytest.mark.parametrize("room", WITHOUT_TENSORFLOW)
+def test_planning_knows_neither_tensorflow_nor_the_pass(room: str) -> None:
+    for name, module in MODULES.items():
+        if module.room == room:
+            assert not {MODULES[imported].room for imported in module.imports} & UPPER, name
+            if not name.startswith(HAS_TENSORFLOW):
+                assert not architecture.loads_heavy(MODULES, name), name
+
+
+# ---- the native parts ----
+
+
+def includes(directory: str) -> dict[str, list[str]]:
+    files = sorted((ROOT / directory).rglob("*.h")) + sorted((ROOT / directory).rglob("*.cc"))
+    assert files
+    pattern = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
+    return {str(file.relative_to(ROOT)): pattern.findall(file.read_text()) for file in files}
+
+
+def test_the_engine_knows_neither_tensorflow_nor_python() -> None:
+    for file, included in includes("cc/engine").items():
+        for header in included:
+            assert not header.startswith(("tensorflow/", "tsl/", "absl/", "pybind11/", "tf/")), file
+            assert header != "Python.h", file
+
+
+def test_the_pass_does_not_know_python() -> None:
+    for file, included in includes("cc/tf").items():
+        for header in included:
+            assert not header.startswith("pybind11/"), file
+            assert header != "Python.h", file
+
+
+def test_the_bridge_knows_neither_tensorflow_nor_python() -> None:
+    for name in ("bridge.h", "bridge.cc", "captured_step.h", "hash.h"):
+        for header in includes("cc/tf")[f"cc/tf/{name}"]:
+            assert "/" not in header or header.startswith("tf/"), f"{name} includes {header}"
