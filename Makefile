@@ -9,7 +9,8 @@ JOBS := $(shell nproc)
 
 export HPLACER_WERROR = 1
 
-CC_FILES := $(wildcard cc/*/*.cc cc/*/*.h python/*.cc python/*.h tests/cc/*.cc tests/cc/*.h)
+CC_FILES := $(sort $(shell find cc python tests/cc -name '*.cc' -o -name '*.h'))
+ENGINE_SOURCES := $(sort $(shell find cc/engine -name '*.cc'))
 
 ##@ Use
 .PHONY: help
@@ -118,8 +119,9 @@ cc-test-if-possible:
 	@if tests/cc/fetch_doctest.sh; then $(MAKE) --no-print-directory cc-test; \
 	  else echo "hplacer: the C++ unit tests were skipped." >&2; fi
 
-CC_TEST_SOURCES := $(wildcard cc/engine/*.cc tests/cc/*.cc)
-CC_TEST_FLAGS = -std=c++17 -g -Wall -Wextra -Werror -Icc -isystem build/doctest/include -MMD -MP -pthread
+CC_TEST_SOURCES := $(ENGINE_SOURCES) $(sort $(shell find tests/cc -name '*.cc'))
+CC_TEST_FLAGS = -std=c++17 -g -Wall -Wextra -Werror -Icc -Itests/cc \
+  -isystem build/doctest/include -MMD -MP -pthread
 build/cc/%: CC_TEST_FLAGS += -O1
 build/cc-sanitize/%: CC_TEST_FLAGS += -O1 -fsanitize=address,undefined -fno-sanitize-recover=all
 
@@ -137,7 +139,7 @@ $(eval $(call CC_TEST_RULES,cc-sanitize))
 
 # The engine's module under sanitizers. Not beside the package, where it would be loaded always.
 SANITIZED_ENGINE = build/sanitize/_engine.so
-SANITIZED_SOURCES := $(wildcard cc/engine/*.cc python/engine_*.cc)
+SANITIZED_SOURCES := $(ENGINE_SOURCES) $(wildcard python/engine_*.cc)
 SANITIZE_FLAGS = -std=c++17 -g -O1 -fPIC -fvisibility=hidden -D_GLIBCXX_ASSERTIONS -Icc -MMD -MP \
   -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer \
   $(shell .venv/bin/python -m pybind11 --includes) \

@@ -1,4 +1,4 @@
-"""Builds the native modules: `python/X_*.cc` and `cc/X/*.cc` become `hplacer_optimizer._X`.
+"""Builds the native modules: `python/X_*.cc` and `cc/X/**/*.cc` become `hplacer_optimizer._X`.
 
 `_engine` is plain C++17. `_tf` is compiled against the TensorFlow that is installed in the building
 environment, whose version is compiled in. Only what changed is compiled again: next to each output
@@ -241,8 +241,8 @@ def native_modules() -> list[Extension]:
     modules = []
     for binding in sorted(glob("python/*_module.cc")):
         part = Path(binding).name.removesuffix("_module.cc")
-        sources = sorted(glob(f"python/{part}_*.cc") + glob(f"cc/{part}/*.cc"))
-        headers = sorted(glob(f"python/{part}_*.h") + glob(f"cc/{part}/*.h"))
+        sources = sorted(glob(f"python/{part}_*.cc") + glob(f"cc/{part}/**/*.cc", recursive=True))
+        headers = sorted(glob(f"python/{part}_*.h") + glob(f"cc/{part}/**/*.h", recursive=True))
         modules.append(Extension(f"hplacer_optimizer._{part}", sources, depends=headers))
     return modules
 

@@ -236,8 +236,9 @@ def mean_costs(problem: Problem) -> tuple[_Int64, _Int64, int]:
 def cluster_units(problem: Problem, sizes: list[int], clusters_per_device: int) -> list[_Int32]:
     """For each of the sizes, falling: the cluster of each unit, int32[U], by mean position.
 
-    `clusters_per_device`, at least 1, bounds the work of a cluster: see cc/engine/unit_clusters.h.
-    Coarser clusters are unions of finer ones. Raises InfeasibleError if a unit has no candidate.
+    `clusters_per_device`, at least 1, bounds the work of a cluster: see
+    cc/engine/search/unit_clusters.h. Coarser clusters are unions of finer ones. Raises
+    InfeasibleError if a unit has no candidate.
     """
 
 def critical_ops(problem: Problem, placement: _Int32) -> _Int32:

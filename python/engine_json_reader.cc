@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <streambuf>
 
-#include "engine/problem.h"
+#include "engine/problem/problem.h"
 
 namespace hplacer {
 namespace {

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "engine/local_search.h"
-#include "engine/placement_scorer.h"
-#include "engine/problem.h"
+#include "engine/problem/problem.h"
+#include "engine/search/local_search.h"
+#include "engine/simulator/placement_scorer.h"
 
 namespace py = pybind11;
 

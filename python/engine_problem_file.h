@@ -13,7 +13,7 @@
 #include <istream>
 #include <ostream>
 
-#include "engine/problem.h"
+#include "engine/problem/problem.h"
 
 namespace hplacer {
 

@@ -3,7 +3,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "engine/problem_check.h"
+#include "engine/problem/problem_check.h"
 #include "engine_json_reader.h"
 #include "engine_problem_file.h"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -94,6 +95,14 @@ def test_planning_knows_neither_tensorflow_nor_the_pass(room: str) -> None:
 
 # ---- the native parts ----
 
+# A file of the engine includes only folders that stand in a line above its own, or its own.
+ENGINE_LAYERS = (
+    {"problem"},
+    {"simulator"},
+    {"bounds", "schedulers"},
+    {"search"},
+)
+
 
 def includes(directory: str) -> dict[str, list[str]]:
     files = sorted((ROOT / directory).rglob("*.h")) + sorted((ROOT / directory).rglob("*.cc"))
@@ -107,6 +116,18 @@ def test_the_engine_knows_neither_tensorflow_nor_python() -> None:
         for header in included:
             assert not header.startswith(("tensorflow/", "tsl/", "absl/", "pybind11/", "tf/")), file
             assert header != "Python.h", file
+
+
+def test_a_file_of_the_engine_knows_only_lower_folders_and_its_own() -> None:
+    levels = {folder: i for i, layer in enumerate(ENGINE_LAYERS) for folder in layer}
+    for file, included in includes("cc/engine").items():
+        own = Path(file).parts[2]
+        assert own in levels, f"{file}: its folder has no place in ENGINE_LAYERS"
+        for header in included:
+            assert not header.startswith("."), f"{file}: includes start at cc/"
+            if header.startswith("engine/"):
+                folder = Path(header).parts[1]
+                assert folder == own or levels[folder] < levels[own], f"{file} includes {header}"
 
 
 def test_the_pass_does_not_know_python() -> None:

@@ -6,7 +6,7 @@ only way out of its source and the only way into its end (a chain), and later wh
 two, cheapest clusters first. (With all but one node of a cluster reachable only from within, a path
 that comes back has to enter at that one, from which it started.) Where neither is left, clusters of
 neighbouring levels are joined, see `_across_a_level`. Ops at the sources are left out as in
-cc/engine/list_scheduler.h: they are scheduled where they are needed.
+cc/engine/schedulers/list_scheduler.h: they are scheduled where they are needed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The `etf` planner: memory-constrained earliest-task-first list scheduling, in one native call.
 
 Jeon et al., "Baechi: Fast Device Placement of Machine Learning Graphs", SoCC 2020;
-`cc/engine/etf.h` says where it departs from the paper.
+`cc/engine/schedulers/etf.h` says where it departs from the paper.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The `heft` planner: heterogeneous earliest finish time list scheduling, in one native call.
 
 Topcuoglu et al., "Performance-Effective and Low-Complexity Task Scheduling for Heterogeneous
-Computing", IEEE TPDS 2002; `cc/engine/heft.h` says where it departs from the paper.
+Computing", IEEE TPDS 2002; `cc/engine/schedulers/heft.h` says where it departs from the paper.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The `local_search` planner: anytime multilevel search by simulation, in one native call.
 
-`cc/engine/local_search.h` says how. Starts are the list schedulers and each device alone; a caller
-may add placements of its own (`search`).
+`cc/engine/search/local_search.h` says how. Starts are the list schedulers and each device alone; a
+caller may add placements of its own (`search`).
 """
 
 from __future__ import annotations

@@ -9,9 +9,9 @@ says that an op follows its favourite parent and waits for no transfer:
                         w >= start[i] + cost[i]
                         an op has at most one favourite child and is that of at most one op
 
-y > 1/2 makes a favourite (so there is at most one); the scheduler is in `cc/engine/etf.h`. HiGHS
-solves the program, for clusters of ops (`cluster_dag.py`) of rising number: each solution gives one
-schedule, and the best one by the simulator is the answer.
+y > 1/2 makes a favourite (so there is at most one); the scheduler is in
+`cc/engine/schedulers/etf.h`. HiGHS solves the program, for clusters of ops (`cluster_dag.py`) of
+rising number: each solution gives one schedule, and the best one by the simulator is the answer.
 """
 
 from __future__ import annotations

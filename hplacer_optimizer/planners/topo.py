@@ -1,7 +1,7 @@
 """The `topo` planner: topological order, one device filled after the other, in one native call.
 
 m-TOPO of Jeon et al., "Baechi: Fast Device Placement of Machine Learning Graphs", SoCC 2020;
-`cc/engine/topo.h` says where it departs from the paper.
+`cc/engine/schedulers/topo.h` says where it departs from the paper.
 """
 
 from __future__ import annotations

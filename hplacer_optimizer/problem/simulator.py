@@ -1,7 +1,7 @@
 """The step simulator: a pure function of a problem and a placement, exact to the nanosecond.
 
-Semantics and sources are described in `cc/engine/simulator.h`; every planner and every report
-scores placements with this one.
+Semantics and sources are described in `cc/engine/simulator/simulator.h`; every planner and every
+report scores placements with this one.
 """
 
 from __future__ import annotations

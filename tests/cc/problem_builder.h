@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/problem.h"
+#include "engine/problem/problem.h"
 
 namespace hplacer {
 

@@ -22,8 +22,8 @@ class Settings:
     """What the Grouper assigns: so many clusters of units; 0: each unit by itself, as the paper.
 
     An op that goes to another device than its neighbours costs transfers, so that independent draws
-    for thousands of ops hide the effect of each. cc/engine/unit_clusters.h joins what no good
-    placement takes apart.
+    for thousands of ops hide the effect of each. cc/engine/search/unit_clusters.h joins what no
+    good placement takes apart.
     """
     groups: int = 128
     """Groups that the Grouper forms; the length of the Placer's sequence. Paper: 256."""

@@ -1,0 +1,187 @@
+// A placement problem: one training step as a graph of costed ops, and the machine it runs on.
+//
+// `ProblemSpec` is what a loader fills in: plain arrays, nothing checked. `Problem::Build` checks
+// every rule of the problem format, sorts and deduplicates the edges, and derives the index arrays
+// that the simulator and the planners walk. A `Problem` never changes afterwards, so that any
+// number of threads may read one.
+//
+//   ProblemSpec --Build--> Problem --> Simulate, PlaceEtf, ...
+//        arrays             CSR         pure functions of (problem, ...)
+//
+// Vocabulary. A *tensor* is one output of one op; tensor ids number all outputs, op by op. An
+// *edge* is a distinct (tensor, consumer) pair; edge ids number them in (src, output, dst) order. A
+// *unit* is what a planner places: a colocation group, or an op without one. Its *candidates* are
+// the devices where each of its ops is allowed and has a kernel.
+//
+// Decisions where the format leaves room:
+//  * An op without a kernel, with an empty `allowed_devices`, or allowed only where it has no
+//    kernel is legal: the problem loads, its placements are infeasible.
+//  * `allowed_devices` is a set: order and repetitions mean nothing.
+//  * Bounds that must stay below 2^63: the sum over ops of the largest cost, plus for each tensor
+//    and for each op's signals the duration at the highest latency and the lowest rate of all
+//    links, times min(consumers, devices - 1); and the sum of all persistent, temporary and output
+//    bytes (a device holds a tensor once).
+//
+// Sizes are bytes, times are nanoseconds.
+
+#ifndef HPLACER_ENGINE_PROBLEM_PROBLEM_H_
+#define HPLACER_ENGINE_PROBLEM_PROBLEM_H_
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/problem/step_graph.h"
+
+namespace hplacer {
+
+// The problem or the placement is malformed. The message starts with the path of the faulty field
+// as in a problem file: "ops[17].cost_ns: ...".
+class ProblemError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+inline constexpr int64_t kNoKernel = -1;         // in cost_ns
+inline constexpr int32_t kNoAlias = -1;          // in output_alias_src
+inline constexpr int32_t kPersistentAlias = -2;  // in output_alias_src
+inline constexpr int32_t kNoGroup = -1;          // in colocation_group
+
+// n ops, T outputs, m devices of K kinds, L links. Arrays named `*_ptr` are CSR offsets.
+struct ProblemSpec {
+  std::string name;
+
+  std::vector<std::string> device_kinds;     // [K]
+  std::vector<std::string> device_names;     // [m]
+  std::vector<int32_t> device_kind;          // [m] index into device_kinds
+  std::vector<int64_t> device_memory_bytes;  // [m]
+  std::vector<int32_t> device_slots;         // [m] ops that run at once
+  std::vector<int32_t> link_src, link_dst;   // [L] devices
+  std::vector<std::string> link_channel;     // [L] links of one name share one channel
+  std::vector<int64_t> link_latency_ns;      // [L]
+  std::vector<int64_t> link_bytes_per_s;     // [L]
+
+  std::vector<std::string> op_names;         // [n]
+  std::vector<std::string> op_types;         // [n]
+  std::vector<int64_t> cost_ns;              // [n * K] row-major, or kNoKernel
+  std::vector<int64_t> output_ptr;           // [n + 1]
+  std::vector<int64_t> output_bytes;         // [T]
+  std::vector<int32_t> output_alias_src;     // [T] an op, kNoAlias or kPersistentAlias
+  std::vector<int32_t> output_alias_output;  // [T] output of that op, else ignored
+  std::vector<int64_t> temp_bytes;           // [n]
+  std::vector<int64_t> persistent_bytes;     // [n]
+  std::vector<int32_t> edges;                // [E * 3] (src, output, dst)
+  std::vector<int32_t> control_edges;        // [C * 2] (src, dst)
+  std::vector<int64_t> allowed_ptr;          // [n + 1]
+  std::vector<int32_t> allowed_device;       // [A]
+  std::vector<uint8_t> allowed_given;        // [n] 0: every device with a kernel is allowed
+  std::vector<int32_t> colocation_group;     // [n] index into colocation_group_names or kNoGroup
+  std::vector<std::string> colocation_group_names;
+};
+
+class Problem {
+ public:
+  // Throws ProblemError. Leaves nothing behind on failure.
+  static Problem Build(ProblemSpec spec);
+
+  // The arrays as given, but with edges, control_edges and allowed_device sorted and distinct.
+  const ProblemSpec& spec() const { return spec_; }
+
+  int32_t num_ops() const { return static_cast<int32_t>(spec_.op_names.size()); }
+  int32_t num_devices() const { return static_cast<int32_t>(spec_.device_names.size()); }
+  int32_t num_kinds() const { return static_cast<int32_t>(spec_.device_kinds.size()); }
+  int32_t num_tensors() const { return static_cast<int32_t>(spec_.output_bytes.size()); }
+  int32_t num_edges() const { return static_cast<int32_t>(consumers_.size()); }
+  int32_t num_channels() const { return static_cast<int32_t>(channel_names_.size()); }
+  int32_t num_units() const { return static_cast<int32_t>(unit_op_ptr_.size()) - 1; }
+
+  // Duration of `op` on `device`, or kNoKernel.
+  int64_t CostNs(int32_t op, int32_t device) const {
+    return spec_.cost_ns[static_cast<int64_t>(op) * num_kinds() + spec_.device_kind[device]];
+  }
+  bool IsAllowed(int32_t op, int32_t device) const;
+
+  // Tensors of `op` are [FirstTensor(op), FirstTensor(op + 1)).
+  int32_t FirstTensor(int32_t op) const { return static_cast<int32_t>(spec_.output_ptr[op]); }
+  const std::vector<int32_t>& tensor_op() const { return tensor_op_; }  // [T]
+
+  // Edges of tensor t are [consumer_ptr[t], consumer_ptr[t + 1]); consumers[edge] is the reader.
+  const std::vector<int32_t>& consumer_ptr() const { return consumer_ptr_; }  // [T + 1]
+  const std::vector<int32_t>& consumers() const { return consumers_; }        // [E]
+  const std::vector<int32_t>& edge_tensor() const { return edge_tensor_; }    // [E]
+  // Edges read by op i, in (src, output) order: read_edges[read_ptr[i]..read_ptr[i + 1]).
+  const std::vector<int32_t>& read_ptr() const { return read_ptr_; }      // [n + 1]
+  const std::vector<int32_t>& read_edges() const { return read_edges_; }  // [E]
+  // For an output that aliases a tensor: the edge by which its op reads that tensor; else
+  // kNoAlias or kPersistentAlias.
+  const std::vector<int32_t>& alias_edge() const { return alias_edge_; }  // [T]
+
+  const std::vector<int32_t>& control_out_ptr() const { return control_out_ptr_; }  // [n + 1]
+  const std::vector<int32_t>& control_out() const { return control_out_; }          // [C]
+  const std::vector<int32_t>& control_in_ptr() const { return control_in_ptr_; }    // [n + 1]
+  const std::vector<int32_t>& control_in() const { return control_in_; }            // [C]
+  // Distinct data and control edges into an op.
+  const std::vector<int32_t>& in_degree() const { return in_degree_; }  // [n]
+
+  // The link from one device to another, or -1.
+  int32_t Link(int32_t src, int32_t dst) const {
+    return link_of_pair_[static_cast<int64_t>(src) * num_devices() + dst];
+  }
+  // latency_ns + ceil(bytes * 10^9 / bytes_per_s).
+  int64_t TransferNs(int32_t link, int64_t bytes) const;
+  const std::vector<int32_t>& link_channel() const { return link_channel_; }  // [L]
+  // In the order in which links first name them.
+  const std::vector<std::string>& channel_names() const { return channel_names_; }
+
+  // Units are numbered by their first op.
+  const std::vector<int32_t>& units() const { return units_; }                  // [n]
+  const std::vector<int32_t>& unit_op_ptr() const { return unit_op_ptr_; }      // [U + 1]
+  const std::vector<int32_t>& unit_ops() const { return unit_ops_; }            // [n] ascending
+  const std::vector<int32_t>& candidate_ptr() const { return candidate_ptr_; }  // [U + 1]
+  const std::vector<int32_t>& candidates() const { return candidates_; }        // ascending
+  bool IsCandidate(int32_t unit, int32_t device) const {
+    return is_candidate_[static_cast<size_t>(unit) * num_devices() + device];
+  }
+
+  const StepGraph& step_graph() const { return step_graph_; }
+  // No step lasts longer: the bound described above.
+  int64_t max_time_ns() const { return max_time_ns_; }
+
+ private:
+  explicit Problem(ProblemSpec spec) : spec_(std::move(spec)) {}
+
+  void IndexChannels();
+  void IndexEdges();
+  void IndexControlEdges();
+  void IndexAliases();
+  // The edge by which `op` reads that output of `src`, or -1.
+  int32_t FindRead(int32_t op, int32_t src, int32_t output) const;
+  void IndexUnits();
+  void IndexCandidates();
+  void CheckAcyclic() const;
+  std::string DescribeCycle(const std::vector<int32_t>& pending) const;
+  void CheckBounds();
+
+  ProblemSpec spec_;
+  std::vector<int32_t> tensor_op_, consumer_ptr_, consumers_, edge_tensor_;
+  std::vector<int32_t> read_ptr_, read_edges_, alias_edge_;
+  std::vector<int32_t> control_out_ptr_, control_out_, control_in_ptr_, control_in_, in_degree_;
+  std::vector<int32_t> link_of_pair_, link_channel_;
+  std::vector<std::string> channel_names_;
+  std::vector<int32_t> units_, unit_op_ptr_, unit_ops_, candidate_ptr_, candidates_;
+  std::vector<bool> is_candidate_;  // [U * m]
+  StepGraph step_graph_;
+  int64_t max_time_ns_ = 0;
+};
+
+// Throws ProblemError unless `placement` has one device index per op.
+void CheckPlacement(const Problem& problem, const int32_t* placement, int64_t size);
+inline void CheckPlacement(const Problem& problem, const std::vector<int32_t>& placement) {
+  CheckPlacement(problem, placement.data(), static_cast<int64_t>(placement.size()));
+}
+
+}  // namespace hplacer
+
+#endif  // HPLACER_ENGINE_PROBLEM_PROBLEM_H_

@@ -1,0 +1,188 @@
+#include "engine/problem/problem_check.h"
+
+#include <string_view>
+#include <unordered_set>
+
+namespace hplacer {
+namespace {
+
+void CheckSize(const char* field, size_t actual, size_t expected) {
+  if (actual != expected) {
+    Fail(field, "has " + std::to_string(actual) + " values, expected " + std::to_string(expected));
+  }
+}
+
+// CSR offsets rise from 0 to `total`.
+void CheckOffsets(const char* field, const std::vector<int64_t>& offsets, size_t rows,
+                  size_t total) {
+  CheckSize(field, offsets.size(), rows + 1);
+  bool valid = offsets.front() == 0 && offsets.back() == static_cast<int64_t>(total);
+  for (size_t i = 0; i < rows; ++i) valid = valid && offsets[i] <= offsets[i + 1];
+  if (!valid) Fail(field, "offsets must rise from 0 to " + std::to_string(total));
+}
+
+void CheckAtLeast(int64_t minimum, int64_t value, const char* list, int64_t index,
+                  const char* field) {
+  if (value >= minimum) return;
+  Fail(FieldPath(list, index, field),
+       "must be at least " + std::to_string(minimum) + ", got " + std::to_string(value));
+}
+
+void CheckIndex(int64_t value, size_t size, const char* what, const char* list, int64_t index,
+                const char* field = "") {
+  if (value >= 0 && value < static_cast<int64_t>(size)) return;
+  Fail(FieldPath(list, index, field), std::string(what) + " " + std::to_string(value) +
+                                          " is out of range, there are " + std::to_string(size));
+}
+
+void CheckAtMost(int64_t maximum, size_t count, const char* field, const char* what) {
+  if (static_cast<int64_t>(count) <= maximum) return;
+  Fail(field, std::to_string(count) + what + ", the limit is " + std::to_string(maximum));
+}
+
+void CheckDistinct(const std::vector<std::string>& names, const char* list, const char* field) {
+  std::unordered_set<std::string_view> seen;
+  seen.reserve(names.size());
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (!seen.insert(names[i]).second) {
+      Fail(FieldPath(list, i, field), "the name '" + names[i] + "' is given twice");
+    }
+  }
+}
+
+void CheckSizes(const ProblemSpec& spec) {
+  const size_t m = spec.device_names.size();
+  const size_t links = spec.link_src.size();
+  const size_t n = spec.op_names.size();
+  const size_t tensors = spec.output_bytes.size();
+  CheckSize("device_kind", spec.device_kind.size(), m);
+  CheckSize("device_memory_bytes", spec.device_memory_bytes.size(), m);
+  CheckSize("device_slots", spec.device_slots.size(), m);
+  CheckSize("link_dst", spec.link_dst.size(), links);
+  CheckSize("link_channel", spec.link_channel.size(), links);
+  CheckSize("link_latency_ns", spec.link_latency_ns.size(), links);
+  CheckSize("link_bytes_per_s", spec.link_bytes_per_s.size(), links);
+  CheckSize("op_types", spec.op_types.size(), n);
+  CheckSize("cost_ns", spec.cost_ns.size(), n * spec.device_kinds.size());
+  CheckOffsets("output_ptr", spec.output_ptr, n, tensors);
+  CheckSize("output_alias_src", spec.output_alias_src.size(), tensors);
+  CheckSize("output_alias_output", spec.output_alias_output.size(), tensors);
+  CheckSize("temp_bytes", spec.temp_bytes.size(), n);
+  CheckSize("persistent_bytes", spec.persistent_bytes.size(), n);
+  CheckSize("edges", spec.edges.size() % 3, 0);
+  CheckSize("control_edges", spec.control_edges.size() % 2, 0);
+  CheckOffsets("allowed_ptr", spec.allowed_ptr, n, spec.allowed_device.size());
+  CheckSize("allowed_given", spec.allowed_given.size(), n);
+  CheckSize("colocation_group", spec.colocation_group.size(), n);
+}
+
+void CheckDevices(const ProblemSpec& spec) {
+  CheckDistinct(spec.device_kinds, "device_kinds", "");
+  CheckDistinct(spec.device_names, "devices", "name");
+  for (size_t d = 0; d < spec.device_names.size(); ++d) {
+    CheckIndex(spec.device_kind[d], spec.device_kinds.size(), "device kind", "devices", d, "kind");
+    CheckAtLeast(0, spec.device_memory_bytes[d], "devices", d, "memory_bytes");
+    CheckAtLeast(1, spec.device_slots[d], "devices", d, "slots");
+  }
+}
+
+void CheckLinks(const ProblemSpec& spec) {
+  const size_t m = spec.device_names.size();
+  std::unordered_set<uint64_t> seen;
+  for (size_t i = 0; i < spec.link_src.size(); ++i) {
+    CheckIndex(spec.link_src[i], m, "device", "links", i, "src");
+    CheckIndex(spec.link_dst[i], m, "device", "links", i, "dst");
+    CheckAtLeast(0, spec.link_latency_ns[i], "links", i, "latency_ns");
+    CheckAtLeast(1, spec.link_bytes_per_s[i], "links", i, "bytes_per_s");
+    const std::string& src = spec.device_names[spec.link_src[i]];
+    const std::string& dst = spec.device_names[spec.link_dst[i]];
+    if (spec.link_src[i] == spec.link_dst[i]) {
+      Fail(FieldPath("links", i), "joins device '" + src + "' to itself");
+    }
+    if (!seen.insert(static_cast<uint64_t>(spec.link_src[i]) * m + spec.link_dst[i]).second) {
+      Fail(FieldPath("links", i), "a link from '" + src + "' to '" + dst + "' is given twice");
+    }
+  }
+}
+
+void CheckOps(const ProblemSpec& spec) {
+  CheckDistinct(spec.op_names, "ops", "name");
+  CheckDistinct(spec.colocation_group_names, "colocation_group_names", "");
+  const size_t kinds = spec.device_kinds.size();
+  for (size_t i = 0; i < spec.op_names.size(); ++i) {
+    for (size_t kind = 0; kind < kinds; ++kind) {
+      if (spec.cost_ns[i * kinds + kind] < kNoKernel) {
+        CheckAtLeast(0, spec.cost_ns[i * kinds + kind], "ops", i, "cost_ns");
+      }
+    }
+    for (int64_t t = spec.output_ptr[i]; t < spec.output_ptr[i + 1]; ++t) {
+      CheckAtLeast(0, spec.output_bytes[t], "ops", i, "output_bytes");
+    }
+    CheckAtLeast(0, spec.temp_bytes[i], "ops", i, "temp_bytes");
+    CheckAtLeast(0, spec.persistent_bytes[i], "ops", i, "persistent_bytes");
+    for (int64_t a = spec.allowed_ptr[i]; a < spec.allowed_ptr[i + 1]; ++a) {
+      CheckIndex(spec.allowed_device[a], spec.device_names.size(), "device", "ops", i,
+                 "allowed_devices");
+    }
+    if (!spec.allowed_given[i] && spec.allowed_ptr[i] != spec.allowed_ptr[i + 1]) {
+      Fail(FieldPath("ops", i, "allowed_devices"), "has devices but allowed_given is false");
+    }
+    if (spec.colocation_group[i] != kNoGroup) {
+      CheckIndex(spec.colocation_group[i], spec.colocation_group_names.size(), "group", "ops", i,
+                 "colocation_group");
+    }
+  }
+}
+
+void CheckEdges(const ProblemSpec& spec) {
+  const size_t n = spec.op_names.size();
+  for (size_t e = 0; e * 3 < spec.edges.size(); ++e) {
+    const int32_t src = spec.edges[e * 3], output = spec.edges[e * 3 + 1];
+    const int32_t dst = spec.edges[e * 3 + 2];
+    CheckIndex(src, n, "source op", "edges", e);
+    CheckIndex(dst, n, "destination op", "edges", e);
+    CheckIndex(output, spec.output_ptr[src + 1] - spec.output_ptr[src], "output", "edges", e);
+    if (src == dst) Fail(FieldPath("edges", e), "op '" + spec.op_names[src] + "' reads itself");
+  }
+  for (size_t c = 0; c * 2 < spec.control_edges.size(); ++c) {
+    const int32_t src = spec.control_edges[c * 2], dst = spec.control_edges[c * 2 + 1];
+    CheckIndex(src, n, "source op", "control_edges", c);
+    CheckIndex(dst, n, "destination op", "control_edges", c);
+    if (src == dst) {
+      Fail(FieldPath("control_edges", c), "op '" + spec.op_names[src] + "' waits for itself");
+    }
+  }
+}
+
+}  // namespace
+
+std::string FieldPath(const char* list, int64_t index, const char* field) {
+  std::string path = std::string(list) + "[" + std::to_string(index) + "]";
+  return *field == '\0' ? path : path + "." + field;
+}
+
+void Fail(const std::string& path, const std::string& message) {
+  throw ProblemError(path + ": " + message);
+}
+
+void CheckCounts(const ProblemSpec& spec) {
+  const size_t ops = spec.op_names.size(), kinds = spec.device_kinds.size();
+  CheckAtMost(kMaxDevices, kinds, "device_kinds", " device kinds");
+  CheckAtMost(kMaxDevices, spec.device_names.size(), "devices", " devices");
+  CheckAtMost(kMaxCount, ops, "ops", " ops");
+  CheckAtMost(kMaxCount, ops * kinds, "ops", " pairs of an op and a device kind");
+  CheckAtMost(kMaxCount, spec.output_bytes.size(), "ops", " outputs");
+  CheckAtMost(kMaxCount, spec.edges.size() / 3, "edges", " edges");
+  CheckAtMost(kMaxCount, spec.control_edges.size() / 2, "control_edges", " edges");
+}
+
+void CheckSpec(const ProblemSpec& spec) {
+  CheckCounts(spec);
+  CheckSizes(spec);
+  CheckDevices(spec);
+  CheckLinks(spec);
+  CheckOps(spec);
+  CheckEdges(spec);
+}
+
+}  // namespace hplacer

@@ -1,0 +1,117 @@
+#include "engine/simulator/critical_chain.h"
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+namespace hplacer {
+namespace {
+
+constexpr int32_t kNone = -1;
+
+class ChainWalk {
+ public:
+  ChainWalk(const Problem& problem, const int32_t* placement, const Schedule& schedule)
+      : problem_(problem),
+        placement_(placement),
+        start_ns_(schedule.start_ns),
+        finish_ns_(schedule.finish_ns),
+        transfers_(schedule.transfers) {
+    const int32_t n = problem.num_ops();
+    ends_.resize(problem.num_devices());
+    for (int32_t op = 0; op < n; ++op) ends_[placement[op]].emplace_back(finish_ns_[op], op);
+    for (auto& ends : ends_) std::sort(ends.begin(), ends.end());
+    channel_ends_.resize(problem.num_channels());
+    first_transfer_.assign(n + 1, 0);
+    for (size_t i = 0; i < transfers_.size(); ++i) {
+      channel_ends_[transfers_[i].channel].emplace_back(transfers_[i].finish_ns,
+                                                        static_cast<int32_t>(i));
+      ++first_transfer_[transfers_[i].src_op + 1];
+    }
+    for (int32_t op = 0; op < n; ++op) first_transfer_[op + 1] += first_transfer_[op];
+    for (auto& ends : channel_ends_) std::sort(ends.begin(), ends.end());
+  }
+
+  CriticalChain Run() {
+    CriticalChain chain;
+    if (start_ns_.empty()) return chain;
+    auto op = static_cast<int32_t>(std::max_element(finish_ns_.begin(), finish_ns_.end()) -
+                                   finish_ns_.begin());
+    // Ops without duration could be met again and again at one time.
+    for (int32_t steps = 0; op != kNone && steps < problem_.num_ops(); ++steps) {
+      chain.ops.push_back(op);
+      if (start_ns_[op] == 0) break;
+      int32_t transfer = kNone;
+      const int32_t input = LastInput(op, &transfer);
+      if (transfer != kNone) {
+        op = WalkTransfers(transfer, &chain.senders);
+      } else {
+        op = input != kNone ? input : EndingAt(ends_[placement_[op]], start_ns_[op], op);
+      }
+    }
+    return chain;
+  }
+
+ private:
+  using Ends = std::vector<std::pair<int64_t, int32_t>>;
+
+  static int32_t EndingAt(const Ends& ends, int64_t time_ns, int32_t not_this) {
+    for (auto it = std::lower_bound(ends.begin(), ends.end(), std::make_pair(time_ns, 0));
+         it != ends.end() && it->first == time_ns; ++it) {
+      if (it->second != not_this) return it->second;
+    }
+    return kNone;
+  }
+
+  // An input that arrived when `op` started: an op on its device, or a transfer.
+  int32_t LastInput(int32_t op, int32_t* transfer) const {
+    const int64_t time_ns = start_ns_[op];
+    const int32_t device = placement_[op];
+    const auto arrives = [&](int32_t src) {
+      if (placement_[src] == device) return finish_ns_[src] == time_ns;
+      for (int32_t i = first_transfer_[src]; i < first_transfer_[src + 1]; ++i) {
+        if (transfers_[i].dst_device == device && transfers_[i].finish_ns == time_ns) {
+          *transfer = i;
+          return true;
+        }
+      }
+      return false;
+    };
+    for (int32_t r = problem_.read_ptr()[op]; r < problem_.read_ptr()[op + 1]; ++r) {
+      const int32_t src = problem_.tensor_op()[problem_.edge_tensor()[problem_.read_edges()[r]]];
+      if (arrives(src)) return src;
+    }
+    for (int32_t c = problem_.control_in_ptr()[op]; c < problem_.control_in_ptr()[op + 1]; ++c) {
+      if (arrives(problem_.control_in()[c])) return problem_.control_in()[c];
+    }
+    return kNone;
+  }
+
+  // Back to the op whose end let the first of a row of transfers begin.
+  int32_t WalkTransfers(int32_t transfer, std::vector<int32_t>* senders) const {
+    for (;;) {
+      const Transfer& sent = transfers_[transfer];
+      senders->push_back(sent.src_op);
+      if (sent.start_ns == sent.issue_ns) return sent.src_op;
+      const int32_t before = EndingAt(channel_ends_[sent.channel], sent.start_ns, transfer);
+      if (before == kNone || transfers_[before].start_ns >= sent.start_ns) return sent.src_op;
+      transfer = before;
+    }
+  }
+
+  const Problem& problem_;
+  const int32_t* placement_;
+  const std::vector<int64_t>&start_ns_, &finish_ns_;
+  const std::vector<Transfer>& transfers_;
+  std::vector<Ends> ends_, channel_ends_;  // by device, by channel
+  std::vector<int32_t> first_transfer_;    // [n + 1]
+};
+
+}  // namespace
+
+CriticalChain FindCriticalChain(const Problem& problem, const int32_t* placement,
+                                const Schedule& schedule) {
+  return ChainWalk(problem, placement, schedule).Run();
+}
+
+}  // namespace hplacer

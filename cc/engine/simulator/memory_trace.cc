@@ -1,0 +1,77 @@
+#include "engine/simulator/memory_trace.h"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+#include "engine/problem/problem_check.h"
+#include "engine/simulator/step_simulation.h"
+
+namespace hplacer {
+namespace {
+
+auto Key(const MemoryUse& use) { return std::make_tuple(use.op, use.kind, use.output); }
+
+// Calls visit(changes) with what a simulation has recorded.
+template <typename Visit>
+void Replay(const Problem& problem, const std::vector<int32_t>& placement, Visit visit) {
+  CheckPlacement(problem, placement);
+  StepSimulation<LongEventKey, true> simulation;
+  if (simulation.Run(problem, placement.data())) visit(simulation.memory_changes());
+}
+
+}  // namespace
+
+std::vector<HeldBytes> MemoryTimeline(const Problem& problem,
+                                      const std::vector<int32_t>& placement) {
+  std::vector<HeldBytes> timeline;
+  Replay(problem, placement, [&](const std::vector<MemoryChange>& changes) {
+    std::vector<int64_t> persistent_bytes(problem.num_devices(), 0);
+    auto it = changes.begin();
+    for (; it != changes.end() && it->use.kind == MemoryKind::kPersistent; ++it) {
+      persistent_bytes[it->device] = it->held_bytes;
+    }
+    for (int32_t device = 0; device < problem.num_devices(); ++device) {
+      if (persistent_bytes[device] > 0) timeline.push_back({0, device, persistent_bytes[device]});
+    }
+    for (; it != changes.end(); ++it) {
+      timeline.push_back({it->time_ns, it->device, it->held_bytes});
+    }
+  });
+  return timeline;
+}
+
+std::vector<MemoryHolder> PeakHolders(const Problem& problem, const std::vector<int32_t>& placement,
+                                      int32_t device) {
+  if (device < 0 || device >= problem.num_devices()) {
+    Fail("device", std::to_string(device) + " is out of range, there are " +
+                       std::to_string(problem.num_devices()));
+  }
+  std::vector<MemoryHolder> holders;
+  Replay(problem, placement, [&](const std::vector<MemoryChange>& changes) {
+    auto peak = changes.end();
+    for (auto it = changes.begin(); it != changes.end(); ++it) {
+      if (it->device != device) continue;
+      if (peak == changes.end() || it->held_bytes > peak->held_bytes) peak = it;
+    }
+    if (peak == changes.end()) return;
+    std::map<std::tuple<int32_t, MemoryKind, int32_t>, int64_t> held;
+    for (auto it = changes.begin(); it <= peak; ++it) {
+      if (it->device != device) continue;
+      if (it->bytes > 0) {
+        held.emplace(Key(it->use), it->bytes);
+      } else {
+        held.erase(Key(it->use));
+      }
+    }
+    for (const auto& [key, bytes] : held) {
+      const auto& [op, kind, output] = key;
+      holders.push_back({{op, kind, output}, bytes});
+    }
+  });
+  std::stable_sort(holders.begin(), holders.end(),
+                   [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
+  return holders;
+}
+
+}  // namespace hplacer

@@ -1,0 +1,92 @@
+#include "engine/simulator/placed_tails.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "engine/problem/topological_order.h"
+
+namespace hplacer {
+namespace {
+
+constexpr int64_t kUnknown = -1;
+
+}  // namespace
+
+TailTables::TailTables(const Problem& problem) : order(TopologicalOrder(problem)) {
+  const ProblemSpec& spec = problem.spec();
+  std::map<std::pair<int64_t, int64_t>, int32_t> rates;
+  for (size_t link = 0; link < spec.link_src.size(); ++link) {
+    const auto [entry, added] =
+        rates.try_emplace({spec.link_latency_ns[link], spec.link_bytes_per_s[link]}, num_rates);
+    link_rate.push_back(entry->second);
+    if (!added) continue;
+    ++num_rates;
+    for (int64_t bytes : spec.output_bytes) {
+      tensor_ns.push_back(problem.TransferNs(static_cast<int32_t>(link), bytes));
+    }
+    signal_ns.push_back(spec.link_latency_ns[link]);
+  }
+}
+
+bool PlacedTails::Compute(const int32_t* placement) {
+  const StepGraph& graph = problem_.step_graph();
+  const auto num_tensors = static_cast<size_t>(problem_.num_tensors());
+  tail_ns_.resize(problem_.num_ops());
+  load_ns_.assign(problem_.num_devices(), 0);
+  control_ns_.assign(graph.controls.size(), kUnknown);
+  path_ns_ = 0;
+  bool linked = true;
+  const auto way_ns = [&](int32_t op) { return problem_.CostNs(op, placement[op]) + tail_ns_[op]; };
+  for (auto it = tables_.order.rbegin(); it != tables_.order.rend(); ++it) {
+    const int32_t op = *it, device = placement[op];
+    int64_t tail_ns = 0;
+    for (int32_t t = graph.ops[op].first_tensor; t < graph.ops[op + 1].first_tensor; ++t) {
+      const int32_t end = graph.tensors[t + 1].first_consumer;
+      for (int32_t e = graph.tensors[t].first_consumer; e < end; ++e) {
+        const int32_t consumer = problem_.consumers()[e];
+        int64_t ns = way_ns(consumer);
+        if (placement[consumer] != device) {
+          const int32_t link = problem_.Link(device, placement[consumer]);
+          linked &= link >= 0;
+          if (link >= 0) ns += tables_.tensor_ns[tables_.link_rate[link] * num_tensors + t];
+        }
+        tail_ns = std::max(tail_ns, ns);
+      }
+    }
+    if (graph.ops[op].control != kNoControl) {
+      const StepGraph::Control& control = graph.controls[graph.ops[op].control];
+      int64_t& longest_ns = control_ns_[graph.ops[op].control];
+      if (longest_ns == kUnknown) {
+        for (int32_t c = control.begin; c < control.end; ++c) {
+          longest_ns = std::max(longest_ns, way_ns(problem_.control_out()[c]));
+        }
+      }
+      tail_ns = std::max(tail_ns, longest_ns);
+    }
+    tail_ns_[op] = tail_ns;
+    const int64_t cost_ns = problem_.CostNs(op, device);
+    load_ns_[device] += cost_ns;
+    path_ns_ = std::max(path_ns_, cost_ns + tail_ns);
+  }
+  return linked;
+}
+
+int64_t CountMissingLinks(const Problem& problem, const int32_t* placement) {
+  int64_t missing = 0;
+  const auto check = [&](int32_t src, int32_t dst) {
+    missing += src != dst && problem.Link(src, dst) < 0;
+  };
+  for (int32_t edge = 0; edge < problem.num_edges(); ++edge) {
+    check(placement[problem.tensor_op()[problem.edge_tensor()[edge]]],
+          placement[problem.consumers()[edge]]);
+  }
+  for (int32_t op = 0; op < problem.num_ops(); ++op) {
+    for (int32_t c = problem.control_out_ptr()[op]; c < problem.control_out_ptr()[op + 1]; ++c) {
+      check(placement[op], placement[problem.control_out()[c]]);
+    }
+  }
+  return missing;
+}
+
+}  // namespace hplacer

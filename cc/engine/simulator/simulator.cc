@@ -1,0 +1,87 @@
+#include "engine/simulator/simulator.h"
+
+#include <algorithm>
+#include <atomic>
+#include <system_error>
+#include <thread>
+
+#include "engine/simulator/infeasibility.h"
+#include "engine/simulator/step_simulation.h"
+
+namespace hplacer {
+namespace {
+
+// Above this size the arrays do not stay in a cache, nor does the thread keep them.
+constexpr int32_t kMaxOpsKept = 1 << 17;
+
+// Calls visit(simulation) with a simulation that fits, whose arrays earlier calls of this thread
+// have made.
+template <typename EventKey, typename Visit>
+void WithThreadSimulation(const Problem& problem, Visit visit) {
+  using Simulation = StepSimulation<EventKey, false>;
+  thread_local Simulation simulation;
+  visit(simulation);
+  if (problem.num_ops() > kMaxOpsKept) simulation = Simulation();
+}
+
+template <typename Visit>
+void WithSimulation(const Problem& problem, Visit visit) {
+  if (StepSimulation<ShortEventKey, false>::Fits(problem)) {
+    WithThreadSimulation<ShortEventKey>(problem, visit);
+  } else {
+    WithThreadSimulation<LongEventKey>(problem, visit);
+  }
+}
+
+}  // namespace
+
+StepTrace Simulate(const Problem& problem, const std::vector<int32_t>& placement) {
+  CheckPlacement(problem, placement);
+  StepTrace trace;
+  trace.peak_bytes.assign(problem.num_devices(), 0);
+  WithSimulation(problem, [&](auto& simulation) {
+    trace.has_trace = simulation.Run(problem, placement.data());
+    if (!trace.has_trace) return;
+    trace.makespan_ns = simulation.makespan_ns();
+    simulation.CopyTimes(&trace.start_ns, &trace.finish_ns);
+    trace.transfers = simulation.Transfers();
+    trace.peak_bytes = simulation.peak_bytes();
+  });
+  trace.feasible = trace.has_trace && HonoursConstraints(problem, placement.data()) &&
+                   FitsMemory(problem, trace.peak_bytes.data());
+  if (!trace.feasible) {
+    trace.infeasible_because = DescribeInfeasibility(problem, placement, trace.peak_bytes);
+  }
+  return trace;
+}
+
+void SimulateBatch(const Problem& problem, const int32_t* placements, int64_t count, int threads,
+                   int64_t* makespan_ns, bool* feasible, int64_t* peak_bytes) {
+  const int64_t n = problem.num_ops(), m = problem.num_devices();
+  for (int64_t row = 0; row < count; ++row) CheckPlacement(problem, placements + row * n, n);
+  std::atomic<int64_t> next = 0;
+  const auto score = [&](auto& simulation, int64_t row) {
+    const int32_t* placement = placements + row * n;
+    const bool has_trace = simulation.Run(problem, placement);
+    makespan_ns[row] = has_trace ? simulation.makespan_ns() : -1;
+    std::fill_n(peak_bytes + row * m, m, 0);
+    if (has_trace) std::copy_n(simulation.peak_bytes().begin(), m, peak_bytes + row * m);
+    feasible[row] = has_trace && HonoursConstraints(problem, placement) &&
+                    FitsMemory(problem, peak_bytes + row * m);
+  };
+  const auto work = [&] {
+    WithSimulation(problem, [&](auto& simulation) {
+      for (int64_t row = next++; row < count; row = next++) score(simulation, row);
+    });
+  };
+  std::vector<std::thread> helpers;
+  try {
+    for (int64_t i = 1; i < std::min<int64_t>(threads, count); ++i) helpers.emplace_back(work);
+  } catch (const std::system_error&) {
+    // The system grants no more threads; those that there are do all the work.
+  }
+  work();
+  for (std::thread& helper : helpers) helper.join();
+}
+
+}  // namespace hplacer

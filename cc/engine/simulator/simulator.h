@@ -1,0 +1,75 @@
+// The step simulator: how long one step takes under a placement, and how much memory it needs.
+//
+// A pure function (problem, placement) -> trace, in the spirit of FlexFlow's simulator (Jia et al.,
+// "Beyond Data and Model Parallelism for Deep Neural Networks", MLSys 2019): const inputs, result
+// out, no I/O, no randomness, integer nanoseconds and bytes. Every queue has a total order, so that
+// two runs, and two implementations of the same semantics, agree exactly.
+//
+// Model. Each device runs up to `slots` ops at once, each channel one transfer at a time. An op is
+// ready when all its inputs, data and control, have arrived on its device. A finished op sends each
+// output once to every other device with a consumer, and a signal of 0 bytes to a device that only
+// waits for it by control edges. Time moves in rounds: a round takes all events of the smallest
+// time known when it begins, applies finished ops, then finished transfers, then starts transfers,
+// then ops. What a round creates belongs to a later round, even at the same time.
+//
+// Implementation: step_simulation.h, over the packed arrays of problem/step_graph.h.
+//
+// Decisions where the description leaves room:
+//  * `StepTrace::transfers` is in the order (src op, output, dst device).
+//  * A transfer of 0 bytes of a data tensor is a tensor, not a signal: it takes part in "the last
+//    of these tensors to arrive".
+//  * The peak of a device on which nothing is allocated is 0. Without a trace all peaks are 0 and
+//    there are no transfers.
+//  * An op outside `allowed_devices` that has a kernel there runs: the trace is full, infeasible.
+
+#ifndef HPLACER_ENGINE_SIMULATOR_SIMULATOR_H_
+#define HPLACER_ENGINE_SIMULATOR_SIMULATOR_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/problem/problem.h"
+
+namespace hplacer {
+
+inline constexpr int32_t kSignal = -1;  // Transfer::output of a control signal
+
+struct Transfer {
+  int32_t src_op;
+  int32_t output;  // or kSignal
+  int32_t src_device;
+  int32_t dst_device;
+  int32_t channel;
+  int64_t issue_ns;
+  int64_t start_ns;
+  int64_t finish_ns;
+  int64_t bytes;
+};
+
+struct StepScore {
+  bool has_trace = false;  // every op has a kernel where it is, every transfer a link
+  bool feasible = false;
+  int64_t makespan_ns = -1;  // -1 without a trace
+};
+
+struct StepTrace : StepScore {
+  std::vector<int64_t> start_ns, finish_ns;  // [n], empty without a trace
+  std::vector<Transfer> transfers;
+  std::vector<int64_t> peak_bytes;  // [m]
+  // Sentences, one per kind of violation or device; empty if and only if feasible.
+  std::vector<std::string> infeasible_because;
+};
+
+// Throws ProblemError if the placement has a wrong length or an index out of range.
+StepTrace Simulate(const Problem& problem, const std::vector<int32_t>& placement);
+
+// Scores `count` placements, row-major [count, n], on up to `threads` threads; the results do not
+// depend on their number. Writes makespan_ns[count] (-1 without a trace), feasible[count] and
+// peak_bytes[count, m]. Throws ProblemError like Simulate, before anything is written.
+void SimulateBatch(const Problem& problem, const int32_t* placements, int64_t count, int threads,
+                   int64_t* makespan_ns, bool* feasible, int64_t* peak_bytes);
+
+}  // namespace hplacer
+
+#endif  // HPLACER_ENGINE_SIMULATOR_SIMULATOR_H_

@@ -1,0 +1,461 @@
+#include "engine/simulator/step_simulation.h"
+
+#include <algorithm>
+#include <tuple>
+
+namespace hplacer {
+
+template <typename EventKey, bool kRecord>
+bool StepSimulation<EventKey, kRecord>::Fits(const Problem& problem) {
+  return EventQueue<EventKey>::Fits(MaxEvents(problem), problem.max_time_ns());
+}
+
+template <typename EventKey, bool kRecord>
+bool StepSimulation<EventKey, kRecord>::Run(const Problem& problem, const int32_t* placement,
+                                            const StepCutoff* cutoff) {
+  problem_ = &problem;
+  cutoff_ = cutoff;
+  graph_ = &problem.step_graph();
+  op_records_ = graph_->ops.data();
+  tensor_records_ = graph_->tensors.data();
+  consumers_ = problem.consumers().data();
+  num_tensors_ = problem.num_tensors();
+  Reset();
+  if (!ResetOps(placement)) return false;
+  ResetMemory();
+  ResetBarriers();
+  for (int32_t op : graph_->sources) MakeReady(op, ops_[op].device);
+  for (;;) {
+    startable_channels_.Drain([this](int32_t channel) { StartTransfer(channel); });
+    startable_devices_.Drain([this](int32_t device) { StartOps(device); });
+    if (was_cut_off_) return false;
+    if (events_.empty()) return true;
+    now_ns_ = events_.time_ns();
+    ApplyRound();
+    if (unlinked_) return false;
+  }
+}
+
+template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::CopyTimes(std::vector<int64_t>* start_ns,
+                                                  std::vector<int64_t>* finish_ns) const {
+  start_ns->resize(ops_.size());
+  finish_ns->resize(ops_.size());
+  for (size_t op = 0; op < ops_.size(); ++op) {
+    const int64_t duration_ns = problem_->CostNs(static_cast<int32_t>(op), ops_[op].device);
+    (*start_ns)[op] = ops_[op].finish_ns - duration_ns;
+    (*finish_ns)[op] = ops_[op].finish_ns;
+  }
+}
+
+template <typename EventKey, bool kRecord>
+std::vector<Transfer> StepSimulation<EventKey, kRecord>::Transfers() const {
+  std::vector<Transfer> transfers;
+  transfers.reserve(sends_.size());
+  for (int32_t op = 0; op < problem_->num_ops(); ++op) {
+    for (size_t i = ops_[op].cursor; i < sends_.size() && sends_[i].op == op; ++i) {
+      const Send& send = sends_[i];
+      const int32_t output =
+          send.tensor == kSignal ? kSignal : send.tensor - op_records_[op].first_tensor;
+      transfers.push_back({op, output, send.src_device, send.dst_device, send.channel,
+                           send.issue_ns, send.start_ns, send.finish_ns, send.bytes});
+    }
+  }
+  return transfers;
+}
+
+// ---- the beginning ----
+
+// No more ops run at once than there are, nor than there are slots.
+template <typename EventKey, bool kRecord>
+int64_t StepSimulation<EventKey, kRecord>::MaxEvents(const Problem& problem) {
+  int64_t slots = 0;
+  for (int32_t count : problem.spec().device_slots) slots += count;
+  return std::min<int64_t>(slots, problem.num_ops()) + problem.num_channels();
+}
+
+template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::Reset() {
+  const int32_t num_devices = problem_->num_devices(), num_channels = problem_->num_channels();
+  now_ns_ = makespan_ns_ = 0;
+  unlinked_ = was_cut_off_ = false;
+  num_started_ = 0;
+  if (cutoff_ != nullptr) {
+    unstarted_ns_.assign(cutoff_->load_ns, cutoff_->load_ns + num_devices);
+  }
+  sends_.clear();
+  gate_pending_.clear();
+  events_.Reset(MaxEvents(*problem_));
+  ready_.resize(num_devices);
+  for (auto& queue : ready_) queue.Clear();
+  issued_.resize(num_channels);
+  for (auto& queue : issued_) queue.Clear();
+  startable_devices_.Reset(num_devices);
+  startable_channels_.Reset(num_channels);
+  free_slots_ = problem_->spec().device_slots;
+  channel_busy_.assign(num_channels, 0);
+  targets_.Reset(num_devices);
+  control_targets_.Reset(num_devices);
+  receivers_.assign(num_devices, {0, 0, kNoGate});
+}
+
+// Returns whether every op has a kernel.
+template <typename EventKey, bool kRecord>
+bool StepSimulation<EventKey, kRecord>::ResetOps(const int32_t* placement) {
+  const auto n = static_cast<size_t>(problem_->num_ops());
+  const auto kinds = static_cast<size_t>(problem_->num_kinds());
+  const int32_t* const device_kind = problem_->spec().device_kind.data();
+  const int64_t* cost_ns = problem_->spec().cost_ns.data();
+  ops_.resize(n);
+  int64_t all = 0;  // negative if any of them is
+  for (size_t op = 0; op < n; ++op, cost_ns += kinds) {
+    const int32_t device = placement[op];
+    const int64_t duration_ns = cost_ns[device_kind[device]];
+    ops_[op] = {duration_ns, graph_->in_degree[op], device, problem_->read_ptr()[op]};
+    all |= duration_ns;
+  }
+  return all >= 0;
+}
+
+template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::ResetMemory() {
+  reads_.resize(problem_->num_edges());
+  buffers_.resize(problem_->num_tensors());
+  buffers_.push_back({0, 0, NoBuffer()});
+  memory_changes_.clear();
+  used_bytes_.assign(problem_->num_devices(), 0);
+  peak_bytes_.assign(problem_->num_devices(), 0);
+  for (const auto& [op, bytes] : graph_->persistent) {
+    Allocate(ops_[op].device, bytes, {op, MemoryKind::kPersistent, 0});
+  }
+}
+
+template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::ResetBarriers() {
+  const auto m = static_cast<size_t>(problem_->num_devices());
+  barrier_devices_.resize(graph_->barriers.size());
+  barrier_pending_.resize(graph_->barriers.size() * m);
+  auto pending = barrier_pending_.begin();
+  for (size_t i = 0; i < graph_->barriers.size(); ++i) {
+    const StepGraph::Control& control = graph_->controls[graph_->barriers[i]];
+    pending = std::fill_n(pending, m, control.num_sources);
+    barrier_devices_[i].Reset(problem_->num_devices());
+    ForEachSuccessor(control, [&](int32_t op) { barrier_devices_[i].Add(ops_[op].device); });
+  }
+}
+
+// ---- rounds ----
+
+template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::ApplyRound() {
+  const auto is_now = [this] { return events_.time_ns() == now_ns_; };
+  if constexpr (kRecord) {
+    for (round_.clear(); is_now();) round_.push_back(events_.Pop());
+    SortRound();
+    for (int32_t event : round_) Apply(event);
+  } else {
+    do {
+      Apply(events_.Pop());
+    } while (is_now());
+  }
+}
+
+template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::Apply(int32_t event) {
+  if (event < 0) {
+    FinishTransfer(~event);
+  } else {
+    FinishOp(event);
+  }
+}
+
+// Finished ops by id, then finished transfers by (src op, output, dst device).
+template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::SortRound() {
+  const auto key = [this](int32_t event) {
+    return event < 0 ? std::make_tuple(true, sends_[~event].op, ~event)
+                     : std::make_tuple(false, event, 0);
+  };
+  std::sort(round_.begin(), round_.end(), [&key](int32_t a, int32_t b) { return key(a) < key(b); });
+}
+
+template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::StartOps(int32_t device) {
+  ArrivalQueue<int32_t>& queue = ready_[device];
+  queue.Seal();
+  if (cutoff_ != nullptr) CheckCutoff(device);
+  for (; free_slots_[device] > 0 && !queue.empty(); --free_slots_[device]) {
+    const int32_t op = queue.Pop();
+    OpState& state = ops_[op];
+    ++num_started_;
+    if (cutoff_ != nullptr) unstarted_ns_[device] -= state.finish_ns;
+    state.finish_ns += now_ns_;
+    if (cutoff_ != nullptr && state.finish_ns + cutoff_->tail_ns[op] >= cutoff_->ns) {
+      was_cut_off_ = true;
+    }
+    events_.Push(state.finish_ns, op);
+    PrefetchFinish(op);
+    if constexpr (kRecord) {
+      Allocate(device, op_records_[op].temp_bytes, {op, MemoryKind::kTemp, 0});
+      AllocateOutputs(op, device);
+    } else {
+      Allocate(device, op_records_[op].start_bytes, {});
+    }
+  }
+}
+
+// The ops that a device has not started yet take it their costs' sum over its slots from now on.
+template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::CheckCutoff(int32_t device) {
+  const int64_t left_ns = cutoff_->ns - now_ns_;
+  const int32_t slots = problem_->spec().device_slots[device];
+  if (unstarted_ns_[device] / slots >= left_ns) was_cut_off_ = true;
+}
+
+// What FinishOp will read first; large graphs do not stay in the cache.
+template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::PrefetchFinish(int32_t op) const {
+  const StepGraph::Op& record = op_records_[op];
+  __builtin_prefetch(tensor_records_ + record.first_tensor);
+  __builtin_prefetch(buffers_.data() + record.first_tensor, 1);
+  __builtin_prefetch(consumers_ + record.first_consumer);
+  __builtin_prefetch(reads_.data() + record.first_read);
+}
+
+template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::AllocateOutputs(int32_t op, int32_t device) {
+  for (int32_t tensor = op_records_[op].first_tensor; tensor < op_records_[op + 1].first_tensor;
+       ++tensor) {
+    if (tensor_records_[tensor].alias != kNoAlias) continue;
+    Allocate(device, tensor_records_[tensor].bytes, UseOf(tensor));
+  }
+}
+
+template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::StartTransfer(int32_t channel) {
+  ArrivalQueue<uint64_t>& queue = issued_[channel];
+  queue.Seal();
+  if (channel_busy_[channel] || queue.empty()) return;
+  const auto index = static_cast<int32_t>(queue.Pop() & UINT32_MAX);
+  Send& send = sends_[index];
+  channel_busy_[channel] = 1;
+  send.start_ns = now_ns_;
+  send.finish_ns += now_ns_;
+  events_.Push(send.finish_ns, ~index);
+  Allocate(send.dst_device, send.bytes, UseOf(CopyBuffer(index)));
+}
+
+template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::FinishOp(int32_t op) {
+  const StepGraph::Op& record = op_records_[op];
+  const StepGraph::Op& next = op_records_[op + 1];
+  const int32_t device = ops_[op].device;
+  makespan_ns_ = now_ns_;
+  ++free_slots_[device];
+  startable_devices_.Add(device);
+  Free(device, record.temp_bytes, {op, MemoryKind::kTemp, 0});
+  ops_[op].cursor = static_cast<int32_t>(sends_.size());
+  const bool has_control = record.control != kNoControl;
+  if (has_control) OpenGates(op, device);
+  for (int32_t tensor = record.first_tensor; tensor < next.first_tensor; ++tensor) {
+    PublishTensor(op, tensor, device);
+  }
+  for (int32_t r = record.first_read; r < next.first_read; ++r) EndRead(reads_[r], device);
+  if (!has_control) return;
+  control_targets_.Drain([this](int32_t to) { receivers_[to].gate = kNoGate; });
+  ControlArrived(op, device);
+}
+
+template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::FinishTransfer(int32_t index) {
+  const Send& send = sends_[index];
+  const int32_t buffer = CopyBuffer(index);
+  channel_busy_[send.channel] = 0;
+  startable_channels_.Add(send.channel);
+  EndRead(send.src_buffer, send.src_device);
+  if (buffers_[buffer].readers == 1) {
+    TensorArrived(send.reader, buffer, send.dst_device);
+  } else if (send.tensor != kSignal) {
+    const int32_t end = tensor_records_[send.tensor + 1].first_consumer;
+    for (int32_t edge = tensor_records_[send.tensor].first_consumer; edge < end; ++edge) {
+      const int32_t consumer = consumers_[edge];
+      if (ops_[consumer].device == send.dst_device) {
+        TensorArrived(consumer, buffer, send.dst_device);
+      }
+    }
+  }
+  if (send.gate != kNoGate && --gate_pending_[send.gate] == 0) {
+    ControlArrived(send.op, send.dst_device);
+  }
+}
+
+// ---- what a finished op produces ----
+
+template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::PublishTensor(int32_t op, int32_t tensor, int32_t device) {
+  const StepGraph::Tensor& record = tensor_records_[tensor];
+  const int32_t root = RootOf(tensor, record.alias, device);
+  buffers_[tensor] = {record.bytes, 0, root};
+  const int32_t end = tensor_records_[tensor + 1].first_consumer;
+  for (int32_t edge = record.first_consumer; edge < end; ++edge) {
+    OpState& reader = ops_[consumers_[edge]];
+    Receiver& receiver = receivers_[reader.device];
+    ++receiver.readers;
+    receiver.reader = consumers_[edge];
+    targets_.Add(reader.device);
+    // Elsewhere the input stays pending: the place in reads_ is free and the count above 0.
+    const bool is_local = reader.device == device;
+    reads_[reader.cursor] = root;
+    reader.cursor += is_local;
+    reader.pending -= is_local;
+    if (reader.pending == 0) MakeReady(consumers_[edge], device);
+  }
+  int32_t readers = receivers_[device].readers;
+  receivers_[device].readers = 0;
+  targets_.Remove(device);
+  if (readers < end - record.first_consumer) {
+    targets_.Drain([&](int32_t to) {
+      AddSend(root, op, tensor, device, to);
+      ++readers;
+    });
+  }
+  Buffer& buffer = buffers_[root];
+  buffer.readers += readers;
+  if (buffer.readers == 0) Free(device, buffer.bytes, UseOf(root));
+}
+
+// The buffer where the readers of `tensor` are counted.
+template <typename EventKey, bool kRecord>
+int32_t StepSimulation<EventKey, kRecord>::RootOf(int32_t tensor, int32_t alias,
+                                                  int32_t device) const {
+  if (alias == kNoAlias) return tensor;
+  if (alias == kPersistentAlias) return NoBuffer();
+  const OpState& src = ops_[problem_->tensor_op()[alias]];
+  if (src.device == device) return buffers_[alias].root;
+  int32_t send = src.cursor;
+  while (sends_[send].tensor != alias || sends_[send].dst_device != device) ++send;
+  return CopyBuffer(send);
+}
+
+// Signals, and gates for the other devices where `op` has control successors.
+template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::OpenGates(int32_t op, int32_t device) {
+  const StepGraph::Control& control = graph_->controls[op_records_[op].control];
+  if (control.barrier != kNoBarrier) {
+    control_targets_.AddAll(barrier_devices_[control.barrier]);
+  } else {
+    ForEachSuccessor(control, [this](int32_t to) { control_targets_.Add(ops_[to].device); });
+  }
+  control_targets_.Remove(device);
+  control_targets_.ForEach([this](int32_t to) {
+    receivers_[to].gate = static_cast<int32_t>(gate_pending_.size());
+    gate_pending_.push_back(0);
+  });
+  targets_.AddAll(control_targets_);
+  const int32_t end = op_records_[op + 1].first_consumer;
+  for (int32_t edge = op_records_[op].first_consumer; edge < end; ++edge) {
+    targets_.Remove(ops_[consumers_[edge]].device);
+  }
+  targets_.Drain([&](int32_t to) { AddSend(NoBuffer(), op, kSignal, device, to); });
+}
+
+template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::AddSend(int32_t src_buffer, int32_t op, int32_t tensor,
+                                                int32_t device, int32_t to) {
+  const int32_t link = problem_->Link(device, to);
+  if (link < 0) {
+    unlinked_ = true;
+    return;
+  }
+  const int32_t channel = problem_->link_channel()[link];
+  const auto index = static_cast<uint32_t>(sends_.size());
+  const int64_t bytes = tensor == kSignal ? 0 : tensor_records_[tensor].bytes;
+  Receiver& receiver = receivers_[to];
+  if (receiver.gate != kNoGate) ++gate_pending_[receiver.gate];
+  sends_.push_back({op, tensor, device, to, channel, src_buffer, receiver.reader, receiver.gate,
+                    now_ns_, -1, problem_->TransferNs(link, bytes), bytes});
+  buffers_.push_back({bytes, receiver.readers, CopyBuffer(static_cast<int32_t>(index))});
+  receiver.readers = 0;
+  issued_[channel].Push(now_ns_, static_cast<uint64_t>(op) << 32 | index);
+  startable_channels_.Add(channel);
+}
+
+// ---- inputs ----
+
+template <typename EventKey, bool kRecord>
+template <typename Visit>
+void StepSimulation<EventKey, kRecord>::ForEachSuccessor(const StepGraph::Control& control,
+                                                         Visit visit) const {
+  for (int32_t c = control.begin; c < control.end; ++c) visit(problem_->control_out()[c]);
+}
+
+template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::ControlArrived(int32_t op, int32_t device) {
+  const StepGraph::Control& control = graph_->controls[op_records_[op].control];
+  if (control.barrier != kNoBarrier) {
+    const size_t row = static_cast<size_t>(control.barrier) * used_bytes_.size();
+    if (--barrier_pending_[row + device] > 0) return;
+  }
+  ForEachSuccessor(control, [&](int32_t successor) {
+    OpState& waiting = ops_[successor];
+    const bool is_there = waiting.device == device;
+    waiting.pending -= is_there;
+    if (is_there & (waiting.pending == 0)) MakeReady(successor, device);
+  });
+}
+
+template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::TensorArrived(int32_t op, int32_t buffer, int32_t device) {
+  OpState& reader = ops_[op];
+  reads_[reader.cursor++] = buffer;
+  if (--reader.pending == 0) MakeReady(op, device);
+}
+
+template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::MakeReady(int32_t op, int32_t device) {
+  __builtin_prefetch(&op_records_[op]);
+  ready_[device].Push(now_ns_, op);
+  startable_devices_.Add(device);
+}
+
+// ---- memory ----
+
+template <typename EventKey, bool kRecord>
+MemoryUse StepSimulation<EventKey, kRecord>::UseOf(int32_t buffer) const {
+  if constexpr (!kRecord) return {};
+  const bool is_copy = buffer > NoBuffer();
+  const int32_t tensor = is_copy ? sends_[buffer - CopyBuffer(0)].tensor : buffer;
+  if (tensor == kSignal || tensor == NoBuffer()) return {};
+  const int32_t op = problem_->tensor_op()[tensor];
+  return {op, is_copy ? MemoryKind::kCopy : MemoryKind::kOutput,
+          tensor - op_records_[op].first_tensor};
+}
+
+template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::EndRead(int32_t buffer, int32_t device) {
+  Buffer& read = buffers_[buffer];
+  Free(device, --read.readers == 0 ? read.bytes : 0, UseOf(buffer));
+}
+
+template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::Allocate(int32_t device, int64_t bytes, MemoryUse use) {
+  used_bytes_[device] += bytes;
+  peak_bytes_[device] = std::max(peak_bytes_[device], used_bytes_[device]);
+  if constexpr (kRecord) {
+    if (bytes > 0) memory_changes_.push_back({now_ns_, device, use, bytes, used_bytes_[device]});
+  }
+}
+
+template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::Free(int32_t device, int64_t bytes, MemoryUse use) {
+  used_bytes_[device] -= bytes;
+  if constexpr (kRecord) {
+    if (bytes > 0) memory_changes_.push_back({now_ns_, device, use, -bytes, used_bytes_[device]});
+  }
+}
+
+template class StepSimulation<ShortEventKey, false>;
+template class StepSimulation<LongEventKey, false>;
+template class StepSimulation<LongEventKey, true>;
+
+}  // namespace hplacer

@@ -1,0 +1,189 @@
+// The state machine of one step: what runs, what is sent, what is held, round after round.
+//
+// simulator.h describes the model. An object is reused for many runs, of any problem, to keep its
+// arrays; its result is valid until the next run.
+//
+// Transfers are made when their source op finishes and kept in that order, so that an op's stay
+// together; `Transfers` puts them into the order (src op, output, dst device). A channel's queue
+// orders them by (src op, index), which is the same order.
+//
+// Buffers. A tensor's memory on a device is a buffer: the tensor's own on its op's device, one per
+// transfer on a receiver. An alias resolves to the root buffer on its op's device, which is the
+// received copy if the aliased tensor came from elsewhere, or to none for persistent memory. A
+// received copy is always a buffer of its own, of full size.
+//
+// Within a round memory is only freed while events are applied and only allocated afterwards, and
+// readiness, queues and reader counts do not depend on the order of a round's events, hence that
+// order is visible in nothing but the record of memory changes. Without kRecord it is not kept, and
+// an op's temp and outputs are allocated in one sum.
+//
+// Speed: placements are random, so branches on who is local or ready are mispredicted. Where it is
+// cheap, both cases are computed and one is kept.
+
+#ifndef HPLACER_ENGINE_SIMULATOR_STEP_SIMULATION_H_
+#define HPLACER_ENGINE_SIMULATOR_STEP_SIMULATION_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/problem/problem.h"
+#include "engine/problem/step_graph.h"
+#include "engine/simulator/memory_trace.h"
+#include "engine/simulator/simulator.h"
+#include "engine/simulator/step_queues.h"
+
+namespace hplacer {
+
+// Ends a run as soon as it is certain that the step will last `ns` or longer.
+struct StepCutoff {
+  int64_t ns;
+  // [n] how long the step goes on at least after the op has finished, under the run's placement.
+  const int64_t* tail_ns;
+  const int64_t* load_ns;  // [m] the costs of the ops on the device
+};
+
+// EventKey: see EventQueue. kRecord: keep the memory changes.
+template <typename EventKey, bool kRecord>
+class StepSimulation {
+ public:
+  // Whether the problem's times fit into EventKey.
+  static bool Fits(const Problem& problem);
+
+  // Returns whether there is a trace. The placement must be in range. The problem must outlive the
+  // use of the result.
+  bool Run(const Problem& problem, const int32_t* placement) {
+    return Run(problem, placement, nullptr);
+  }
+  // With a cutoff there is no trace either if the run ended early.
+  bool Run(const Problem& problem, const int32_t* placement, const StepCutoff* cutoff);
+
+  // Whether the last run met its cutoff, and how many ops it had started.
+  bool was_cut_off() const { return was_cut_off_; }
+  int32_t num_started() const { return num_started_; }
+  int64_t makespan_ns() const { return makespan_ns_; }
+  const std::vector<int64_t>& peak_bytes() const { return peak_bytes_; }
+  void CopyTimes(std::vector<int64_t>* start_ns, std::vector<int64_t>* finish_ns) const;
+  std::vector<Transfer> Transfers() const;
+  // In the order of the changes; empty without kRecord.
+  const std::vector<MemoryChange>& memory_changes() const { return memory_changes_; }
+
+ private:
+  static constexpr int32_t kNoGate = -1;
+
+  struct OpState {
+    int64_t finish_ns;  // the duration until it starts
+    int32_t pending;    // inputs that have not arrived
+    int32_t device;
+    // Until it starts, where in reads_ the buffer of its next data input goes; once it has
+    // finished, its first send.
+    int32_t cursor;
+  };
+  // Of tensors, made when their op finishes; then one of no bytes for aliases of persistent memory;
+  // then the copies that sends make, in their order.
+  struct Buffer {
+    int64_t bytes;
+    int32_t readers;  // under all names
+    int32_t root;     // the buffer where the readers are counted
+  };
+  struct Send {
+    int32_t op, tensor;  // tensor: or kSignal
+    int32_t src_device, dst_device, channel;
+    int32_t src_buffer;
+    int32_t reader;  // one of the consumers
+    int32_t gate;    // or kNoGate
+    int64_t issue_ns, start_ns;
+    int64_t finish_ns;  // the duration until it starts
+    int64_t bytes;
+  };
+
+  static int64_t MaxEvents(const Problem& problem);
+  void Reset();
+  bool ResetOps(const int32_t* placement);
+  void ResetMemory();
+  void ResetBarriers();
+  void ApplyRound();
+  void Apply(int32_t event);
+  void SortRound();
+  void StartOps(int32_t device);
+  void CheckCutoff(int32_t device);
+  void PrefetchFinish(int32_t op) const;
+  void AllocateOutputs(int32_t op, int32_t device);
+  void StartTransfer(int32_t channel);
+  void FinishOp(int32_t op);
+  void FinishTransfer(int32_t index);
+
+  void PublishTensor(int32_t op, int32_t tensor, int32_t device);
+  int32_t RootOf(int32_t tensor, int32_t alias, int32_t device) const;
+  void OpenGates(int32_t op, int32_t device);
+  void AddSend(int32_t src_buffer, int32_t op, int32_t tensor, int32_t device, int32_t to);
+
+  template <typename Visit>
+  void ForEachSuccessor(const StepGraph::Control& control, Visit visit) const;
+  void ControlArrived(int32_t op, int32_t device);
+  void TensorArrived(int32_t op, int32_t buffer, int32_t device);
+  void MakeReady(int32_t op, int32_t device);
+
+  int32_t NoBuffer() const { return num_tensors_; }
+  int32_t CopyBuffer(int32_t send) const { return num_tensors_ + 1 + send; }
+  MemoryUse UseOf(int32_t buffer) const;
+  void EndRead(int32_t buffer, int32_t device);
+  void Allocate(int32_t device, int64_t bytes, MemoryUse use);
+  void Free(int32_t device, int64_t bytes, MemoryUse use);
+
+  const Problem* problem_ = nullptr;
+  const StepGraph* graph_ = nullptr;
+  // Of these two, without their indirections.
+  const StepGraph::Op* op_records_ = nullptr;
+  const StepGraph::Tensor* tensor_records_ = nullptr;
+  const int32_t* consumers_ = nullptr;
+  int32_t num_tensors_ = 0;
+
+  const StepCutoff* cutoff_ = nullptr;
+  bool was_cut_off_ = false;
+  int32_t num_started_ = 0;
+  std::vector<int64_t> unstarted_ns_;  // [m] with a cutoff: the costs of the ops to start
+
+  int64_t now_ns_ = 0, makespan_ns_ = 0;
+  bool unlinked_ = false;                         // a transfer has no link
+  std::vector<OpState> ops_;                      // [n]
+  std::vector<int32_t> reads_;                    // [E] buffers that ops read, grouped by op
+  std::vector<Buffer> buffers_;                   // [T + 1 + sends]
+  std::vector<Send> sends_;                       // in the order of issue
+  std::vector<int64_t> used_bytes_, peak_bytes_;  // [m]
+  std::vector<int32_t> free_slots_;               // [m]
+  std::vector<uint8_t> channel_busy_;             // [channels]
+
+  std::vector<ArrivalQueue<int32_t>> ready_;    // [m] ops
+  std::vector<ArrivalQueue<uint64_t>> issued_;  // [channels] (src op, send)
+  IndexSet startable_devices_, startable_channels_;
+  EventQueue<EventKey> events_;  // an op, or ~send
+  std::vector<int32_t> round_;
+
+  std::vector<IndexSet> barrier_devices_;  // [barriers] where its successors are
+  std::vector<int32_t> barrier_pending_;   // [barriers * m]
+  // A gate holds an op's control successors on one other device until all its sends have arrived.
+  std::vector<int32_t> gate_pending_;
+
+  // Scratch of FinishOp.
+  struct Receiver {
+    int32_t readers;  // 0 between uses
+    int32_t reader;   // one of them
+    int32_t gate;     // kNoGate between uses
+  };
+  IndexSet targets_, control_targets_;  // devices
+  std::vector<Receiver> receivers_;     // [m]
+
+  std::vector<MemoryChange> memory_changes_;
+};
+
+// Short keys for all problems that they fit, long ones for the others.
+using ShortEventKey = uint64_t;
+using LongEventKey = unsigned __int128;
+
+extern template class StepSimulation<ShortEventKey, false>;
+extern template class StepSimulation<LongEventKey, false>;
+extern template class StepSimulation<LongEventKey, true>;
+
+}  // namespace hplacer
+
+#endif  // HPLACER_ENGINE_SIMULATOR_STEP_SIMULATION_H_
