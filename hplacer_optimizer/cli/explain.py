@@ -20,7 +20,7 @@ from hplacer_optimizer.inspection.critical_path import Stage
 from hplacer_optimizer.inspection.explanation import Explanation, explain
 from hplacer_optimizer.inspection.what_if import WhatIf
 from hplacer_optimizer.planners import Budget, get_planner
-from hplacer_optimizer.plans.plan import gap
+from hplacer_optimizer.problem.bounds import gap
 from hplacer_optimizer.support.formats import format_bytes, format_ns
 
 _MAX_STAGES = 20  # in tables; JSON has all

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from hplacer_optimizer.plans.plan import gap
+from hplacer_optimizer.problem.bounds import gap
 from hplacer_optimizer.support.formats import format_ns
 
 

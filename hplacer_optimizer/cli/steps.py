@@ -31,7 +31,7 @@ from hplacer_optimizer.planners import (
     get_planner,
     strongest,
 )
-from hplacer_optimizer.plans.plan import gap
+from hplacer_optimizer.problem.bounds import gap
 from hplacer_optimizer.problem.files import check_placement
 from hplacer_optimizer.problem.simulator import simulate
 from hplacer_optimizer.support.formats import format_ns

@@ -19,9 +19,9 @@ from hplacer_optimizer._engine import Problem, StepTrace
 from hplacer_optimizer.capture.loading import load_graph
 from hplacer_optimizer.errors import PlanError
 from hplacer_optimizer.machines import machine_from_yaml
-from hplacer_optimizer.planners import Proof, StepBound, strongest
 from hplacer_optimizer.plans.fingerprint import differences
 from hplacer_optimizer.plans.plan import Plan
+from hplacer_optimizer.problem.bounds import Proof, StepBound, strongest
 from hplacer_optimizer.problem.simulator import simulate
 
 __all__ = ["Inspection", "inspect_plan", "map_nodes", "place_by_nodes"]

@@ -27,7 +27,8 @@ from hplacer_optimizer.planners import (
 )
 from hplacer_optimizer.planners.budget import Budget, Planner, Progress, ProgressCallback
 from hplacer_optimizer.planners.notes import collect_notes
-from hplacer_optimizer.planners.proofs import Proof, StepBound, collect_proofs, strongest
+from hplacer_optimizer.planners.proofs import collect_proofs
+from hplacer_optimizer.problem.bounds import Proof, StepBound, strongest
 
 __all__ = [
     "PLANNERS",

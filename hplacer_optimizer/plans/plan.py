@@ -53,9 +53,10 @@ from hplacer_optimizer.plans.file import (
     parse_object,
 )
 from hplacer_optimizer.plans.planned_problem import SECTIONS, PackedProblem, PlannedProblem
+from hplacer_optimizer.problem.bounds import gap
 from hplacer_optimizer.support.formats import format_ns
 
-__all__ = ["NodeNames", "Plan", "gap"]
+__all__ = ["NodeNames", "Plan"]
 
 FINGERPRINT_HEX_DIGITS = 32
 MAX_DEVICES = 1 << 16  # device indices are 16 bits wide in the file
@@ -307,13 +308,6 @@ class Plan:
             "node_hashes": compress(self.node_hashes.astype("<u8").tobytes(), level=0),
             "node_devices": compress(self.node_devices.astype("<u2").tobytes()),
         }
-
-
-def gap(step_time_ns: int | None, lower_bound_ns: int | None) -> float | None:
-    """By what share of the bound the step is longer; None where one of them is not known."""
-    if step_time_ns is None or lower_bound_ns is None:
-        return None
-    return step_time_ns / max(lower_bound_ns, 1) - 1 if step_time_ns else 0.0
 
 
 @contextmanager

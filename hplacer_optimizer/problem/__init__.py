@@ -1,5 +1,5 @@
 """A graph on a machine: problem files, the simulator, and what a placement has to keep.
 
 files.py        problem files, checks of placements     constraints.py  where ops may run
-simulator.py    one step under a placement
+simulator.py    one step under a placement              bounds.py       how fast one could be
 """

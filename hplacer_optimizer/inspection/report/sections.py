@@ -12,8 +12,8 @@ from hplacer_optimizer.inspection.loads import channel_loads, device_loads
 from hplacer_optimizer.inspection.report.baselines import Baseline
 from hplacer_optimizer.inspection.report.curve import draw_curve
 from hplacer_optimizer.inspection.report.html import Cell, facts, items, paragraph, table, tiles
-from hplacer_optimizer.planners import StepBound
-from hplacer_optimizer.plans.plan import Plan, gap
+from hplacer_optimizer.plans.plan import Plan
+from hplacer_optimizer.problem.bounds import StepBound, gap
 from hplacer_optimizer.support.formats import format_bytes, format_ns
 
 __all__ = ["baselines", "certificate", "header", "learning", "loads", "provenance"]
