@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from hplacer_optimizer.inspection.inspection import inspect_plan
 from hplacer_optimizer.inspection.report import write_report
+from hplacer_optimizer.plans.simulation import simulate_plan
 from hplacer_optimizer.plans.store import read_plan
 from tests.browser import Browser, browser, missing
 
@@ -49,13 +49,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     if missing():
         parser.error(missing())
-    inspection = inspect_plan(read_plan(options.plan))
+    plan = read_plan(options.plan)
+    step = simulate_plan(plan)
     with tempfile.TemporaryDirectory() as directory, browser() as opened:
         path = Path(directory) / "report.html"
-        write_report(inspection, path)
+        write_report(step, plan, path)
         found = {
-            "ops": inspection.problem.num_ops,
-            "transfers": len(inspection.trace.transfers),
+            "ops": step.problem.num_ops,
+            "transfers": len(step.trace.transfers),
             "bytes": path.stat().st_size,
             **_measure(opened, path, options.seconds),
         }

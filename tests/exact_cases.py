@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 import hplacer_optimizer as hp
 from hplacer_optimizer.cli import main
 from hplacer_optimizer.errors import InfeasibleError, PlannerUnavailableError
-from hplacer_optimizer.inspection.inspection import inspect_plan
 from hplacer_optimizer.planners import Budget, Progress, Proof, collect_notes, collect_proofs, exact
+from hplacer_optimizer.plans.simulation import simulate_plan
 from tests.documents import problem_from_dict
 from tests.large_problem import large_problem
 from tests.planned import plan_of
@@ -181,5 +181,5 @@ def test_a_plan_keeps_the_proof(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert found["lower_bound_term"] == term
     proved = plan_of(problem, [0, 0, 1], lower_bound_ns=200, lower_bound_term=term)
     assert proved.gap == 0.0
-    assert inspect_plan(proved).bound.term == term
-    assert inspect_plan(plan_of(problem, [0, 0, 1])).bound.ns == known_ns
+    assert simulate_plan(proved).bound.term == term
+    assert simulate_plan(plan_of(problem, [0, 0, 1])).bound.ns == known_ns

@@ -11,7 +11,7 @@ from hplacer_optimizer.cli.arguments import OK, add_command, add_json
 from hplacer_optimizer.cli.graphs import add_graph_options, graph_options
 from hplacer_optimizer.cli.printing import print_json
 from hplacer_optimizer.cli.stored_plans import add_plan_arguments, find_plan
-from hplacer_optimizer.inspection.exports.graph_file import apply_plan
+from hplacer_optimizer.plans.graph_file import apply_plan
 
 _MAX_NAMED = 3
 

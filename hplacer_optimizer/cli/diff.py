@@ -10,12 +10,12 @@ from hplacer_optimizer.cli.arguments import OK, add_command, add_json
 from hplacer_optimizer.cli.load_tables import add_depth
 from hplacer_optimizer.cli.printing import print_json, print_table, step_time
 from hplacer_optimizer.cli.stored_plans import (
-    add_inspection_options,
     add_plan_arguments,
+    add_simulation_options,
     find_plan,
-    inspect_if_possible,
+    simulated_if_possible,
 )
-from hplacer_optimizer.inspection.comparison import (
+from hplacer_optimizer.plans.comparison import (
     Moves,
     StepFacts,
     compare_nodes,
@@ -34,18 +34,17 @@ def add_commands(commands: Any) -> None:
     text = "compare two plans: nodes that moved, step time, transfers and memory"
     diff = add_command(commands, "diff", _diff, text, "hplacer diff 3f9c2b1a old.hplan --depth 2")
     add_plan_arguments(diff, "a", "b")
-    add_inspection_options(diff)
+    add_simulation_options(diff)
     add_depth(diff)
     add_json(diff)
 
 
 def _diff(options: argparse.Namespace) -> int:
-
     a, b = find_plan(options, options.a), find_plan(options, options.b)
-    simulated_a, simulated_b = inspect_if_possible(options, a), inspect_if_possible(options, b)
-    shared = on_one_problem(simulated_a, simulated_b) if simulated_a and simulated_b else None
-    basis = _basis(shared is not None, simulated_a is not None and simulated_b is not None)
-    facts_a, facts_b = step_facts(a, simulated_a), step_facts(b, shared or simulated_b)
+    step_a, step_b = simulated_if_possible(options, a), simulated_if_possible(options, b)
+    shared = on_one_problem(a, b) if step_a and step_b else None
+    basis = _basis(shared is not None, step_a is not None and step_b is not None)
+    facts_a, facts_b = step_facts(a, step_a), step_facts(b, shared or step_b)
     moves = compare_nodes(a, b, options.depth)
     parts = differences(a.fingerprint_parts, b.fingerprint_parts)
     if options.json:

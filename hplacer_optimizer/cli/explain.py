@@ -11,10 +11,10 @@ from hplacer_optimizer.cli.arguments import OK, add_command, add_json, duration
 from hplacer_optimizer.cli.load_tables import print_step_loads
 from hplacer_optimizer.cli.printing import certificate, print_json, print_table, step_time
 from hplacer_optimizer.cli.stored_plans import (
-    add_inspection_options,
     add_plan_arguments,
+    add_simulation_options,
     find_plan,
-    inspect,
+    simulated,
 )
 from hplacer_optimizer.inspection.critical_path import Stage
 from hplacer_optimizer.inspection.explanation import Explanation, explain
@@ -46,7 +46,7 @@ def add_commands(commands: Any) -> None:
         help="of the planner, on each of them, as 90s or 10m (default: the planner's own)",
     )
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="default: 0")
-    add_inspection_options(parser)
+    add_simulation_options(parser)
     add_json(parser)
 
 
@@ -55,7 +55,7 @@ def _explain(options: argparse.Namespace) -> int:
     planner = get_planner(options.planner)
     plan = find_plan(options, options.plan)
     budget = None if options.budget is None else Budget(seconds=options.budget)
-    found = explain(inspect(options, plan), planner, budget=budget, seed=options.seed)
+    found = explain(simulated(options, plan), planner, budget=budget, seed=options.seed)
     if options.json:
         print_json(_document(found) | {"fingerprint": plan.fingerprint, "planner": options.planner})
         return OK

@@ -8,7 +8,6 @@ from dataclasses import asdict
 from typing import Any
 
 from hplacer_optimizer.cli.printing import count_per_device, print_table
-from hplacer_optimizer.inspection.inspection import Inspection
 from hplacer_optimizer.inspection.loads import (
     ChannelLoad,
     DeviceLoad,
@@ -18,6 +17,7 @@ from hplacer_optimizer.inspection.loads import (
     scope_loads,
     short_names,
 )
+from hplacer_optimizer.inspection.simulated_step import SimulatedStep
 from hplacer_optimizer.plans.plan import Plan
 from hplacer_optimizer.support.formats import format_bytes, format_ns
 
@@ -61,13 +61,13 @@ def print_step_loads(devices: Sequence[DeviceLoad], channels: Sequence[ChannelLo
     )
 
 
-def print_loads(plan: Plan, inspection: Inspection | None, depth: int) -> None:
+def print_loads(plan: Plan, step: SimulatedStep | None, depth: int) -> None:
     """Of a plan: of its simulated step, or of its nodes alone where nothing can be simulated."""
-    if inspection is None:
+    if step is None:
         _print_node_counts(plan, depth)
         return
 
-    problem, placement, trace = inspection.problem, inspection.placement, inspection.trace
+    problem, placement, trace = step.problem, step.placement, step.trace
     print_step_loads(device_loads(problem, placement, trace), channel_loads(problem, trace))
     loads = scope_loads(problem, placement, trace, depth)
     print_table(
@@ -138,13 +138,13 @@ def _where(device_names: Sequence[str], counts: Sequence[int]) -> str:
     return ", ".join(shown) + (f" and {len(used) - 4} more" if len(used) > 4 else "")
 
 
-def load_document(plan: Plan, inspection: Inspection | None, depth: int) -> dict[str, Any]:
+def load_document(plan: Plan, step: SimulatedStep | None, depth: int) -> dict[str, Any]:
     """The same for programs; `simulated` is None where nothing can be simulated."""
     document: dict[str, Any] = {"node_scopes": _node_scopes(plan, depth), "simulated": None}
-    if inspection is None:
+    if step is None:
         return document
 
-    problem, placement, trace = inspection.problem, inspection.placement, inspection.trace
+    problem, placement, trace = step.problem, step.placement, step.trace
     document["simulated"] = {
         "makespan_ns": trace.makespan_ns,
         "feasible": trace.feasible,

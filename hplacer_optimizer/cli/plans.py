@@ -9,10 +9,10 @@ from hplacer_optimizer.cli.arguments import OK, add_command, add_json
 from hplacer_optimizer.cli.load_tables import add_depth, load_document, print_loads
 from hplacer_optimizer.cli.printing import certificate, count_per_device, print_json, print_table
 from hplacer_optimizer.cli.stored_plans import (
-    add_inspection_options,
     add_plan_arguments,
+    add_simulation_options,
     find_plan,
-    inspect_if_possible,
+    simulated_if_possible,
 )
 from hplacer_optimizer.plans.plan import Plan
 
@@ -21,16 +21,16 @@ def add_commands(commands: Any) -> None:
     """Adds the commands of this module to the parser."""
     show = add_command(commands, "show", _show, "describe one plan", "hplacer show 3f9c2b1a")
     add_plan_arguments(show, "plan")
-    add_inspection_options(show)
+    add_simulation_options(show)
     add_depth(show)
     add_json(show)
 
 
 def _show(options: argparse.Namespace) -> int:
     plan = find_plan(options, options.plan)
-    inspection = inspect_if_possible(options, plan)
+    step = simulated_if_possible(options, plan)
     if options.json:
-        print_json({**plan_document(plan), **load_document(plan, inspection, options.depth)})
+        print_json({**plan_document(plan), **load_document(plan, step, options.depth)})
         return OK
     print(f"{plan.label}: {plan.summary_line()}")
     print(certificate(plan.step_time_ns, plan.feasible, plan.lower_bound_ns, plan.lower_bound_term))
@@ -41,7 +41,7 @@ def _show(options: argparse.Namespace) -> int:
         print(note)
     for assumption in plan.assumptions:
         print(f"assumes {assumption}")
-    print_loads(plan, inspection, options.depth)
+    print_loads(plan, step, options.depth)
     print_table(("fingerprint part", "value"), list(plan.fingerprint_parts.items()))
     return OK
 

@@ -9,14 +9,14 @@ from typing import Any
 from hplacer_optimizer.cli.arguments import OK, USAGE, add_command, add_json
 from hplacer_optimizer.cli.printing import print_json
 from hplacer_optimizer.cli.stored_plans import (
-    add_inspection_options,
     add_plan_arguments,
+    add_simulation_options,
     find_plan,
-    inspect,
+    simulated,
 )
 from hplacer_optimizer.inspection.chrome_trace import write_chrome_trace
-from hplacer_optimizer.inspection.exports.tensorboard import write_tensorboard
 from hplacer_optimizer.inspection.report import write_report
+from hplacer_optimizer.inspection.tensorboard import write_tensorboard
 
 
 def add_commands(commands: Any) -> None:
@@ -39,7 +39,7 @@ def add_commands(commands: Any) -> None:
         metavar="LOGDIR",
         help="write the graph with its devices and times for TensorBoard's graph page",
     )
-    add_inspection_options(report)
+    add_simulation_options(report)
     add_json(report)
     report.set_defaults(parser=report)
 
@@ -52,23 +52,22 @@ def _report(options: argparse.Namespace) -> int:
             file=sys.stderr,
         )
         return USAGE
-    inspection = inspect(options, find_plan(options, options.plan))
+    plan = find_plan(options, options.plan)
+    step = simulated(options, plan)
     if options.output:
-        write_report(inspection, options.output)
+        write_report(step, plan, options.output)
     if options.trace:
-        write_chrome_trace(
-            inspection.problem, inspection.placement, inspection.trace, options.trace
-        )
+        write_chrome_trace(step.problem, step.placement, step.trace, options.trace)
     if options.tensorboard:
-        write_tensorboard(inspection, options.tensorboard)
+        write_tensorboard(step, options.tensorboard)
     written = {
         name: getattr(options, name)
         for name in ("output", "trace", "tensorboard")
         if getattr(options, name)
     }
     if options.json:
-        trace = inspection.trace
-        print_json({**written, "makespan_ns": trace.makespan_ns, "feasible": trace.feasible})
+        found = {"makespan_ns": step.trace.makespan_ns, "feasible": step.trace.feasible}
+        print_json({**written, **found})
     else:
         for path in written.values():
             print(path)

@@ -7,8 +7,9 @@ import os
 
 from hplacer_optimizer.cli.arguments import add_store_options, open_store
 from hplacer_optimizer.cli.graphs import add_optional_graph, graph_options
-from hplacer_optimizer.inspection.inspection import Inspection, inspect_plan
+from hplacer_optimizer.inspection.simulated_step import SimulatedStep
 from hplacer_optimizer.plans.plan import Plan
+from hplacer_optimizer.plans.simulation import simulate_plan
 from hplacer_optimizer.plans.store import read_plan
 
 
@@ -20,8 +21,8 @@ def add_plan_arguments(parser: argparse.ArgumentParser, *names: str) -> None:
     add_store_options(parser)
 
 
-def add_inspection_options(parser: argparse.ArgumentParser) -> None:
-    """What `inspect` reads."""
+def add_simulation_options(parser: argparse.ArgumentParser) -> None:
+    """What `simulated` reads."""
     add_optional_graph(parser, "for a plan that holds no problem, the graph that it is for")
 
 
@@ -34,13 +35,13 @@ def find_plan(options: argparse.Namespace, text: str) -> Plan:
     return store.get(fingerprint) or read_plan(store.path(fingerprint))  # None: just removed
 
 
-def inspect(options: argparse.Namespace, plan: Plan) -> Inspection:
-    """The plan, simulated again."""
-    return inspect_plan(plan, options.graph, **graph_options(options))
+def simulated(options: argparse.Namespace, plan: Plan) -> SimulatedStep:
+    """The step of the plan, simulated again."""
+    return simulate_plan(plan, options.graph, **graph_options(options))
 
 
-def inspect_if_possible(options: argparse.Namespace, plan: Plan) -> Inspection | None:
+def simulated_if_possible(options: argparse.Namespace, plan: Plan) -> SimulatedStep | None:
     """None if the plan holds no problem and no graph was named."""
     if plan.packed_problem is None and options.graph is None:
         return None
-    return inspect(options, plan)
+    return simulated(options, plan)

@@ -1,8 +1,8 @@
-"""A plan explained.
+"""A placed problem explained: its simulated step as a report, as figures and for other programs.
 
-inspection.py    a plan, simulated again                explanation.py   why this fast and no faster
-comparison.py    two plans                              what_if.py       other hardware
-critical_path.py what the step time consists of         loads.py         what devices do
-chrome_trace.py  a trace to look at                     tracks.py, arrivals.py  what it consists of
-report/          one HTML page                          exports/         for other programs
+simulated_step.py   what all of it is made from         provenance.py   who made the placement
+explanation.py      why this fast and no faster         what_if.py      other hardware
+critical_path.py    what the step time consists of      loads.py        what devices do
+chrome_trace.py     a trace to look at                  tracks.py, arrivals.py  its parts
+report/             one HTML page                       tensorboard.py  its graph page
 """

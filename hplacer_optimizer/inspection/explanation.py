@@ -11,7 +11,6 @@ from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.errors import InfeasibleError
 from hplacer_optimizer.inspection.arrivals import tensor_name
 from hplacer_optimizer.inspection.critical_path import CHANNEL_WAIT, TRANSFER, Stage, critical_path
-from hplacer_optimizer.inspection.inspection import Inspection
 from hplacer_optimizer.inspection.loads import (
     ChannelLoad,
     DeviceLoad,
@@ -20,6 +19,7 @@ from hplacer_optimizer.inspection.loads import (
     device_loads,
     link_loads,
 )
+from hplacer_optimizer.inspection.simulated_step import SimulatedStep
 from hplacer_optimizer.inspection.what_if import WhatIf, changes, what_if
 from hplacer_optimizer.planners import Budget, Planner
 
@@ -72,16 +72,16 @@ class Explanation:
 
 
 def explain(
-    inspection: Inspection, planner: Planner, *, budget: Budget | None = None, seed: int = 0
+    step: SimulatedStep, planner: Planner, *, budget: Budget | None = None, seed: int = 0
 ) -> Explanation:
-    """Explains a plan; `planner` places the graph again on each changed machine.
+    """Explains a step; `planner` places the graph again on each changed machine.
 
     Raises InfeasibleError if the step has no trace, since a kernel or a link is missing.
     """
-    problem, placement, trace = inspection.problem, inspection.placement, inspection.trace
+    problem, placement, trace = step.problem, step.placement, step.trace
     if trace.makespan_ns is None:
         raise InfeasibleError(f"there is no step to explain: {trace.infeasible_because[0]}")
-    bound = inspection.bound
+    bound = step.bound
     path = critical_path(problem, placement, trace)
 
     def tried(change: str, changed: Problem) -> WhatIf:
@@ -98,7 +98,7 @@ def explain(
         devices=device_loads(problem, placement, trace),
         channels=channel_loads(problem, trace),
         links=link_loads(problem, trace),
-        transfers=_most_expensive(inspection, path),
+        transfers=_most_expensive(step, path),
         unchanged=tried("as it is", problem),
         changes=_most_helpful_first(tried(text, changed) for text, changed in changes(problem)),
     )
@@ -115,8 +115,8 @@ def _shares(path: list[Stage]) -> list[PathShare]:
     return sorted(shares, key=lambda share: -share.ns)
 
 
-def _most_expensive(inspection: Inspection, path: list[Stage]) -> list[TransferFacts]:
-    problem, sends = inspection.problem, inspection.trace.transfers
+def _most_expensive(step: SimulatedStep, path: list[Stage]) -> list[TransferFacts]:
+    problem, sends = step.problem, step.trace.transfers
     critical = {stage.item for stage in path if stage.kind in (TRANSFER, CHANNEL_WAIT)}
     duration_ns = sends["finish_ns"] - sends["start_ns"]
     op_names, devices = problem.op_names, problem.device_names

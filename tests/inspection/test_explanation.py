@@ -1,18 +1,15 @@
-"""`hplacer explain`: the critical path, and changes of the machine."""
+"""The critical path of a step, and what changes of the machine would do to it."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hplacer_optimizer as hp
-from hplacer_optimizer.cli import main
 from hplacer_optimizer.inspection.arrivals import tensor_name
 from hplacer_optimizer.inspection.critical_path import (
     CHANNEL_WAIT,
@@ -22,10 +19,8 @@ from hplacer_optimizer.inspection.critical_path import (
     critical_path,
 )
 from hplacer_optimizer.inspection.what_if import changes, what_if
-from hplacer_optimizer.planners import etf, heft
+from hplacer_optimizer.planners import etf
 from tests.documents import problem_from_dict, problem_to_dict
-from tests.planned import plan_of
-from tests.plans.test_plan import make_plan
 from tests.random_problems import placed_problems, problems
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "two_towers.hplacer.json"
@@ -211,72 +206,3 @@ def test_a_further_device_and_memory_help_where_they_are_missing() -> None:
     assert same.same_placement_ns is None
     assert same.placed_again_ns is not None
     assert same.placed_again_ns > 10_000
-
-
-# ---- the command ----
-
-
-def stored(tmp_path: Path) -> tuple[hp.Problem, Any, str]:
-    problem = hp.load_problem(GOLDEN)
-    placement = etf.plan(problem)
-    path = tmp_path / "x.hplan"
-    path.write_bytes(plan_of(problem, placement).to_bytes())
-    return problem, placement, str(path)
-
-
-def test_explain_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    problem, placement, path = stored(tmp_path)
-    assert main(["explain", path, "--json", "--planner", "heft"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    trace, bound = hp.simulate(problem, placement), hp.lower_bound(problem)
-    assert trace.makespan_ns is not None
-    assert bound.ns is not None
-    assert found["step_time_ns"] == trace.makespan_ns
-    assert (found["lower_bound_ns"], found["lower_bound_term"]) == (bound.ns, bound.term)
-    assert found["gap"] == pytest.approx(trace.makespan_ns / bound.ns - 1)
-    assert sum(share["ns"] for share in found["path_shares"]) == trace.makespan_ns
-    sends = trace.transfers
-    assert sum(link["bytes"] for link in found["links"]) == sends["bytes"].sum()
-    assert sum(link["transfers"] for link in found["links"]) == len(sends)
-    durations = [transfer["duration_ns"] for transfer in found["transfers"]]
-    assert durations == sorted((sends["finish_ns"] - sends["start_ns"]).tolist())[::-1][:10]
-    on_path = {stage["what"] for stage in found["path"] if stage["kind"] == TRANSFER}
-    assert {t["tensor"] for t in found["transfers"] if t["critical"]} == on_path
-    assert found["unchanged"]["same_placement_ns"] == trace.makespan_ns
-    heft_ns = hp.simulate(problem, heft.plan(problem)).makespan_ns
-    assert found["unchanged"]["placed_again_ns"] == heft_ns
-    best = [min(c["same_placement_ns"], c["placed_again_ns"]) for c in found["changes"]]
-    assert best == sorted(best)
-    assert found["changes"][0]["change"] == "gpu twice as fast"
-
-
-def test_explain_as_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    _, _, path = stored(tmp_path)
-    assert main(["explain", path]) == 0
-    shown = capsys.readouterr().out
-    assert "lower bound 1.11 ms (cost of cutting the graph, or load of the unit of op" in shown
-    assert "gap 0.0%" in shown
-    for text in ("a1/matmul", "pcie2-up", "a2/relu:0", "one more gpu"):
-        assert text in shown
-    assert main(["show", path]) == 0
-    assert (
-        "lower bound 1.11 ms (cost of cutting the graph, or load of the unit of op"
-        in capsys.readouterr().out
-    )
-
-
-def test_explain_of_what_cannot_be_simulated(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "x.hplan"
-    path.write_bytes(make_plan().to_bytes())
-    assert main(["explain", str(path)]) == 1
-    assert "with --graph" in capsys.readouterr().err
-    document = fork()
-    document["links"] = []
-    problem = problem_from_dict(document)
-    path.write_bytes(plan_of(problem, [0, 1, 1, 1]).to_bytes())
-    assert main(["explain", str(path)]) == 1
-    assert "there is no step to explain" in capsys.readouterr().err
-    assert main(["explain", str(path), "--planner", "none"]) == 1
-    assert "planner: unknown name 'none'" in capsys.readouterr().err

@@ -19,14 +19,15 @@ from hypothesis import assume, given, settings
 
 import hplacer_optimizer as hp
 from hplacer_optimizer.cli import main
-from hplacer_optimizer.inspection.inspection import Inspection, inspect_plan
 from hplacer_optimizer.inspection.loads import channel_loads, device_loads, short_names
 from hplacer_optimizer.inspection.report import write_report
 from hplacer_optimizer.inspection.report.baselines import BASELINES, simulate_baselines
 from hplacer_optimizer.inspection.report.columns import Columns
 from hplacer_optimizer.inspection.report.document import pack_step
+from hplacer_optimizer.inspection.simulated_step import SimulatedStep
 from hplacer_optimizer.planners import get_planner
 from hplacer_optimizer.plans.plan import Plan
+from hplacer_optimizer.plans.simulation import simulate_plan
 from hplacer_optimizer.problem.files import load_problem_file
 from tests.browser import LAPTOP, Browser, browser, missing
 from tests.documents import problem_from_dict
@@ -219,7 +220,8 @@ class Page:
 
     browser: Browser
     path: Path
-    inspection: Inspection
+    plan: Plan
+    step: SimulatedStep
 
     def value(self, selector: str) -> float:
         return float(self.browser.find(selector).get_attribute("data-value"))
@@ -265,7 +267,7 @@ def towers(chromium: Browser, tmp_path_factory: pytest.TempPathFactory) -> Page:
     problem = load_problem_file(GOLDEN)
     plan = plan_of(problem, get_planner("etf")(problem), learning_curve=CURVE)
     path = written(plan, tmp_path_factory.mktemp("report"))
-    return Page(browser=chromium, path=path, inspection=inspect_plan(plan))
+    return Page(browser=chromium, path=path, plan=plan, step=simulate_plan(plan))
 
 
 @pytest.fixture
@@ -285,7 +287,7 @@ def test_it_opens_without_an_error_or_a_request(page: Page) -> None:
 
 @needs_chromium
 def test_its_numbers_are_those_of_the_plan(page: Page) -> None:
-    plan, problem, trace = page.inspection.plan, page.inspection.problem, page.inspection.trace
+    plan, problem, trace = page.plan, page.step.problem, page.step.trace
     assert page.value("#step-time") == plan.step_time_ns == trace.makespan_ns
     assert page.value("#lower-bound") == plan.lower_bound_ns
     assert page.browser.find("#term").text == plan.lower_bound_term
@@ -296,7 +298,7 @@ def test_its_numbers_are_those_of_the_plan(page: Page) -> None:
             ".map(row => [...row.querySelectorAll('td')].map(cell => cell.dataset.value))"
         )
     ]
-    devices = device_loads(problem, page.inspection.placement, trace)
+    devices = device_loads(problem, page.step.placement, trace)
     expected = [
         [load.ops, pytest.approx(load.busy, abs=1e-6), load.peak_bytes, load.memory_bytes]
         for load in devices
@@ -320,7 +322,7 @@ def test_its_numbers_are_those_of_the_plan(page: Page) -> None:
 
 @needs_chromium
 def test_the_timeline_zooms_and_pans(page: Page) -> None:
-    total = page.inspection.trace.makespan_ns
+    total = page.step.trace.makespan_ns
     assert page.view() == (0, total)
     width = page.browser.run("return document.querySelector('.lanes').clientWidth")
     x = 170 + (width - 170) / 4
@@ -352,7 +354,7 @@ def test_the_timeline_zooms_and_pans(page: Page) -> None:
 
 @needs_chromium
 def test_every_op_can_be_reached_by_keyboard(page: Page) -> None:
-    problem, trace = page.inspection.problem, page.inspection.trace
+    problem, trace = page.step.problem, page.step.trace
     seen = page.browser.run(
         """
         const lanes = document.querySelector(".lanes");
@@ -370,7 +372,7 @@ def test_every_op_can_be_reached_by_keyboard(page: Page) -> None:
         problem.num_ops + len(trace.transfers),
     )
     for op, name in enumerate(problem.op_names):
-        device = short_names(problem.device_names)[page.inspection.placement[op]]
+        device = short_names(problem.device_names)[page.step.placement[op]]
         text = f"{name} · {problem.op_types[op]} on {device} · from "
         assert any(text in line for line in seen), text
     page.browser.press(".lanes", "]", "\ue007")  # Enter
@@ -382,7 +384,7 @@ def test_every_op_can_be_reached_by_keyboard(page: Page) -> None:
 @pytest.mark.parametrize("dark", [False, True])
 def test_ops_are_drawn_where_and_in_the_colour_of_their_device(page: Page, dark: bool) -> None:
     page.browser.open(page.path, dark=dark)
-    trace, placement = page.inspection.trace, page.inspection.placement
+    trace, placement = page.step.trace, page.step.placement
     longest = int(np.argmax(trace.finish_ns - trace.start_ns))
     middle = (trace.start_ns[longest] + trace.finish_ns[longest]) / 2 / trace.makespan_ns
     found = page.browser.run(
@@ -411,7 +413,7 @@ def test_ops_are_drawn_where_and_in_the_colour_of_their_device(page: Page, dark:
 
 @needs_chromium
 def test_search_counts_and_marks(page: Page) -> None:
-    problem = page.inspection.problem
+    problem = page.step.problem
     wanted = [
         name for name, kind in zip(problem.op_names, problem.op_types, strict=True)
         if "matmul" in name.lower() or "matmul" in kind.lower()
@@ -434,7 +436,7 @@ def test_scopes_open_and_close(page: Page) -> None:
         )
         return {name: (ops, busy_ns) for name, ops, busy_ns in found}
 
-    problem, trace = page.inspection.problem, page.inspection.trace
+    problem, trace = page.step.problem, page.step.trace
     closed = rows()
     assert sum(ops for ops, _ in closed.values()) == problem.num_ops
     total_ns = int((trace.finish_ns - trace.start_ns).sum())
@@ -517,8 +519,8 @@ def test_plans_that_do_not_fit_or_have_no_step(chromium: Browser, tmp_path: Path
 @needs_chromium
 def test_another_step_time_than_the_plan_states_is_told(chromium: Browser, tmp_path: Path) -> None:
     problem = load_problem_file(GOLDEN)
-    inspection = inspect_plan(plan_of(problem, [0] * problem.num_ops, step_time_ns=1))
-    write_report(inspection, tmp_path / "report.html")
+    plan = plan_of(problem, [0] * problem.num_ops, step_time_ns=1)
+    write_report(simulate_plan(plan), plan, tmp_path / "report.html")
     chromium.open(tmp_path / "report.html")
     assert "The plan states 1 ns, this simulation gives" in chromium.find("#certificate").text
 

@@ -1,8 +1,8 @@
 """The HTML report of a plan: figures and tables from Python, charts by JavaScript in the page.
 
-Inspection --sections.py--> figures, tables ----------------+
-|                                                       +--page.py--> report.html
-+------document.py, columns.py--> packed arrays --------+
+SimulatedStep, Provenance --sections.py--> figures, tables --+
+|                                                            +--page.py--> report.html
++---------document.py, columns.py--> packed arrays ----------+
 assets/*.js draw them
 """
 

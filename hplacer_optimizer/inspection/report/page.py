@@ -7,10 +7,11 @@ import string
 from html import escape
 from importlib import resources
 
-from hplacer_optimizer.inspection.inspection import Inspection
+from hplacer_optimizer.inspection.provenance import Provenance
 from hplacer_optimizer.inspection.report import sections
 from hplacer_optimizer.inspection.report.baselines import simulate_baselines
 from hplacer_optimizer.inspection.report.document import pack_step
+from hplacer_optimizer.inspection.simulated_step import SimulatedStep
 from hplacer_optimizer.support.new_file import new_file
 
 __all__ = ["write_report"]
@@ -18,25 +19,20 @@ __all__ = ["write_report"]
 _SCRIPTS = ("data", "draw", "timeline", "memory", "scopes", "graph", "main")  # in this order
 
 
-def write_report(inspection: Inspection, path: str | os.PathLike[str]) -> None:
-    """Writes the report of a plan that was simulated again.
+def write_report(step: SimulatedStep, plan: Provenance, path: str | os.PathLike[str]) -> None:
+    """Writes the report of a plan and its step.
 
     The cheap baselines are planned and simulated now. A reader sees the old file or the new one,
     never a part. Raises OSError if it cannot be written.
     """
-    plan, problem, placement, trace = (
-        inspection.plan,
-        inspection.problem,
-        inspection.placement,
-        inspection.trace,
-    )
+    problem, placement, trace = step.problem, step.placement, step.trace
     page = string.Template(_asset("page.html")).substitute(
         title=escape(f"{plan.label}: plan {plan.short_fingerprint}"),
         style=_asset("page.css"),
         header=sections.header(plan, problem),
-        certificate=sections.certificate(plan, trace, inspection.bound),
+        certificate=sections.certificate(plan, trace, step.bound),
         baselines=sections.baselines(plan, trace, simulate_baselines(problem)),
-        learning=sections.learning(plan, inspection.bound),
+        learning=sections.learning(plan, step.bound),
         loads=sections.loads(problem, placement, trace),
         provenance=sections.provenance(plan),
         data=pack_step(problem, placement, trace) if trace.has_trace else "",

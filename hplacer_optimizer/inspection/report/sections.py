@@ -9,10 +9,10 @@ from typing import Any
 
 from hplacer_optimizer._engine import Problem, StepTrace
 from hplacer_optimizer.inspection.loads import channel_loads, device_loads
+from hplacer_optimizer.inspection.provenance import Provenance
 from hplacer_optimizer.inspection.report.baselines import Baseline
 from hplacer_optimizer.inspection.report.curve import draw_curve
 from hplacer_optimizer.inspection.report.html import Cell, facts, items, paragraph, table, tiles
-from hplacer_optimizer.plans.plan import Plan
 from hplacer_optimizer.problem.bounds import StepBound, gap
 from hplacer_optimizer.support.formats import format_bytes, format_ns
 
@@ -21,7 +21,7 @@ __all__ = ["baselines", "certificate", "header", "learning", "loads", "provenanc
 _Int32 = Any
 
 
-def header(plan: Plan, problem: Problem) -> str:
+def header(plan: Provenance, problem: Problem) -> str:
     """Title and one line about the plan."""
     title = f"<h1>{escape(plan.label)}</h1>"
     line = (
@@ -31,7 +31,7 @@ def header(plan: Plan, problem: Problem) -> str:
     return title + paragraph(line)
 
 
-def certificate(plan: Plan, trace: StepTrace, bound: StepBound) -> str:
+def certificate(plan: Provenance, trace: StepTrace, bound: StepBound) -> str:
     """Step time, lower bound, the gap between them and what binds; what does not agree."""
     entries: list[tuple[str, str, str, int | float | None]] = []
     if trace.makespan_ns is not None:
@@ -67,7 +67,7 @@ def certificate(plan: Plan, trace: StepTrace, bound: StepBound) -> str:
     return tiles(entries) + "".join(notes)
 
 
-def baselines(plan: Plan, trace: StepTrace, found: Sequence[Baseline]) -> str:
+def baselines(plan: Provenance, trace: StepTrace, found: Sequence[Baseline]) -> str:
     """Step times as bars, the plan's own first."""
     own = Baseline(
         planner=f"this plan ({plan.planner})",
@@ -99,7 +99,7 @@ def _shortened(reason: str, limit: int = 160) -> str:
     return reason if len(reason) <= limit else f"{reason[: limit - 1]}…"
 
 
-def learning(plan: Plan, bound: StepBound) -> str:
+def learning(plan: Provenance, bound: StepBound) -> str:
     """The best and the mean step time over the search's steps, as a static chart."""
     points = [point for point in plan.learning_curve if point["best_ns"] is not None]
     if len(points) < 2:
@@ -153,7 +153,7 @@ def loads(problem: Problem, placement: _Int32, trace: StepTrace) -> str:
     )
 
 
-def provenance(plan: Plan) -> str:
+def provenance(plan: Provenance) -> str:
     """Who made the plan, how, when and from what."""
     entries = [
         ("fingerprint", escape(plan.fingerprint)),

@@ -1,4 +1,4 @@
-"""Plans looked at: how nodes are found again, `hplacer show` and `hplacer diff`."""
+"""The commands that look at a plan: `hplacer show`, `report`, `diff` and `explain`."""
 
 from __future__ import annotations
 
@@ -9,17 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import hplacer_optimizer as hp
 from hplacer_optimizer.cli import main
-from hplacer_optimizer.errors import PlanError
-from hplacer_optimizer.inspection.inspection import inspect_plan, map_nodes
+from hplacer_optimizer.inspection.critical_path import TRANSFER
 from hplacer_optimizer.planners import get_planner
-from hplacer_optimizer.plans.fingerprint import Miss, differences, miss_line, read_misses
 from hplacer_optimizer.plans.plan import Plan
 from hplacer_optimizer.problem.files import load_problem_file
+from tests.documents import problem_from_dict
 from tests.planned import plan_of
 from tests.plans.test_plan import make_plan
 
@@ -39,80 +36,6 @@ def stored(plan: Plan, path: Path) -> str:
 def document_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
     assert main([*arguments, "--json"]) == 0
     return json.loads(capsys.readouterr().out)
-
-
-# ---- nodes ----
-
-
-@settings(max_examples=200)
-@given(st.data())
-def test_nodes_are_found_again_whatever_their_order_and_names(data: st.DataObject) -> None:
-    """Alike are nodes of one hash; a renamed graph keeps hashes, and maybe some of the names."""
-    hashes = data.draw(st.lists(st.integers(0, 6), min_size=1, max_size=12))
-    devices = [value % 3 for value in hashes]  # alike, hence on the same device
-    names = [f"n{i}" for i in range(len(hashes))]
-    plan = make_plan(
-        node_names=names,
-        node_hashes=np.array(hashes, np.uint64),
-        node_devices=np.array(devices, np.int32) % 2,
-    )
-    order = data.draw(st.permutations(range(len(hashes))))
-    renamed = data.draw(st.lists(st.booleans(), min_size=len(hashes), max_size=len(hashes)))
-    others = data.draw(st.integers(0, 3))  # nodes that the plan does not tell of
-    new_names = [f"m{i}" if renamed[i] else names[i] for i in order]
-    new_names += [f"other{i}" for i in range(others)]
-    new_hashes = [hashes[i] for i in order] + [100 + i for i in range(others)]
-    found = map_nodes(plan, new_names, np.array(new_hashes, np.uint64))
-    assert found.tolist() == [devices[i] % 2 for i in order] + [-1] * others
-
-
-def test_ties_and_strangers_are_errors() -> None:
-    twins = make_plan(
-        node_names=["a", "b"], node_hashes=np.array([7, 7]), node_devices=np.array([0, 1])
-    )
-    assert map_nodes(twins, ["b", "a"], np.array([7, 7], np.uint64)).tolist() == [1, 0]
-    with pytest.raises(PlanError, match=r"like 'b' are alike but have different devices"):
-        map_nodes(twins, ["x", "y"], np.array([7, 7], np.uint64))
-    single = make_plan(node_names=["a"], node_hashes=np.array([7]), node_devices=np.array([0]))
-    with pytest.raises(PlanError, match=r"1 of its 1 nodes are not in this graph, such as 'a'"):
-        map_nodes(single, ["a"], np.array([8], np.uint64))
-    with pytest.raises(PlanError, match="not in this graph"):  # which of the two?
-        map_nodes(single, ["x", "y"], np.array([7, 7], np.uint64))
-
-
-def test_an_inspection_is_the_plan_simulated(problem: hp.Problem) -> None:
-    placement = get_planner("etf")(problem)
-    found = inspect_plan(plan_of(problem, placement))
-    assert found.placement.tolist() == placement.tolist()
-    assert found.trace.makespan_ns == hp.simulate(problem, placement).makespan_ns
-
-
-# ---- fingerprints ----
-
-
-def test_what_differs_is_named_with_a_remedy() -> None:
-    wanted = {"graph": "a", "targets": "b", "machine": "c", "new": "n"}
-    found = differences(wanted, {"graph": "a", "targets": "x", "machine": "c", "old": "o"})
-    assert [(d.part, d.wanted, d.found) for d in found] == [
-        ("targets", "b", "x"),
-        ("new", "n", None),
-        ("old", None, "o"),
-    ]
-    assert all(d.meaning and d.remedy for d in found)
-
-
-@given(
-    label=st.text("abz /:=,().", min_size=1).filter(lambda text: text == text.strip()),
-    parts=st.dictionaries(
-        st.text("abz_", min_size=1), st.text("abz019-/. ").map(str.strip), min_size=1
-    ),
-)
-def test_a_miss_in_a_log_is_read_as_it_was_written(label: str, parts: dict[str, str]) -> None:
-    line = miss_line(label, parts)
-    if ": " in label or label.endswith(":"):
-        return  # ambiguous; TensorFlow's names of graphs and functions have none
-    lines = ["epoch 1", f"INFO:hplacer: {line}\r\n", "no stored plan for anything"]
-    assert list(read_misses(lines)) == [Miss(label=label, parts=parts)]
 
 
 # ---- show ----
@@ -235,3 +158,65 @@ def test_diff_of_different_graphs_and_machines(
     assert document["moves"]["only_in_b"] == 1
     assert main(["diff", *paths]) == 0
     assert "fingerprints differ in graph" in capsys.readouterr().out
+
+
+# ---- explain ----
+
+
+def test_explain_as_json(
+    problem: hp.Problem, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    placement = get_planner("etf")(problem)
+    path = stored(plan_of(problem, placement), tmp_path / "x.hplan")
+    found = document_of(capsys, "explain", path, "--planner", "heft")
+    trace, bound = hp.simulate(problem, placement), hp.lower_bound(problem)
+    assert trace.makespan_ns is not None
+    assert bound.ns is not None
+    assert found["step_time_ns"] == trace.makespan_ns
+    assert (found["lower_bound_ns"], found["lower_bound_term"]) == (bound.ns, bound.term)
+    assert found["gap"] == pytest.approx(trace.makespan_ns / bound.ns - 1)
+    assert sum(share["ns"] for share in found["path_shares"]) == trace.makespan_ns
+    sends = trace.transfers
+    assert sum(link["bytes"] for link in found["links"]) == sends["bytes"].sum()
+    assert sum(link["transfers"] for link in found["links"]) == len(sends)
+    durations = [transfer["duration_ns"] for transfer in found["transfers"]]
+    assert durations == sorted((sends["finish_ns"] - sends["start_ns"]).tolist())[::-1][:10]
+    on_path = {stage["what"] for stage in found["path"] if stage["kind"] == TRANSFER}
+    assert {t["tensor"] for t in found["transfers"] if t["critical"]} == on_path
+    assert found["unchanged"]["same_placement_ns"] == trace.makespan_ns
+    heft_ns = hp.simulate(problem, get_planner("heft")(problem)).makespan_ns
+    assert found["unchanged"]["placed_again_ns"] == heft_ns
+    best = [min(c["same_placement_ns"], c["placed_again_ns"]) for c in found["changes"]]
+    assert best == sorted(best)
+    assert found["changes"][0]["change"] == "gpu twice as fast"
+
+
+def test_explain_as_tables(
+    problem: hp.Problem, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = stored(plan_of(problem, get_planner("etf")(problem)), tmp_path / "x.hplan")
+    assert main(["explain", path]) == 0
+    shown = capsys.readouterr().out
+    assert "lower bound 1.11 ms (cost of cutting the graph, or load of the unit of op" in shown
+    assert "gap 0.0%" in shown
+    for text in ("a1/matmul", "pcie2-up", "a2/relu:0", "one more gpu"):
+        assert text in shown
+    assert main(["show", path]) == 0
+    assert (
+        "lower bound 1.11 ms (cost of cutting the graph, or load of the unit of op"
+        in capsys.readouterr().out
+    )
+
+
+def test_explain_of_what_cannot_be_simulated(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = stored(make_plan(), tmp_path / "x.hplan")
+    assert main(["explain", path]) == 1
+    assert "with --graph" in capsys.readouterr().err
+    problem = problem_from_dict(json.loads(GOLDEN.read_text()) | {"links": []})
+    path = stored(plan_of(problem, np.arange(problem.num_ops) % 3), tmp_path / "x.hplan")
+    assert main(["explain", path]) == 1
+    assert "there is no step to explain" in capsys.readouterr().err
+    assert main(["explain", path, "--planner", "none"]) == 1
+    assert "planner: unknown name 'none'" in capsys.readouterr().err

@@ -1,7 +1,7 @@
-"""The graph of a plan with devices and simulated times, as an event file for TensorBoard.
+"""A placed graph with devices and simulated times, as an event file for TensorBoard.
 
 TensorBoard's graph page colours ops by device and, under the tag "simulated step", by compute time
-and memory.
+and memory. `main` is for a child process, since it needs TensorFlow.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from hplacer_optimizer.errors import HPlacerError
-from hplacer_optimizer.inspection.inspection import Inspection
+from hplacer_optimizer.inspection.simulated_step import SimulatedStep
 from hplacer_optimizer.support import child_process, tf_process
 from hplacer_optimizer.support.new_file import new_file
 
@@ -25,21 +25,21 @@ __all__ = ["RUN_TAG", "write_tensorboard"]
 
 RUN_TAG = "simulated step"
 _LIMIT_S = 300.0
+_NAME = "events.out.tfevents.0.hplacer"  # TensorBoard looks for "tfevents"
 _REQUEST, _EVENTS = "request.json", "events"
 
 
-def write_tensorboard(inspection: Inspection, directory: str | os.PathLike[str]) -> str:
+def write_tensorboard(step: SimulatedStep, directory: str | os.PathLike[str]) -> str:
     """Writes an event file into the log directory, which is made; returns its path.
 
-    The same plan replaces its file. Raises HPlacerError if TensorFlow fails, OSError if it cannot
-    be written.
+    A run of TensorBoard shows one graph, so the file takes the place of the directory's last one.
+    Raises HPlacerError if TensorFlow fails, OSError if it cannot be written.
     """
     os.makedirs(directory, exist_ok=True)
-    name = f"events.out.tfevents.0.hplacer-{inspection.plan.short_fingerprint}"
-    path = os.path.abspath(os.path.join(directory, name))
+    path = os.path.abspath(os.path.join(directory, _NAME))
     with tempfile.TemporaryDirectory(prefix="hplacer-") as place:
         where = Path(place)
-        (where / _REQUEST).write_text(json.dumps(_describe(inspection)))
+        (where / _REQUEST).write_text(json.dumps(_describe(step)))
         child = tf_process.run(__name__, where, limit_s=_LIMIT_S, name=path)
         if child.returncode:
             raise HPlacerError(f"{path}: {child.cause_of_death}")
@@ -48,14 +48,14 @@ def write_tensorboard(inspection: Inspection, directory: str | os.PathLike[str])
     return path
 
 
-def _describe(inspection: Inspection) -> dict[str, Any]:
-    problem, trace = inspection.problem, inspection.trace
+def _describe(step: SimulatedStep) -> dict[str, Any]:
+    problem, trace = step.problem, step.trace
     sums = np.concatenate([[0], np.cumsum(problem.output_bytes)])
     return {
         "names": problem.op_names,
         "types": problem.op_types,
         "devices": list(problem.device_names),
-        "placement": inspection.placement.tolist(),
+        "placement": step.placement.tolist(),
         "edges": problem.edges.tolist(),
         "control_edges": problem.control_edges.tolist(),
         "start_ns": None if trace.start_ns is None else trace.start_ns.tolist(),

@@ -1,4 +1,4 @@
-"""Plans for other programs and about other graphs, with the real TensorFlow: apply, why, report."""
+"""Plans and the graphs that they are for, with the real TensorFlow: apply, why, simulating."""
 
 from __future__ import annotations
 
@@ -13,16 +13,12 @@ import pytest
 from hplacer_optimizer.capture.loading import load_graph
 from hplacer_optimizer.cli import main
 from hplacer_optimizer.errors import GraphError, PlanError
-from hplacer_optimizer.inspection.exports.graph_file import apply_plan
-from hplacer_optimizer.inspection.inspection import inspect_plan
-from hplacer_optimizer.planners import get_planner
+from hplacer_optimizer.plans.graph_file import apply_plan
 from hplacer_optimizer.plans.making import Search, make_plan
 from hplacer_optimizer.plans.plan import Plan
+from hplacer_optimizer.plans.simulation import simulate_plan
 from hplacer_optimizer.plans.store import PlanStore
-from hplacer_optimizer.problem.files import load_problem_file
-from hplacer_optimizer.problem.simulator import simulate
 from tests import processes
-from tests.planned import plan_of
 
 MACHINE = """
 format: hplacer-machine/1
@@ -132,8 +128,8 @@ def hplacer(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int
 def test_a_bare_plan_is_simulated_with_its_graph(trained: Trained) -> None:
     plan = trained.bare_plan
     with pytest.raises(PlanError, match=r"holds no problem .*with --graph, .*with --machine"):
-        inspect_plan(plan)
-    found = inspect_plan(plan, trained.graph, machine=trained.machine, targets=["train"])
+        simulate_plan(plan)
+    found = simulate_plan(plan, trained.graph, machine=trained.machine, targets=["train"])
     assert found.problem.num_ops == plan.num_ops
     assert found.problem.num_units == plan.num_units
     for name, device in zip(found.problem.op_names, found.placement.tolist(), strict=True):
@@ -143,7 +139,7 @@ def test_a_bare_plan_is_simulated_with_its_graph(trained: Trained) -> None:
 
 def test_another_graph_is_told_by_the_part_that_differs(trained: Trained) -> None:
     with pytest.raises(PlanError, match=r"targets .which ops the step ends in"):
-        inspect_plan(trained.bare_plan, trained.graph, machine=trained.machine, targets=["loss"])
+        simulate_plan(trained.bare_plan, trained.graph, machine=trained.machine, targets=["loss"])
 
 
 def test_an_applied_plan_takes_effect_without_the_optimizer(
@@ -276,54 +272,3 @@ def test_why_needs_one_of_log_and_graph(capsys: pytest.CaptureFixture[str]) -> N
     assert main(["why"]) == 2
     assert main(["why", "x.log", "--graph", "y.meta"]) == 2
     assert "name a log or a --graph" in capsys.readouterr().err
-
-
-# Reads an event file as TensorBoard does, and prints the graph and the tagged run in it.
-READ_EVENTS = """
-import json, sys
-import tensorflow as tf
-graph, run = tf.compat.v1.GraphDef(), tf.compat.v1.RunMetadata()
-versions = []
-for record in tf.compat.v1.train.summary_iterator(PATH):
-    if record.file_version:
-        versions.append(record.file_version)
-    elif record.graph_def:
-        graph.ParseFromString(record.graph_def)
-    else:
-        tag = record.tagged_run_metadata.tag
-        run.ParseFromString(record.tagged_run_metadata.run_metadata)
-lasts = {node.node_name: (device.device, node.op_end_rel_micros, node.memory[0].total_bytes)
-         for device in run.step_stats.dev_stats for node in device.node_stats}
-print("REPORT " + json.dumps({"versions": versions, "tag": tag, "lasts": lasts,
-    "nodes": {node.name: [node.op, node.device, list(node.input)] for node in graph.node}}))
-"""
-
-
-def test_tensorboard_gets_devices_and_times(tmp_path: Path) -> None:
-    pytest.importorskip("tensorflow")
-    problem = load_problem_file(Path(__file__).parents[1] / "golden" / "two_towers.hplacer.json")
-    placement = get_planner("round_robin")(problem)
-    plan = plan_of(problem, placement)
-    (tmp_path / "x.hplan").write_bytes(plan.to_bytes())
-    assert main(["report", str(tmp_path / "x.hplan"), "--tensorboard", str(tmp_path / "logs")]) == 0
-    (path,) = (tmp_path / "logs").iterdir()
-    assert "tfevents" in path.name  # what TensorBoard looks for
-    found = processes.run(READ_EVENTS, tmp_path, prelude=f"PATH = {str(path)!r}").report
-    assert found["versions"] == ["brain.Event:2"]
-    assert found["tag"] == "simulated step"
-    inputs: list[list[str]] = [[] for _ in problem.op_names]
-    for src, output, dst in problem.edges.tolist():
-        inputs[dst].append(f"{problem.op_names[src]}:{output}".removesuffix(":0"))
-    for src, dst in problem.control_edges.tolist():
-        inputs[dst].append(f"^{problem.op_names[src]}")
-    assert found["nodes"] == {
-        name: [problem.op_types[op], problem.device_names[placement[op]], inputs[op]]
-        for op, name in enumerate(problem.op_names)
-    }
-    trace = simulate(problem, placement)
-    for op, name in enumerate(problem.op_names):
-        device, lasts_us, size = found["lasts"][name]
-        assert device == problem.device_names[placement[op]]
-        assert lasts_us == -(-int(trace.finish_ns[op] - trace.start_ns[op]) // 1000)
-        begin, end = problem.output_ptr[op : op + 2]
-        assert size == problem.output_bytes[begin:end].sum()

@@ -22,8 +22,8 @@ from typing import Any
 from hplacer_optimizer.capture import graph_files
 from hplacer_optimizer.capture.loading import load_graph
 from hplacer_optimizer.errors import GraphError, PlanError
-from hplacer_optimizer.inspection.inspection import map_nodes
 from hplacer_optimizer.machines import machine_from_yaml
+from hplacer_optimizer.plans.matching import map_nodes
 from hplacer_optimizer.plans.plan import Plan
 from hplacer_optimizer.support import child_process, tf_process
 from hplacer_optimizer.support.new_file import new_file

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hplacer_optimizer.errors import PlanError
-from hplacer_optimizer.inspection.inspection import Inspection, map_nodes, place_by_nodes
 from hplacer_optimizer.inspection.loads import scope_of
+from hplacer_optimizer.inspection.simulated_step import SimulatedStep
+from hplacer_optimizer.plans.matching import map_nodes, place_by_nodes
 from hplacer_optimizer.plans.plan import Plan
-from hplacer_optimizer.problem.simulator import simulate
 
 __all__ = ["Moves", "ScopeMoves", "StepFacts", "compare_nodes", "on_one_problem", "step_facts"]
 
@@ -93,27 +93,24 @@ def _devices_in_b(a: Plan, b: Plan) -> Sequence[str | None]:
     return [b.device_names[index] if index >= 0 else None for index in found.tolist()]
 
 
-def on_one_problem(a: Inspection, b: Inspection) -> Inspection | None:
+def on_one_problem(a: Plan, b: Plan) -> SimulatedStep | None:
     """Plan B simulated with A's costs and links; None if it is for another graph or machine.
 
     Two plans of one fingerprint may rest on different rates.
     """
-    node_op = a.plan.node_op()
-    if node_op is None or a.plan.device_names != b.plan.device_names:
+    problem, node_op = a.problem(), a.node_op()
+    if problem is None or node_op is None or a.device_names != b.device_names:
         return None
     try:
-        devices = map_nodes(b.plan, list(a.plan.node_names), a.plan.node_hashes)
+        devices = map_nodes(b, list(a.node_names), a.node_hashes)
     except PlanError:
         return None
-    placement = place_by_nodes(a.problem, node_op, devices)
-    return Inspection(
-        plan=b.plan, problem=a.problem, placement=placement, trace=simulate(a.problem, placement)
-    )
+    return SimulatedStep.of(problem, place_by_nodes(problem, node_op, devices))
 
 
-def step_facts(plan: Plan, inspection: Inspection | None) -> StepFacts:
+def step_facts(plan: Plan, step: SimulatedStep | None) -> StepFacts:
     """As simulated now, else as the plan states it."""
-    if inspection is None:
+    if step is None:
         return StepFacts(
             step_time_ns=plan.step_time_ns,
             feasible=plan.feasible,
@@ -121,7 +118,7 @@ def step_facts(plan: Plan, inspection: Inspection | None) -> StepFacts:
             transfer_bytes=None,
             peak_bytes=list(plan.peak_bytes),
         )
-    trace = inspection.trace
+    trace = step.trace
     sizes: NDArray[np.int64] = trace.transfers["bytes"]
     return StepFacts(
         step_time_ns=trace.makespan_ns,
