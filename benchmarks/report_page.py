@@ -18,9 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from hplacer_optimizer.inspection.report import write_report
-from hplacer_optimizer.plans.simulation import simulate_plan
-from hplacer_optimizer.plans.store import read_plan
+from hplacer_optimizer.plans.plan import load_plan
 from tests.browser import Browser, browser, missing
 
 _SCREENSHOT_HEIGHT = 1340
@@ -49,11 +47,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     if missing():
         parser.error(missing())
-    plan = read_plan(options.plan)
-    step = simulate_plan(plan)
+    plan = load_plan(options.plan)
+    step = plan.simulated()
     with tempfile.TemporaryDirectory() as directory, browser() as opened:
         path = Path(directory) / "report.html"
-        write_report(step, plan, path)
+        plan.report(path)
         found = {
             "ops": step.problem.num_ops,
             "transfers": len(step.trace.transfers),

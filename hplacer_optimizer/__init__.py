@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from hplacer_optimizer.measuring.clusters import LocalCluster, local_cluster
     from hplacer_optimizer.measuring.graphs import measure
     from hplacer_optimizer.options import Options
-    from hplacer_optimizer.plans.plan import Plan
+    from hplacer_optimizer.plans.plan import Plan, load_plan
     from hplacer_optimizer.plans.store import PlanStore
     from hplacer_optimizer.plugin.disabling import disabled
     from hplacer_optimizer.plugin.switch import session_config
@@ -75,6 +75,7 @@ __all__ = [
     "__version__",
     "disabled",
     "load_machine",
+    "load_plan",
     "load_problem",
     "local_cluster",
     "lower_bound",
@@ -103,6 +104,7 @@ _MODULES = {
     "StepTrace": "_engine",
     "disabled": "plugin.disabling",
     "load_machine": "machines",
+    "load_plan": "plans.plan",
     "load_problem": "capture.loading",
     "local_cluster": "measuring.clusters",
     "lower_bound": "_engine",

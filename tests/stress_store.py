@@ -32,9 +32,9 @@ import numpy as np
 
 from hplacer_optimizer.errors import StoreError
 from hplacer_optimizer.log import LOGGER
+from hplacer_optimizer.plans.directories.files import TEMPORARY_MAX_AGE_S
 from hplacer_optimizer.plans.plan import Plan
 from hplacer_optimizer.plans.store import PlanStore
-from hplacer_optimizer.plans.store.files import TEMPORARY_MAX_AGE_S
 from tests.plans.test_plan import make_plan
 
 FINGERPRINTS = [f"{i:032x}" for i in range(20)]

@@ -18,7 +18,8 @@ from hplacer_optimizer.cli.arguments import (
 from hplacer_optimizer.cli.plans import plan_document
 from hplacer_optimizer.cli.printing import print_json, print_table, step_time
 from hplacer_optimizer.errors import HPlacerError, MachineError, StoreError
-from hplacer_optimizer.plans.store import MAX_BYTES, PlanStore, StoreEntry, read_file
+from hplacer_optimizer.plans.directories.paths import read_file
+from hplacer_optimizer.plans.store import MAX_BYTES, PlanStore, StoreEntry
 from hplacer_optimizer.support.quantities import SIZE
 
 _DAY_S = 86_400.0

@@ -8,9 +8,8 @@ import os
 from hplacer_optimizer.cli.arguments import add_store_options, open_store
 from hplacer_optimizer.cli.graphs import add_optional_graph, graph_options
 from hplacer_optimizer.inspection.simulated_step import SimulatedStep
-from hplacer_optimizer.plans.plan import Plan
+from hplacer_optimizer.plans.plan import Plan, load_plan
 from hplacer_optimizer.plans.simulation import simulate_plan
-from hplacer_optimizer.plans.store import read_plan
 
 
 def add_plan_arguments(parser: argparse.ArgumentParser, *names: str) -> None:
@@ -29,10 +28,10 @@ def add_simulation_options(parser: argparse.ArgumentParser) -> None:
 def find_plan(options: argparse.Namespace, text: str) -> Plan:
     """A name that is a file or looks like one is a path, anything else a fingerprint prefix."""
     if "/" in text or text.endswith(".hplan") or os.path.isfile(text):
-        return read_plan(text)
+        return load_plan(text)
     store = open_store(options)
     fingerprint = store.resolve(text)
-    return store.get(fingerprint) or read_plan(store.path(fingerprint))  # None: just removed
+    return store.get(fingerprint) or load_plan(store.path(fingerprint))  # None: just removed
 
 
 def simulated(options: argparse.Namespace, plan: Plan) -> SimulatedStep:

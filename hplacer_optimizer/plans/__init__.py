@@ -5,5 +5,5 @@ file.py         the container of a plan file            fields.py           chec
 planned_problem.py  the problem in a plan               fingerprint.py      its named parts
 matching.py     its nodes in a graph                    simulation.py       a plan, simulated again
 comparison.py   two plans                               graph_file.py       a plan in a graph file
-store/          plans by fingerprint
+store/          plans by fingerprint                    directories/        their files
 """

@@ -98,7 +98,7 @@ def on_one_problem(a: Plan, b: Plan) -> SimulatedStep | None:
 
     Two plans of one fingerprint may rest on different rates.
     """
-    problem, node_op = a.problem(), a.node_op()
+    problem, node_op = a.problem(), a.node_op
     if problem is None or node_op is None or a.device_names != b.device_names:
         return None
     try:

@@ -1,6 +1,6 @@
 """A plan: where every node of one graph goes, and where that answer came from.
 
-    Plan --to_bytes--> plan file --from_bytes, from_file--> Plan
+    Plan --save--> plan file --load_plan--> Plan
 
 The file format is described in docs/plan-format.md. Everything that is read is checked: a damaged,
 foreign or newer file is a `PlanError` that names the file, the reason and the remedy, never a wrong
@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 import io
 import math
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -22,9 +23,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hplacer_optimizer._engine import Problem
+from hplacer_optimizer._engine import Problem, StepTrace
 from hplacer_optimizer.errors import PlanError, StoreError
+from hplacer_optimizer.inspection.report import write_report
+from hplacer_optimizer.inspection.simulated_step import SimulatedStep
 from hplacer_optimizer.plans import version_1 as plan_v1
+from hplacer_optimizer.plans.directories.paths import open_file, write_file
 from hplacer_optimizer.plans.fields import (
     NodeNames,
     boolean,
@@ -52,11 +56,11 @@ from hplacer_optimizer.plans.file import (
     compress,
     parse_object,
 )
-from hplacer_optimizer.plans.planned_problem import SECTIONS, PackedProblem, PlannedProblem
-from hplacer_optimizer.problem.bounds import gap
+from hplacer_optimizer.plans.planned_problem import SECTIONS, PackedProblem
+from hplacer_optimizer.problem.bounds import Proof, gap
 from hplacer_optimizer.support.formats import format_ns
 
-__all__ = ["NodeNames", "Plan"]
+__all__ = ["NodeNames", "Plan", "load_plan"]
 
 FINGERPRINT_HEX_DIGITS = 32
 MAX_DEVICES = 1 << 16  # device indices are 16 bits wide in the file
@@ -145,7 +149,7 @@ class Plan:
     node_names: Sequence[str]  # [N]; any iterable of names, kept as NodeNames
     node_hashes: npt.NDArray[np.uint64]  # [N]
     node_devices: npt.NDArray[np.int32]  # [N] indices into device_names
-    packed_problem: PackedProblem | None = None  # see problem(), placement() and node_op()
+    packed_problem: PackedProblem | None = None  # see problem(), placement and node_op
 
     def __post_init__(self) -> None:
         for name, check in (_SUMMARY | _COLUMNS).items():
@@ -234,32 +238,87 @@ class Plan:
         """The problem that was planned, read from the file on the first call; None if it is not
         there. Raises PlanError, or StoreError if the file cannot be read any more.
         """
-        return self._planned.problem if self._planned else None
+        return self._problem
 
+    @property
     def placement(self) -> npt.NDArray[np.int32] | None:
-        """int32[n]: the device of each op of `problem()`."""
-        return self._planned.placement if self._planned else None
+        """int32[n]: the device of each op of `problem()`, read on first use as that is."""
+        return self._op_columns[0]
 
+    @property
     def node_op(self) -> npt.NDArray[np.int32] | None:
-        """int32[N]: the op of `problem()` that each node belongs to."""
-        return self._planned.node_op if self._planned else None
+        """int32[N]: the op of `problem()` that each node belongs to, read on first use."""
+        return self._op_columns[1]
+
+    def verify(self) -> None:
+        """Reads and checks the problem and the placement, too; raises as `problem()`."""
+        _ = self._op_columns, self._problem
+
+    def trace(self) -> StepTrace:
+        """Simulates the placement on its problem; raises PlanError if the plan holds none."""
+        return self.simulated().trace
+
+    def simulated(self) -> SimulatedStep:
+        """What reports and tables are made from; raises PlanError if the plan holds no problem."""
+        problem, placement = self.problem(), self.placement
+        if problem is None or placement is None:
+            raise PlanError(
+                f"plan {self.short_fingerprint} of {self.label} holds no problem to simulate: plan "
+                "its graph again, or name the graph to a command such as `hplacer report` with "
+                "--graph, and its machine with --machine"
+            )
+        proofs = []
+        if self.lower_bound_ns is not None:
+            proofs.append(Proof(self.lower_bound_ns, self.lower_bound_term or ""))
+        return SimulatedStep.of(problem, placement, proofs)
+
+    def report(self, path: str | os.PathLike[str]) -> None:
+        """Writes one HTML page: timeline, memory, graph, baselines, provenance.
+
+        It is what `hplacer report` writes (docs/inspection.md). A reader sees the old file or the
+        new one, never a part. Raises PlanError if the plan holds no problem, OSError if the page
+        cannot be written.
+        """
+        write_report(self.simulated(), self, path)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes a plan file for `load_plan`, to a path or to an address such as gs://bucket/x.hplan.
+
+        A reader sees the old file or the new one, never a part. Raises StoreError, an OSError,
+        which names the path, if it cannot be written.
+        """
+        write_file(path, self.to_bytes())
 
     @functools.cached_property
-    def _planned(self) -> PlannedProblem | None:
-        if self.packed_problem is None:
+    def _problem(self) -> Problem | None:
+        packed = self.packed_problem
+        if packed is None:
             return None
-        with _naming(self.packed_problem.source):
-            planned = self.packed_problem.unpack(len(self.node_names), self.device_names)
-            if not np.array_equal(planned.placement[planned.node_op], self.node_devices):
+        with _naming(packed.source):
+            return packed.read_problem(num_ops=self.num_ops, device_names=self.device_names)
+
+    @functools.cached_property
+    def _op_columns(
+        self,
+    ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]] | tuple[None, None]:
+        """`placement` and `node_op`."""
+        packed = self.packed_problem
+        if packed is None:
+            return None, None
+        with _naming(packed.source):
+            placement, node_op = packed.read_columns(
+                num_ops=self.num_ops,
+                num_nodes=len(self.node_names),
+                num_devices=len(self.device_names),
+            )
+            if not np.array_equal(placement[node_op], self.node_devices):
                 raise PlanError("holds a problem with another placement than its own")
-            if planned.problem.num_ops != self.num_ops:
-                raise PlanError("holds a problem with another number of ops than its own")
-        return planned
+        return placement, node_op
 
     def to_bytes(self) -> bytes:
         """The content of a plan file; the same plan gives the same bytes (with the same zlib)."""
-        problem = self.packed_problem.load() if self.packed_problem else {}
-        return assemble(self._sections() | {name: problem[name] for name in SECTIONS if problem})
+        problem = self.packed_problem.load(SECTIONS) if self.packed_problem else {}
+        return assemble({**self._sections(), **problem})
 
     @classmethod
     def from_bytes(cls, data: bytes, source: object = "plan") -> Plan:
@@ -271,7 +330,9 @@ class Plan:
             file = PlanFile(io.BytesIO(data))
             file.check_length()
             sections = {name: file.section(name) for name in file.names}
-            packed = PackedProblem.from_file(file, lambda: sections, source)
+            packed = PackedProblem.from_file(
+                file, lambda names: {name: sections[name] for name in names}, source
+            )
             return cls(**_read_fields(file), packed_problem=packed)
 
     @classmethod
@@ -288,12 +349,12 @@ class Plan:
         with _naming(source):
             opened = PlanFile(file)
 
-            def load() -> Mapping[str, Section]:
+            def load(names: Sequence[str]) -> Mapping[str, Section]:
                 with reopen() as again:
                     current = None if again is None else PlanFile(again)
                     if current is None or current.digest != opened.digest:
                         raise StoreError(f"{source}: was replaced or removed; read the plan again")
-                    return {name: current.section(name) for name in SECTIONS}
+                    return {name: current.section(name) for name in names}
 
             packed = PackedProblem.from_file(opened, load, source)
             return cls(**_read_fields(opened), packed_problem=packed)
@@ -308,6 +369,23 @@ class Plan:
             "node_hashes": compress(self.node_hashes.astype("<u8").tobytes(), level=0),
             "node_devices": compress(self.node_devices.astype("<u2").tobytes()),
         }
+
+
+def load_plan(path: str | os.PathLike[str]) -> Plan:
+    """Reads the plan file of a path, or of an address such as gs://bucket/x.hplan.
+
+    Its problem stays in the file until somebody asks for it. The file of a `ModelPlan` gives the
+    plan of its step. Raises PlanError if it holds no valid plan, StoreError, an OSError, if it
+    cannot be read; both name the path.
+    """
+
+    def reopen() -> AbstractContextManager[BinaryFile | None]:
+        return open_file(path)
+
+    with reopen() as file:
+        if file is None:
+            raise StoreError(f"{path}: there is no such file")
+        return Plan.from_file(file, path, reopen)
 
 
 @contextmanager

@@ -29,21 +29,12 @@ SECTIONS = ("op_devices", "node_ops", "problem")
 MAX_BYTES = 64 << 20  # of the compressed problem; one of 50,000 ops has about 1 MB
 
 
-@dataclass(frozen=True, kw_only=True)
-class PlannedProblem:
-    """n ops, which stand for N nodes of the graph."""
-
-    problem: Problem
-    placement: NDArray[np.int32]  # [n] device index per op
-    node_op: NDArray[np.int32]  # [N] op index per node
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PackedProblem:
     """The sections of a planned problem, here or in a file; equal if their digests are."""
 
     digests: tuple[str, ...]  # in the order of SECTIONS
-    load: Callable[[], Mapping[str, Section]]
+    load: Callable[[Sequence[str]], Mapping[str, Section]]  # those of these names
     source: object = "plan"  # the path of the file, for messages
 
     @classmethod
@@ -72,11 +63,14 @@ class PackedProblem:
             "problem": seal(packed),
         }
         digests = tuple(sections[name].digest for name in SECTIONS)
-        return cls(digests=digests, load=lambda: sections)
+        return cls(digests=digests, load=lambda names: {name: sections[name] for name in names})
 
     @classmethod
     def from_file(
-        cls, file: PlanFile, load: Callable[[], Mapping[str, Section]], source: object
+        cls,
+        file: PlanFile,
+        load: Callable[[Sequence[str]], Mapping[str, Section]],
+        source: object,
     ) -> PackedProblem | None:
         """Of sections that stay in the file until `load` reads them; None if it has none."""
         present = [name for name in SECTIONS if name in file.names]
@@ -93,25 +87,31 @@ class PackedProblem:
     def __hash__(self) -> int:
         return hash(self.digests)
 
-    def unpack(self, num_nodes: int, device_names: Sequence[str]) -> PlannedProblem:
-        """Reads and checks everything; raises PlanError where it does not fit the plan."""
-        sections = self.load()
-        raw = {name: decompress(sections[name].data, name) for name in SECTIONS}
+    def read_columns(
+        self, *, num_ops: int, num_nodes: int, num_devices: int
+    ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """The device of each op, [n], and the op of each node, [N]; the problem stays packed.
+
+        Raises PlanError where they do not fit a plan of so many ops, nodes and devices.
+        """
+        sections = self.load(SECTIONS[:2])
+        return (
+            _column(sections, "op_devices", "<u2", length=num_ops, limit=num_devices),
+            _column(sections, "node_ops", "<i4", length=num_nodes, limit=num_ops),
+        )
+
+    def read_problem(self, *, num_ops: int, device_names: Sequence[str]) -> Problem:
+        """The problem; raises PlanError where it is not of these ops and devices."""
+        raw = decompress(self.load(SECTIONS[2:])["problem"].data, "problem")
         try:
-            problem = _engine.read_problem(io.BytesIO(raw["problem"]))
-            placement = check_placement(problem, _column(raw["op_devices"], "op_devices", "<u2"))
+            problem = _engine.read_problem(io.BytesIO(raw))
         except ProblemError as error:
             raise PlanError(f"holds a problem that cannot be used: {error}") from None
-        node_op = _column(raw["node_ops"], "node_ops", "<i4").astype(np.int32)
-        if len(node_op) != num_nodes:
-            raise PlanError(f"names the ops of {len(node_op)} nodes, but has {num_nodes}")
-        if node_op.size and not 0 <= node_op.min() <= node_op.max() < problem.num_ops:
-            raise PlanError(f"has a node of an op beyond the {problem.num_ops} of its problem")
         if list(problem.device_names) != list(device_names):
             raise PlanError("holds a problem with other devices than its own")
-        for array in (placement, node_op):
-            array.flags.writeable = False
-        return PlannedProblem(problem=problem, placement=placement, node_op=node_op)
+        if problem.num_ops != num_ops:
+            raise PlanError("holds a problem with another number of ops than its own")
+        return problem
 
 
 class _TooLargeError(Exception):
@@ -141,8 +141,21 @@ class _Compressor:
         self._parts.append(part)
 
 
-def _column(raw: bytes, name: str, dtype: str) -> NDArray[Any]:
+def _column(
+    sections: Mapping[str, Section], name: str, dtype: str, *, length: int, limit: int
+) -> NDArray[np.int32]:
+    """Indices below `limit`, read-only."""
     try:
-        return np.frombuffer(raw, dtype=dtype)
+        values = np.frombuffer(decompress(sections[name].data, name), dtype)
     except ValueError as error:
         raise PlanError(f"the section {name!r} is damaged: {error}") from None
+    if len(values) != length:
+        raise PlanError(f"the section {name!r} has {len(values)} entries instead of {length}")
+    outside = np.flatnonzero((values < 0) | (values >= limit))
+    if len(outside):
+        raise PlanError(
+            f"the section {name!r} holds {values[outside[0]]}, but there are only {limit}"
+        )
+    indices = values.astype(np.int32)
+    indices.flags.writeable = False
+    return indices

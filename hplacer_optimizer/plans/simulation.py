@@ -1,7 +1,7 @@
 """A stored plan, simulated again.
 
-a plan that holds its problem ------------------> problem, placement --simulate--> step
-a plan and its graph --load_graph, map_nodes----> problem, placement --simulate--> step
+a plan that holds its problem --Plan.simulated--> problem, placement --simulate--> step
+a plan and its graph ---load_graph, map_nodes---> problem, placement --simulate--> step
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from hplacer_optimizer.machines import machine_from_yaml
 from hplacer_optimizer.plans.fingerprint import differences
 from hplacer_optimizer.plans.matching import map_nodes, place_by_nodes
 from hplacer_optimizer.plans.plan import Plan
-from hplacer_optimizer.problem.bounds import Proof
 
 __all__ = ["simulate_plan"]
 
@@ -32,21 +31,8 @@ def simulate_plan(plan: Plan, graph: object = None, **options: Any) -> Simulated
         PlanError: the plan holds no problem and there is no graph, or the graph is another one.
         GraphError, MachineError: as `load_graph`.
     """
-    problem, placement = plan.problem(), plan.placement()
-    if problem is None or placement is None:
-        return _from_graph(plan, graph, options)
-    proofs = []
-    if plan.lower_bound_ns is not None:
-        proofs.append(Proof(plan.lower_bound_ns, plan.lower_bound_term or ""))
-    return SimulatedStep.of(problem, placement, proofs)
-
-
-def _from_graph(plan: Plan, graph: object, options: dict[str, Any]) -> SimulatedStep:
-    if graph is None:
-        raise PlanError(
-            f"plan {plan.short_fingerprint} of {plan.label} holds no problem to simulate: name the "
-            "graph that it is for with --graph, and its machine with --machine"
-        )
+    if graph is None or plan.packed_problem is not None:
+        return plan.simulated()
     if options.get("machine") is None and plan.machine is not None:
         options = {**options, "machine": machine_from_yaml(plan.machine)}
     loaded = load_graph(graph, **options)

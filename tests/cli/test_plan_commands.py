@@ -91,7 +91,10 @@ def test_report_of_a_plan_without_its_problem(
 ) -> None:
     path = stored(make_plan(), tmp_path / "x.hplan")
     assert main(["report", path, "-o", str(tmp_path / "x.html")]) == 1
-    assert "name the graph that it is for with --graph" in capsys.readouterr().err
+    assert (
+        "name the graph to a command such as `hplacer report` with --graph"
+        in capsys.readouterr().err
+    )
     assert main(["report", path]) == 2
     assert "name -o, --trace or --tensorboard" in capsys.readouterr().err
     assert [file.name for file in tmp_path.iterdir()] == ["x.hplan"]

@@ -150,13 +150,12 @@ def use_plan(path: Path, random: Random) -> None:
     whole = Plan.from_bytes(data, path)  # a damaged problem is noticed here only
     assert whole == plan
     try:
-        problem = plan.problem()
+        plan.verify()
     except PlanError:
         assert original is None
         raise
-    if problem is not None:
-        placement, node_op = plan.placement(), plan.node_op()
-        assert placement is not None
-        assert node_op is not None
-        np.testing.assert_array_equal(placement[node_op], plan.node_devices)
+    if plan.problem() is not None:
+        assert plan.placement is not None
+        assert plan.node_op is not None
+        np.testing.assert_array_equal(plan.placement[plan.node_op], plan.node_devices)
     assert Plan.from_bytes(plan.to_bytes()) == plan

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import io
 import json
 import re
 import time
@@ -22,9 +21,8 @@ from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.errors import PlanError, ProblemError, StoreError
 from hplacer_optimizer.planners import Progress
 from hplacer_optimizer.plans import file as plan_file
-from hplacer_optimizer.plans.plan import CURVE_POINT, NodeNames, Plan
+from hplacer_optimizer.plans.plan import CURVE_POINT, NodeNames, Plan, load_plan
 from hplacer_optimizer.plans.planned_problem import PackedProblem
-from hplacer_optimizer.problem.simulator import simulate
 from hplacer_optimizer.support.formats import format_ns
 from tests.documents import problem_from_dict, problem_to_dict
 
@@ -210,19 +208,40 @@ def test_a_plan_carries_its_problem() -> None:
     again = Plan.from_bytes(plan.to_bytes())
     assert again == plan != make_plan()
     assert again.to_bytes() == plan.to_bytes()
-    problem, placement, node_op = again.problem(), again.placement(), again.node_op()
+    problem, placement, node_op = again.problem(), again.placement, again.node_op
     assert problem is not None
     assert problem_to_dict(problem) == problem_to_dict(small_problem())
     assert placement is not None
     assert placement.tolist() == PLACEMENT
     assert node_op is not None
     assert node_op.tolist() == NODE_OP.tolist()
-    assert simulate(problem, placement).makespan_ns == 3000 + 2 * 508
-    assert make_plan().problem() is make_plan().placement() is make_plan().node_op() is None
+    assert again.trace().makespan_ns == 3000 + 2 * 508
+    for array in (placement, node_op):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 1
+
+
+def test_a_plan_without_its_problem_says_what_to_do(tmp_path: Path) -> None:
+    plan = make_plan()
+    assert plan.problem() is plan.placement is plan.node_op is None
+    plan.verify()
+    for work in (plan.trace, lambda: plan.report(tmp_path / "x.html")):
+        with pytest.raises(PlanError, match=r"3f9c2b1a of train_step holds no problem .*--graph"):
+            work()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_report_of_a_plan(tmp_path: Path) -> None:
+    plan = with_problem(make_plan())
+    plan.report(tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "<title>train_step: plan 3f9c2b1a</title>" in page
+    with pytest.raises(OSError, match="missing"):
+        plan.report(tmp_path / "missing" / "report.html")
 
 
 def test_a_problem_beyond_the_limit_is_left_out() -> None:
-    size = len(with_problem(make_plan()).packed_problem.load()["problem"].data)  # type: ignore[union-attr]
+    size = len(with_problem(make_plan()).packed_problem.load(["problem"])["problem"].data)  # type: ignore[union-attr]
     packed = [
         PackedProblem.of(small_problem(), PLACEMENT, NODE_OP, max_bytes=limit)
         for limit in (size, size - 1, 0)
@@ -232,12 +251,47 @@ def test_a_problem_beyond_the_limit_is_left_out() -> None:
         PackedProblem.of(small_problem(), [0, 1], NODE_OP)
 
 
-def plan_of_file(path: Path) -> Plan:
-    def opened() -> io.BufferedReader:
-        return open(path, "rb")
+# ---- files ----
 
-    with opened() as file:
-        return Plan.from_file(file, path, opened)
+
+def test_a_saved_plan_is_loaded(tmp_path: Path) -> None:
+    path, plan = tmp_path / "x.hplan", with_problem(make_plan())
+    path.write_bytes(b"an older file")
+    plan.save(path)
+    assert path.read_bytes() == plan.to_bytes()
+    assert [file.name for file in tmp_path.iterdir()] == ["x.hplan"]
+    again = load_plan(str(path))
+    assert again == plan
+    assert again.trace().makespan_ns == plan.trace().makespan_ns
+    again.save(path)  # what it has not read yet is read before the file is replaced
+    assert load_plan(path).problem() is not None
+
+
+def test_a_file_that_cannot_be_written_or_read_is_named(tmp_path: Path) -> None:
+    missing = tmp_path / "missing" / "x.hplan"
+    with pytest.raises(OSError, match=f"{missing}: cannot write the plan: No such file"):
+        make_plan().save(missing)
+    with pytest.raises(StoreError, match=f"{missing}: there is no such file"):
+        load_plan(missing)
+    with pytest.raises(
+        StoreError, match=f"{tmp_path}: cannot read the plan: it is not a regular file"
+    ):
+        load_plan(tmp_path)
+    (tmp_path / "x").write_bytes(b"")
+    with pytest.raises(PlanError, match=f"{tmp_path / 'x'}: is empty"):
+        load_plan(tmp_path / "x")
+
+
+def test_a_plan_at_an_address(tmp_path: Path) -> None:
+    pytest.importorskip("tensorflow")
+    address, plan = f"file://{tmp_path}/x.hplan", with_problem(make_plan())
+    plan.save(address)
+    again = load_plan(address)
+    assert again == plan
+    assert again.placement is not None
+    assert again.problem() is not None
+    with pytest.raises(StoreError, match=r"missing/x.hplan: cannot write the plan"):
+        plan.save(f"file://{tmp_path}/missing/x.hplan")
 
 
 def test_reading_a_plan_leaves_its_problem_in_the_file(tmp_path: Path) -> None:
@@ -247,8 +301,10 @@ def test_reading_a_plan_leaves_its_problem_in_the_file(tmp_path: Path) -> None:
     damaged = data[:-5] + bytes([data[-5] ^ 1]) + data[-4:]
     assert len(packed) > 5
     path.write_bytes(damaged)
-    plan = plan_of_file(path)
+    plan = load_plan(path)
     assert plan.node_devices.tolist() == [0, 1, 1]
+    assert plan.placement is not None
+    assert plan.placement.tolist() == PLACEMENT
     with pytest.raises(PlanError, match=r"x.hplan: .*the checksum of the section 'problem'"):
         plan.problem()
     with pytest.raises(PlanError, match="the checksum of the section 'problem'"):
@@ -262,7 +318,7 @@ def test_reading_a_plan_leaves_its_problem_in_the_file(tmp_path: Path) -> None:
 def test_a_problem_of_a_file_that_was_replaced_is_not_mixed_up(tmp_path: Path) -> None:
     path = tmp_path / "x.hplan"
     path.write_bytes(with_problem(make_plan()).to_bytes())
-    plan = plan_of_file(path)
+    plan = load_plan(path)
     path.write_bytes(with_problem(make_plan(seed=8)).to_bytes())
     with pytest.raises(StoreError, match=r"x.hplan: was replaced or removed; read the plan again"):
         plan.problem()
@@ -276,20 +332,20 @@ def i32(*values: int) -> bytes:
     ("changes", "reason"),
     [
         ({"problem": b"{}"}, "holds a problem that cannot be used: "),
-        ({"op_devices": b"\0\0"}, "has 1 devices for 3 ops"),
+        ({"op_devices": b"\0\0"}, "the section 'op_devices' has 1 entries instead of 3"),
         ({"op_devices": b"\0" * 5}, "the section 'op_devices' is damaged"),
-        ({"op_devices": bytes([0, 0, 1, 0, 9, 0])}, "device 9 is out of range"),
+        ({"op_devices": bytes([0, 0, 1, 0, 9, 0])}, "'op_devices' holds 9, but there are only 2"),
         ({"op_devices": bytes(6)}, "a problem with another placement than its own"),
-        ({"node_ops": i32(0, 1)}, "names the ops of 2 nodes, but has 3"),
-        ({"node_ops": i32(0, 1, 3)}, "has a node of an op beyond the 3 of its problem"),
-        ({"node_ops": i32(0, 1, -1)}, "has a node of an op beyond the 3 of its problem"),
+        ({"node_ops": i32(0, 1)}, "the section 'node_ops' has 2 entries instead of 3"),
+        ({"node_ops": i32(0, 1, 3)}, "'node_ops' holds 3, but there are only 3"),
+        ({"node_ops": i32(0, 1, -1)}, "'node_ops' holds -1, but there are only 3"),
     ],
 )
 def test_a_problem_that_does_not_fit_its_plan(changes: dict[str, bytes], reason: str) -> None:
     sections = sections_of(with_problem(make_plan()).to_bytes()) | changes
     plan = Plan.from_bytes(pack({name: zlib.compress(data) for name, data in sections.items()}))
     with pytest.raises(PlanError, match=f"plan: .*{reason}"):
-        plan.problem()
+        plan.verify()
 
 
 def test_a_problem_of_other_devices_or_another_number_of_ops() -> None:

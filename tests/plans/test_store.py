@@ -18,8 +18,9 @@ import numpy as np
 import pytest
 
 from hplacer_optimizer.errors import PlanError, StoreError
-from hplacer_optimizer.plans.plan import Plan
-from hplacer_optimizer.plans.store import PlanStore, default_directory, local, read_plan
+from hplacer_optimizer.plans.directories import local
+from hplacer_optimizer.plans.plan import Plan, load_plan
+from hplacer_optimizer.plans.store import PlanStore, default_directory
 from tests.plans.test_plan import FINGERPRINT, make_plan
 from tests.stress_store import run_kills, run_processes
 
@@ -79,7 +80,7 @@ def test_put_then_get(directory: Path) -> None:
     assert store.put(plan)
     assert store.get(FINGERPRINT) == plan
     assert store.path(FINGERPRINT) == str(directory / f"{FINGERPRINT}.hplan")
-    assert read_plan(store.path(FINGERPRINT)) == plan
+    assert load_plan(store.path(FINGERPRINT)) == plan
     assert mode_of(directory) == 0o700
     assert mode_of(store.path(FINGERPRINT)) == 0o600
 
@@ -402,7 +403,7 @@ address, fast, slow = sys.argv[1], make_plan(step_time_ns=1), make_plan(step_tim
 store = PlanStore(address + "/deep/")
 assert store.get(FINGERPRINT) is None and store.list() == []
 assert store.put(slow) and store.put(fast) and not store.put(slow)
-assert store.get(FINGERPRINT) == fast == read_plan(store.path(FINGERPRINT))
+assert store.get(FINGERPRINT) == fast == load_plan(store.path(FINGERPRINT))
 assert [entry.plan for entry in store.list()] == [fast]
 tf.io.gfile.remove(store.path(FINGERPRINT))  # ram:// would append to it
 with tf.io.gfile.GFile(store.path(FINGERPRINT), "wb") as file:

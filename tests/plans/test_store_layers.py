@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from hplacer_optimizer.errors import PlanError, StoreError
-from hplacer_optimizer.plans.store import PlanStore, read_file
+from hplacer_optimizer.plans.directories.paths import read_file
+from hplacer_optimizer.plans.store import PlanStore
 from tests.plans.test_plan import DATA, FINGERPRINT, make_plan, with_problem
 
 FINGERPRINTS = [f"{i:032x}" for i in range(6)]

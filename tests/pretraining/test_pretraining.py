@@ -200,7 +200,7 @@ def test_a_session_finds_the_plan_of_its_meta_graph(exported: Path, tmp_path: Pa
     assert plan.machine is not None
     assert "two-slow-cpus" in plan.machine
     assert [point["steps"] for point in plan.learning_curve] == [1, 2, 3, 4, 5]
-    problem, placement = plan.problem(), plan.placement()
+    problem, placement = plan.problem(), plan.placement
     assert problem is not None
     assert placement is not None
     assert problem.device_memory_bytes.tolist() == [3 << 30, 1 << 30]

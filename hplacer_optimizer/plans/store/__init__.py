@@ -2,19 +2,11 @@
 
 plan_store.py   PlanStore: one layer or several, such as a local one in front of a shared one
 layer.py        one directory of plans: compare and keep the best, limit the size
-local.py        its files on a local disk, under a lock
-gfile.py        its files at a TensorFlow filesystem address
-files.py        what both offer
 """
 
 from __future__ import annotations
 
 from hplacer_optimizer.plans.store.layer import MAX_BYTES, StoreEntry
-from hplacer_optimizer.plans.store.plan_store import (
-    PlanStore,
-    default_directory,
-    read_file,
-    read_plan,
-)
+from hplacer_optimizer.plans.store.plan_store import PlanStore, default_directory
 
-__all__ = ["MAX_BYTES", "PlanStore", "StoreEntry", "default_directory", "read_file", "read_plan"]
+__all__ = ["MAX_BYTES", "PlanStore", "StoreEntry", "default_directory"]

@@ -19,11 +19,11 @@ from pathlib import Path
 
 from hplacer_optimizer.errors import HPlacerError, PlanError, StoreError
 from hplacer_optimizer.log import LOGGER
+from hplacer_optimizer.plans.directories.files import Files, FileStatus
+from hplacer_optimizer.plans.directories.gfile import GfileFiles
+from hplacer_optimizer.plans.directories.local import LocalFiles
 from hplacer_optimizer.plans.file import NewerFormatError
 from hplacer_optimizer.plans.plan import FINGERPRINT_HEX_DIGITS, Plan
-from hplacer_optimizer.plans.store.files import Files, FileStatus
-from hplacer_optimizer.plans.store.gfile import GfileFiles
-from hplacer_optimizer.plans.store.local import LocalFiles
 
 SUFFIX = ".hplan"
 MAX_BYTES = 1 << 30  # of a local directory
@@ -87,7 +87,7 @@ class Layer:
             return None
         plan = Plan.from_bytes(data, path)
         _check_name(plan, fingerprint, path)
-        plan.problem()
+        plan.verify()
         return plan
 
     def put(self, plan: Plan, data: bytes, *, replace: bool) -> bool:

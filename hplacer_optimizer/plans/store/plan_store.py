@@ -12,17 +12,13 @@ import builtins
 import os
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 from hplacer_optimizer.errors import HPlacerError, PlanError, StoreError
 from hplacer_optimizer.log import warn_once
 from hplacer_optimizer.options import Options
-from hplacer_optimizer.plans.file import BinaryFile
 from hplacer_optimizer.plans.plan import FINGERPRINT_HEX_DIGITS, Plan
-from hplacer_optimizer.plans.store.gfile import GfileFiles
 from hplacer_optimizer.plans.store.layer import MAX_BYTES, Layer, StoreEntry
-from hplacer_optimizer.plans.store.local import LocalFiles
 
 SEPARATOR = ";"  # neither `:` nor `,`, which addresses and lists of options need
 
@@ -118,7 +114,7 @@ class PlanStore:
         anything in it is wrong.
         """
         plan = Plan.from_bytes(data, source)
-        plan.problem()
+        plan.verify()
         return plan, self._put(plan, data, replace=False)
 
     def read(self, fingerprint: str) -> bytes | None:
@@ -216,33 +212,6 @@ class PlanStore:
                     layer.put(*kept, replace=False)
             except HPlacerError as error:
                 _warn_of([(layer, error)])
-
-
-def read_plan(path: str | os.PathLike[str]) -> Plan:
-    """Reads the plan file that the caller chose by name, whoever can write there."""
-
-    def reopen() -> AbstractContextManager[BinaryFile | None]:
-        return _open_file(path)
-
-    with reopen() as file:
-        if file is None:
-            raise StoreError(f"{path}: there is no such file")
-        return Plan.from_file(file, path, reopen)
-
-
-def read_file(path: str | os.PathLike[str]) -> bytes:
-    """The content of a file that the caller chose by name, unchecked."""
-    with _open_file(path) as file:
-        if file is None:
-            raise StoreError(f"{path}: there is no such file")
-        return bytes(file.read())
-
-
-def _open_file(path: str | os.PathLike[str]) -> AbstractContextManager[BinaryFile | None]:
-    directory, name = os.path.split(os.fspath(path))
-    if "://" in directory:
-        return GfileFiles(directory).open(name)
-    return LocalFiles(Path(directory), trust_shared=True).open(name)
 
 
 def _kept(layer: Layer, fingerprint: str) -> tuple[Plan, bytes] | None:

@@ -12,14 +12,13 @@ import math
 import os
 from collections import Counter
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from hplacer_optimizer.errors import PlanError
+from hplacer_optimizer.plans.directories.paths import read_file, write_file
 from hplacer_optimizer.plans.file import PlanFile, assemble, canonical_json, compress
 from hplacer_optimizer.plans.plan import Plan
 from hplacer_optimizer.support.formats import format_bytes
-from hplacer_optimizer.support.new_file import new_file
 
 _SECTION = "variables"
 _MAX_LISTED = 5
@@ -79,17 +78,16 @@ class ModelPlan:
         return f"{self.step.summary_line()}: {len(self.devices)} variables, {spread}"
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes a file for `load`; raises OSError if it cannot."""
+        """Writes a file for `load`, as `Plan.save` does; raises StoreError if it cannot."""
         step = PlanFile(io.BytesIO(self.step.to_bytes()))
         sections = {name: step.section(name) for name in step.names}
         rows = [asdict(variable) for variable in self.variables]
-        with new_file(path) as file:
-            file.write(assemble(sections | {_SECTION: compress(canonical_json(rows))}))
+        write_file(path, assemble(sections | {_SECTION: compress(canonical_json(rows))}))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> ModelPlan:
-        """Reads what `save` wrote; raises PlanError, which names the file, or OSError."""
-        data = Path(path).read_bytes()
+        """Reads what `save` wrote; raises PlanError or StoreError, which name the file."""
+        data = read_file(path)
         step = Plan.from_bytes(data, path)
         try:
             rows = json.loads(PlanFile(io.BytesIO(data)).read(_SECTION))

@@ -218,7 +218,7 @@ def _bound(plan: Plan, loaded: LoadedGraph) -> Plan:
 
 
 def _placed(plan: Plan) -> tuple[Problem, Any]:
-    problem, placement = plan.problem(), plan.placement()
+    problem, placement = plan.problem(), plan.placement
     assert problem is not None  # make_plan packs it
     assert placement is not None
     return problem, placement

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from hplacer_optimizer.errors import StoreError
+from hplacer_optimizer.plans.directories.files import TEMPORARY, TEMPORARY_MAX_AGE_S, FileStatus
 from hplacer_optimizer.plans.file import BinaryFile
-from hplacer_optimizer.plans.store.files import TEMPORARY, TEMPORARY_MAX_AGE_S, FileStatus
 
 
 class GfileFiles:

@@ -18,8 +18,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hplacer_optimizer.errors import StoreError
+from hplacer_optimizer.plans.directories.files import (
+    TEMPORARY,
+    TEMPORARY_MAX_AGE_S,
+    FileStatus,
+    reported,
+)
 from hplacer_optimizer.plans.file import BinaryFile
-from hplacer_optimizer.plans.store.files import TEMPORARY, TEMPORARY_MAX_AGE_S, FileStatus, reported
 
 _LOCK_NAME = ".lock"
 _LOCK_TIMEOUT_S = 10.0
