@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         for kind, planner in COLUMNS.items():
             published_s = task.published_s.get(planner, math.inf)
             if math.isfinite(published_s):
-                placement = get_planner(planner)(problem)
+                placement = get_planner(planner).plan(problem).placement
                 seen[kind].append(observe(problem, placement, kinds[kind], task.name, published_s))
     report = []
     for kind, observations in seen.items():

@@ -43,9 +43,9 @@ from hplacer_optimizer._engine import Problem, lower_bound
 from hplacer_optimizer.bench.experiment import prepare
 from hplacer_optimizer.bench.tasks import PAPER, Task
 from hplacer_optimizer.errors import HPlacerError
-from hplacer_optimizer.planners import PLANNERS, Budget, Progress, collect_notes
+from hplacer_optimizer.planners import PLANNERS, Budget, Progress
 from hplacer_optimizer.planners.devices import candidate_mask, devices_of_type, first_candidate
-from hplacer_optimizer.planners.learning import LEARNED_PLANNERS, learn
+from hplacer_optimizer.planners.learning import learn
 from hplacer_optimizer.planners.learning.scoring import best_single_device
 from hplacer_optimizer.problem.simulator import simulate, simulate_batch
 
@@ -110,14 +110,13 @@ def _throughput(options: argparse.Namespace, _: dict[str, Any]) -> dict[str, Any
         def told(progress: Progress, times: list[tuple[float, int]] = times) -> None:
             times.append((time.monotonic(), progress.placements))
 
-        with collect_notes():
-            learn(
-                problem,
-                preset=preset,
-                settings=settings,
-                budget=Budget(seconds=40),
-                on_progress=told,
-            )
+        learn(
+            problem,
+            preset=preset,
+            settings=settings,
+            budget=Budget(seconds=40),
+            on_progress=told,
+        )
         per_s = (times[-1][1] - times[0][1]) / (times[-1][0] - times[0][0])
         found[name] = {"per_s": per_s, "times_the_controller": per_s / CONTROLLER_PER_S}
     return found
@@ -182,11 +181,10 @@ def _baselines(problem: Problem) -> dict[str, int]:
     """Feasible step times of what needs no learning."""
     found = {}
     for name, planner in PLANNERS.items():
-        if name in (*LEARNED_PLANNERS, "random", "local_search"):  # which is a part of `auto`
+        if planner.learns or name in ("random", "local_search"):  # which is a part of `auto`
             continue
         try:
-            with collect_notes():
-                trace = simulate(problem, planner(problem))
+            trace = simulate(problem, planner.plan(problem).placement)
         except HPlacerError:
             continue
         if trace.feasible and trace.makespan_ns is not None:
@@ -349,8 +347,7 @@ def _large(options: argparse.Namespace, _: dict[str, Any]) -> dict[str, Any]:
             times.append(time.monotonic())
             peak = max(peak, _peak_bytes_of_children())
 
-        with collect_notes():
-            learn(problem, preset=preset, budget=Budget(steps=6), on_progress=told)
+        learn(problem, preset=preset, budget=Budget(steps=6), on_progress=told)
         steps = np.diff(times)[1:]  # the first holds the start of TensorFlow
         found[preset] = {
             "ops": problem.num_ops,

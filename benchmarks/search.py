@@ -49,7 +49,7 @@ from hplacer_optimizer._engine import Problem, StepTrace
 from hplacer_optimizer.bench.experiment import prepare
 from hplacer_optimizer.bench.tasks import PAPER, Task, modern_tasks
 from hplacer_optimizer.errors import PlannerUnavailableError
-from hplacer_optimizer.planners import PLANNERS, Budget, Progress, collect_notes
+from hplacer_optimizer.planners import PLANNERS, Budget, Progress
 from hplacer_optimizer.problem.simulator import simulate
 
 PARTS = ("quality", "time", "scoring", "optimal", "large")
@@ -119,8 +119,7 @@ def quality(options: argparse.Namespace) -> dict[str, Any]:
         best_ns, seconds = [], []
         for seed in range(options.seeds):
             begin_s = time.monotonic()
-            with collect_notes():
-                best_ns.append(step_ns(problem, PLANNERS["auto"](problem, seed=seed)))
+            best_ns.append(step_ns(problem, PLANNERS["auto"].plan(problem, seed=seed).placement))
             seconds.append(time.monotonic() - begin_s)
         baselines = baselines_ns(problem)
         baseline = min(baselines, key=lambda planner: baselines[planner])
@@ -166,8 +165,7 @@ def baselines_ns(problem: Problem) -> dict[str, float]:
     found = {}
     for name in BASELINES:
         try:
-            with collect_notes():
-                found[name] = step_ns(problem, PLANNERS[name](problem))
+            found[name] = step_ns(problem, PLANNERS[name].plan(problem).placement)
         except PlannerUnavailableError:
             continue
     return {name: ns for name, ns in found.items() if np.isfinite(ns)}
@@ -194,10 +192,11 @@ def curve(problem: Problem, planner: str) -> dict[str, Any]:
         if progress.best_ns is not None and (not points or progress.best_ns < points[-1][1]):
             points.append((time.monotonic() - begin_s, progress.best_ns))
 
-    with collect_notes():
-        placement = PLANNERS[planner](
-            problem, budget=Budget(seconds=MOMENTS_S[-1]), on_progress=told
-        )
+    placement = (
+        PLANNERS[planner]
+        .plan(problem, budget=Budget(seconds=MOMENTS_S[-1]), on_progress=told)
+        .placement
+    )
     last_ns = step_ns(problem, placement)
     if np.isfinite(last_ns) and (not points or last_ns < points[-1][1]):
         points.append((MOMENTS_S[-1], int(last_ns)))
@@ -236,8 +235,7 @@ def scoring(options: argparse.Namespace) -> dict[str, Any]:
     found = {}
     for name in options.tasks:
         problem = load(name, options)
-        with collect_notes():
-            best = PLANNERS["local_search"](problem, budget=Budget(seconds=3))
+        best = PLANNERS["local_search"].plan(problem, budget=Budget(seconds=3)).placement
         found[name] = scoring_rate(problem, best)
     return found
 
@@ -296,7 +294,10 @@ def optimal(_: argparse.Namespace) -> dict[str, Any]:
 
 def compared(cases: Iterator[tuple[Problem, float]]) -> dict[str, Any]:
     """What `auto` reaches, as shares of the optimum; of no feasible placement there is none."""
-    ratios = [step_ns(problem, PLANNERS["auto"](problem)) / best_ns for problem, best_ns in cases]
+    ratios = [
+        step_ns(problem, PLANNERS["auto"].plan(problem).placement) / best_ns
+        for problem, best_ns in cases
+    ]
     return {
         "problems": len(ratios),
         "solved": sum(ratio == 1 for ratio in ratios),
@@ -359,7 +360,7 @@ def packed() -> dict[str, Any]:
         for devices in (2, 3, 4, 8)
         for seed in range(5)
     ]
-    times = [step_ns(problem, PLANNERS["auto"](problem)) for problem in problems]
+    times = [step_ns(problem, PLANNERS["auto"].plan(problem).placement) for problem in problems]
     return {"problems": len(times), "feasible": int(np.isfinite(times).sum())}
 
 
@@ -383,9 +384,9 @@ def plan_large(num_ops: int) -> dict[str, Any]:
     from tests.large_problem import large_problem
 
     problem = large_problem(num_ops)
-    etf_ns = step_ns(problem, PLANNERS["etf"](problem))
+    etf_ns = step_ns(problem, PLANNERS["etf"].plan(problem).placement)
     begin_s = time.monotonic()
-    placement = PLANNERS["auto"](problem)
+    placement = PLANNERS["auto"].plan(problem).placement
     return {
         "seconds": time.monotonic() - begin_s,
         "peak_bytes": peak_bytes(),

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 import hplacer_optimizer as hp
 from hplacer_optimizer.cli import main
 from hplacer_optimizer.errors import InfeasibleError, PlannerUnavailableError
-from hplacer_optimizer.planners import Budget, Progress, Proof, collect_notes, collect_proofs, exact
+from hplacer_optimizer.planners import Budget, Progress, Proof, exact
 from hplacer_optimizer.plans.simulation import simulate_plan
 from tests.documents import problem_from_dict
 from tests.large_problem import large_problem
@@ -33,9 +33,8 @@ def best_step_ns(problem: hp.Problem) -> int | None:
 
 
 def solve(problem: hp.Problem, **budget: Any) -> tuple[NDArray[np.int32], list[Proof], list[str]]:
-    with collect_notes() as notes, collect_proofs() as proofs:
-        placement = exact.plan(problem, budget=Budget(**budget))
-    return placement, proofs, notes
+    found = exact.plan(problem, budget=Budget(**budget))
+    return found.placement, list(found.proofs), list(found.notes)
 
 
 def assert_optimal(document: dict[str, Any]) -> None:
@@ -154,9 +153,8 @@ def test_the_same_steps_give_the_same_answer() -> None:
     found = []
     for _ in range(2):
         told: list[Progress] = []
-        with collect_notes() as notes:
-            placement = exact.plan(problem, budget=Budget(steps=1), seed=1, on_progress=told.append)
-        found.append((placement.tolist(), notes, told))
+        plan = exact.plan(problem, budget=Budget(steps=1), seed=1, on_progress=told.append)
+        found.append((plan.placement.tolist(), plan.notes, told))
     assert found[0] == found[1]
     assert [progress.steps for progress in found[0][2]] == [1]
     assert "no placement takes less than" in found[0][1][0]

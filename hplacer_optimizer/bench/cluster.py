@@ -63,7 +63,8 @@ def compare(
         loaded = bench.load(task)
         problem = loaded.problem
         bench.on_start(f"{task.title}: planning")
-        planned = get_planner("auto")(problem, budget=Budget(seconds=planning_s), seed=seed)
+        budget = Budget(seconds=planning_s)
+        planned = get_planner("auto").plan(problem, budget=budget, seed=seed).placement
         by_hand = place_by_hand(problem, task.by_hand)
         bench.on_start(f"{task.title}: refining by measured steps")
         placements = {
@@ -106,7 +107,7 @@ def _refined(
         measured_search.search(
             loaded.problem,
             reward,
-            get_planner("local_search"),
+            get_planner("local_search").plan,
             budget=Budget(seconds=seconds),
             seed=seed,
         )

@@ -30,8 +30,8 @@ from hplacer_optimizer.bench.tasks import Task
 from hplacer_optimizer.capture.loading import load_problem
 from hplacer_optimizer.errors import BenchError, HPlacerError
 from hplacer_optimizer.machines import load_machine
-from hplacer_optimizer.planners import Budget, Progress, collect_notes, get_planner
-from hplacer_optimizer.planners.learning import LEARNED_PLANNERS, PRESETS
+from hplacer_optimizer.planners import Budget, PlannerEntry, get_planner
+from hplacer_optimizer.planners.learning import PRESETS
 from hplacer_optimizer.problem.constraints import check_constraints
 from hplacer_optimizer.problem.files import load_problem_file, save_problem
 from hplacer_optimizer.problem.simulator import simulate
@@ -142,23 +142,15 @@ def run(
 
 def run_cell(problem: Problem, task: str, planner: str, seed: int, experiment: Experiment) -> Cell:
     """Plans and scores; a planner that cannot plan is a cell that says why."""
-    placements = 0
-
-    def on_progress(progress: Progress) -> None:
-        nonlocal placements
-        placements = progress.placements
-
     start_s = time.perf_counter()
     try:
-        with collect_notes() as notes:
-            placement = get_planner(planner)(
-                problem, budget=_budget(planner, experiment), seed=seed, on_progress=on_progress
-            )
+        entry = get_planner(planner)
+        found = entry.plan(problem, budget=_budget(entry, experiment), seed=seed)
         planning_s = time.perf_counter() - start_s
-        check_constraints(problem, placement)
+        check_constraints(problem, found.placement)
     except HPlacerError as error:
         return Cell(task=task, planner=planner, seed=seed, error=str(error))
-    trace = simulate(problem, placement)
+    trace = simulate(problem, found.placement)
     missing = np.asarray(trace.peak_bytes) - problem.device_memory_bytes
     return Cell(
         task=task,
@@ -166,18 +158,18 @@ def run_cell(problem: Problem, task: str, planner: str, seed: int, experiment: E
         seed=seed,
         step_time_ns=trace.makespan_ns,
         planning_s=round(planning_s, 3),
-        placements=placements,
+        placements=found.placements,
         missing_bytes={
             problem.device_names[device]: int(missing[device])
             for device in np.flatnonzero(missing > 0)
         },
-        notes=list(notes),
+        notes=list(found.notes),
         error="" if trace.has_trace else "; ".join(trace.infeasible_because),
     )
 
 
-def _budget(planner: str, experiment: Experiment) -> Budget | None:
-    if experiment.placements is not None and planner in LEARNED_PLANNERS:
+def _budget(planner: PlannerEntry, experiment: Experiment) -> Budget | None:
+    if experiment.placements is not None and planner.learns:
         settings = PRESETS["default"]
         per_step = settings.groupings * settings.placements
         return Budget(steps=max(1, experiment.placements // per_step))

@@ -80,10 +80,11 @@ def placements_of(
     known["by hand"] = place_by_hand(problem, by_hand)
     for planner in _PLANNERS:
         try:
-            known[planner] = get_planner(planner)(problem, budget=budget, seed=0)
+            found = get_planner(planner).plan(problem, budget=budget, seed=0)
+            known[planner] = found.placement
         except PlannerUnavailableError:
             continue  # a program or package of its own is not installed
-    known["random"] = get_planner("random")(problem, seed=0)
+    known["random"] = get_planner("random").plan(problem, seed=0).placement
     yield from known.items()
     for depth in _DEPTHS:
         yield f"random scopes of depth {depth}", _random_scopes(problem, depth)

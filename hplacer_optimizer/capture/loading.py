@@ -42,6 +42,23 @@ class LoadedGraph:
     step: RunnableStep | None = None  # if `load_graph` was to keep it
 
 
+def load(source: object, **options: Any) -> LoadedGraph | Problem:
+    """The problem of a problem file, else what `load_graph` makes of the source.
+
+    What is loaded already is returned as it is. Raises what `load_problem` raises.
+    """
+    is_loaded = isinstance(source, (LoadedGraph, Problem))
+    if not is_loaded and not is_problem_file(source):
+        return load_graph(source, **options)
+    given = [name for name, value in options.items() if value is not None]
+    if given:
+        name, what = ("", "what is loaded") if is_loaded else (f"{source}: ", "a problem file")
+        raise GraphError(
+            f"{name}{what} has its own devices and costs; leave out " + ", ".join(given)
+        )
+    return source if is_loaded else load_problem_file(source)  # type: ignore[arg-type,return-value]
+
+
 def load_problem(source: object, **options: Any) -> Problem:
     """Loads a problem from a problem file, or from a TensorFlow graph and a machine.
 
@@ -54,15 +71,8 @@ def load_problem(source: object, **options: Any) -> Problem:
         CostTableError: the cost table is malformed.
         OSError: a file cannot be opened.
     """
-    if is_problem_file(source):
-        given = [name for name, value in options.items() if value is not None]
-        if given:
-            raise GraphError(
-                f"{source}: a problem file has its own devices and costs; leave out "
-                + ", ".join(given)
-            )
-        return load_problem_file(source)  # type: ignore[arg-type]
-    return load_graph(source, **options).problem
+    loaded = load(source, **options)
+    return loaded if isinstance(loaded, Problem) else loaded.problem
 
 
 def load_graph(

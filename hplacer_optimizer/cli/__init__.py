@@ -26,7 +26,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
-from hplacer_optimizer.bench.demo import main as demo
+from hplacer_optimizer.bench import demo
 from hplacer_optimizer.cli import (
     apply,
     bench,
@@ -68,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _dispatch(arguments: list[str]) -> int:
     if arguments[:1] == ["demo"]:  # has options of its own
-        return demo(arguments[1:])
+        return demo.main(arguments[1:])
     parser = _parser()
     try:
         options = parser.parse_args(arguments)

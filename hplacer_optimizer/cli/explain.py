@@ -52,7 +52,7 @@ def add_commands(commands: Any) -> None:
 
 def _explain(options: argparse.Namespace) -> int:
 
-    planner = get_planner(options.planner)
+    planner = get_planner(options.planner).plan
     plan = find_plan(options, options.plan)
     budget = None if options.budget is None else Budget(seconds=options.budget)
     found = explain(simulated(options, plan), planner, budget=budget, seed=options.seed)

@@ -26,7 +26,6 @@ from hplacer_optimizer.cli.printing import print_json, print_table, step_time
 from hplacer_optimizer.cli.search_progress import SearchProgress
 from hplacer_optimizer.errors import OptionError
 from hplacer_optimizer.planners import get_planner
-from hplacer_optimizer.planners.learning import LEARNED_PLANNERS
 from hplacer_optimizer.plans.making import Search
 from hplacer_optimizer.pretraining import jobs as serial
 from hplacer_optimizer.pretraining.job_list import default_budget, get_measuring, read_jobs
@@ -259,7 +258,7 @@ def _with_directories(jobs: list[Job], options: argparse.Namespace) -> list[Job]
         raise OptionError(f"--checkpoint: two jobs of the list would share the directory {twice}")
 
     def changed(job: Job, name: str) -> Job:
-        if job.search.planner not in LEARNED_PLANNERS:
+        if not get_planner(job.search.planner).learns:
             return job
         checkpoint, logdir = (
             str(Path(given, name)) if given else None

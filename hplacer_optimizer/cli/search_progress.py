@@ -45,6 +45,11 @@ class SearchProgress:
         """The time of its budget begins."""
         self._started = time.monotonic()
 
+    def watch(self, title: str, budget: Budget) -> None:
+        """A single search begins; nothing is shown of it where it is quick and nobody watches."""
+        self._title, self._budget = title, budget
+        self._said = self._started = time.monotonic()
+
     def update(self, progress: Progress) -> None:
         """It has come so far."""
         now = time.monotonic()

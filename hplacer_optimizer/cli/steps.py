@@ -6,8 +6,6 @@ import argparse
 import json
 import re
 import sys
-import time
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -15,26 +13,34 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hplacer_optimizer._engine import Problem
-from hplacer_optimizer.cli.arguments import FAILED, OK, add_command, add_json
-from hplacer_optimizer.cli.graphs import add_graph_arguments, load
+from hplacer_optimizer._engine import Problem, StepTrace
+from hplacer_optimizer.capture.loading import load as load_graph_or_problem
+from hplacer_optimizer.cli.arguments import FAILED, OK, add_command, add_json, duration
+from hplacer_optimizer.cli.graphs import add_graph_arguments, load, step_options
+from hplacer_optimizer.cli.interruption import Interruption
 from hplacer_optimizer.cli.load_tables import print_step_loads
 from hplacer_optimizer.cli.printing import print_json, step_time
+from hplacer_optimizer.cli.search_progress import SearchProgress
 from hplacer_optimizer.errors import ProblemError
 from hplacer_optimizer.inspection.chrome_trace import write_chrome_trace
 from hplacer_optimizer.inspection.loads import channel_loads, device_loads
-from hplacer_optimizer.planners import (
-    PLANNERS,
-    Proof,
-    collect_notes,
-    collect_proofs,
-    get_planner,
-    strongest,
-)
+from hplacer_optimizer.planners import PLANNERS, Budget, StepBound, get_planner, strongest
+from hplacer_optimizer.plans.making import Search, plan_loaded
 from hplacer_optimizer.problem.bounds import gap
 from hplacer_optimizer.problem.files import check_placement
 from hplacer_optimizer.problem.simulator import simulate
 from hplacer_optimizer.support.formats import format_ns
+
+_PLAN_EXAMPLES = """\
+examples:
+  hplacer plan mlp.hplacer.json -o mlp.hplan
+  hplacer plan model.meta --machine 1cpu-2xk40 --budget 2m -o model.hplan
+  hplacer plan model.meta --planner local_search --steps 20000 --seed 1 -o model.hplan
+
+Ctrl-C or SIGTERM ends the search and keeps the best plan so far (exit code 130 or 143). `hplacer
+show`, `report`, `explain` and `diff` read the file; `hplacer cache import` puts the plan of a graph
+where a training script finds it.
+"""
 
 
 def add_commands(commands: Any) -> None:
@@ -48,18 +54,26 @@ def add_commands(commands: Any) -> None:
         required=True,
         metavar="P",
         help="cpu_only, gpu_only, round_robin, random:SEED or another planner, `all:DEVICE_INDEX`, "
-        "or a JSON file with one device index per op",
+        "a plan file, or a JSON file with one device index per op",
     )
     _add_trace(simulate)
     add_json(simulate)
 
-    example = "hplacer plan mlp.hplacer.json --planner etf -o placement.json"
-    text = "plan a placement of a graph; exit code 1 if none that fits was found"
-    plan = add_command(commands, "plan", _plan, text, example)
+    text = "plan a graph and write the plan; exit code 1 if none that fits was found"
+    plan = add_command(commands, "plan", _plan, text, _PLAN_EXAMPLES)
     add_graph_arguments(plan)
     plan.add_argument("--planner", default="auto", metavar="NAME", help="default: auto")
     plan.add_argument("--seed", type=int, default=0, metavar="N", help="default: 0")
-    plan.add_argument("-o", "--output", metavar="FILE", help="write the placement here, as JSON")
+    plan.add_argument(
+        "--budget",
+        type=duration,
+        metavar="T",
+        help="longest search, as 90s, 10m or 1h30m (default: the planner's own, 10s for auto)",
+    )
+    plan.add_argument(
+        "--steps", type=int, metavar="N", help="end after so many steps: the same plan every time"
+    )
+    plan.add_argument("-o", "--output", metavar="FILE", help="write the plan here, as .hplan")
     _add_trace(plan)
     add_json(plan)
 
@@ -75,35 +89,48 @@ def _add_trace(parser: argparse.ArgumentParser) -> None:
 def _simulate(options: argparse.Namespace) -> int:
     problem = load(options)
     placement = _placement(problem, options.placement)
-    return _report_step(problem, placement, {}, options)
+    trace = simulate(problem, placement)
+    return _report_step(problem, placement, trace, strongest(problem, []), {}, options)
 
 
 def _plan(options: argparse.Namespace) -> int:
-
-    problem = load(options)
-    planner = get_planner(options.planner)
-    start_s = time.perf_counter()
-    with collect_notes() as notes, collect_proofs() as proofs:
-        placement = planner(problem, seed=options.seed)
-    planning_s = time.perf_counter() - start_s
+    interruption = Interruption()
+    search = Search(
+        planner=options.planner,
+        seed=options.seed,
+        budget=Budget(seconds=options.budget, steps=options.steps, stop=interruption.stop),
+        cost_table=options.cost_table,
+    )
+    loaded = load_graph_or_problem(options.graph, machine=options.machine, **step_options(options))
+    with SearchProgress() as shown, interruption.watched():
+        shown.watch(f"{options.graph}: {options.planner}", search.budget)
+        plan, trace = plan_loaded(loaded, search, on_progress=shown.update)
     if options.output:
-        Path(options.output).write_text(json.dumps(placement.tolist()) + "\n", encoding="ascii")
-    for note in notes:
+        plan.save(options.output)
+    for note in plan.planner_notes:
         print(f"hplacer: {note}", file=sys.stderr)
     facts = {
-        "planner": options.planner,
-        "seed": options.seed,
-        "planning_s": round(planning_s, 6),
-        "planner_notes": list(notes),
+        "planner": plan.planner,
+        "seed": plan.seed,
+        "budget": plan.budget,
+        "planning_s": round(plan.planning_s, 6),
+        "planner_notes": list(plan.planner_notes),
+        "fingerprint": plan.fingerprint,
     }
-    return _report_step(problem, placement, facts, options, proofs)
+    step = plan.simulated()
+    code = _report_step(step.problem, step.placement, trace, step.bound, facts, options)
+    if interruption.signal is None:
+        return code
+    kept = f"the best plan so far is in {options.output}" if options.output else "not written"
+    print(f"hplacer: interrupted: {kept}", file=sys.stderr)
+    return interruption.exit_code
 
 
 def _placement(problem: Problem, text: str) -> npt.NDArray[np.int32]:
     """int32[n] from a file, a rule or a planner; ProblemError if it does not fit the problem."""
     devices: list[int]
     if text.partition(":")[0] in PLANNERS:
-        return get_planner(text)(problem)
+        return get_planner(text).plan(problem).placement
     if match := re.fullmatch(r"all:(\d{1,9})", text, re.ASCII):
         devices = [int(match[1])] * problem.num_ops
     else:
@@ -125,15 +152,14 @@ def _placement(problem: Problem, text: str) -> npt.NDArray[np.int32]:
 def _report_step(
     problem: Problem,
     placement: npt.NDArray[np.int32],
+    trace: StepTrace,
+    bound: StepBound,
     facts: dict[str, Any],
     options: argparse.Namespace,
-    proofs: Sequence[Proof] = (),
 ) -> int:
     """Prints what the simulator says of a placement; `facts` are extra entries for JSON."""
-    trace = simulate(problem, placement)
     if options.trace:
         write_chrome_trace(problem, placement, trace, options.trace)
-    bound = strongest(problem, proofs)
     devices = device_loads(problem, placement, trace)
     channels = channel_loads(problem, trace)
     share = gap(trace.makespan_ns, bound.ns) if trace.feasible else None

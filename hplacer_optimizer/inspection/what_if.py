@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.errors import InfeasibleError
-from hplacer_optimizer.planners import Budget, Planner, collect_notes
+from hplacer_optimizer.planners import Budget, Planner
 from hplacer_optimizer.planners.devices import accelerators
 from hplacer_optimizer.problem.simulator import simulate
 from hplacer_optimizer.support.quantities import BYTE_RATE
@@ -62,8 +62,7 @@ def what_if(
 ) -> WhatIf:
     """Simulates a placement, and one that the planner makes, on a changed problem."""
     try:
-        with collect_notes():  # they are about answers that nobody will use
-            again = _step_ns(problem, planner(problem, budget=budget, seed=seed))
+        again = _step_ns(problem, planner(problem, budget=budget, seed=seed).placement)
     except InfeasibleError:
         again = None
     return WhatIf(

@@ -23,8 +23,9 @@ from hplacer_optimizer import _engine
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.measuring.measurement import Measurement
 from hplacer_optimizer.measuring.reward import MeasuredReward
-from hplacer_optimizer.planners.budget import Budget, Planner, Progress, ProgressCallback
+from hplacer_optimizer.planners.budget import Budget, Progress, ProgressCallback
 from hplacer_optimizer.planners.devices import candidate_mask, on_device
+from hplacer_optimizer.planners.result import Planner
 from hplacer_optimizer.problem.simulator import simulate_batch
 
 DEFAULT_BUDGET = Budget(seconds=600)
@@ -50,14 +51,18 @@ def search(
     budget: Budget | None = None,
     seed: int = 0,
     on_progress: ProgressCallback | None = None,
-) -> None:
+) -> list[str]:
     """Measures placements until the budget ends; `reward.best` is the answer.
 
-    `planner` searches by simulation, for starts. Raises what `Measurer.measure` raises.
+    `planner` searches by simulation, for starts. Returns what it had to say of them. Raises what
+    `Measurer.measure` raises.
     """
-    running = _Search(problem, reward, budget or DEFAULT_BUDGET, seed, on_progress)
+    running = _Search(
+        problem, reward, (budget or Budget()).or_default(DEFAULT_BUDGET), seed, on_progress
+    )
     if running.measure(running.starts(planner)):
         running.climb()
+    return list(dict.fromkeys(running.notes))
 
 
 class _Search:
@@ -72,6 +77,7 @@ class _Search:
         self._problem, self._reward, self._budget = problem, reward, budget
         self._seed, self._rng = seed, np.random.default_rng(seed)
         self._on_progress = on_progress
+        self.notes: list[str] = []
         self._ends = math.inf if budget.seconds is None else time.monotonic() + budget.seconds
         self._may_run = candidate_mask(problem)
         self._clusters = _engine.cluster_units(problem, list(_SIZES), _CLUSTERS_PER_DEVICE)
@@ -82,9 +88,11 @@ class _Search:
         budget = replace(
             self._budget, seconds=seconds, steps=_SIMULATED_EVALUATIONS, patience=None
         )  # the steps repeat it wherever there is the time
-        found = [
+        results = [
             planner(self._problem, budget=budget, seed=self._seed + i) for i in range(_SIMULATED)
         ]
+        self.notes += [note for result in results for note in result.notes]
+        found = [result.placement for result in results]
         found += [on_device(self._problem, i) for i in range(self._problem.num_devices)]
         return list({start.tobytes(): start for start in found}.values())
 

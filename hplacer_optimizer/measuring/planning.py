@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.capture.runnable_step import RunnableStep
-from hplacer_optimizer.errors import InfeasibleError
-from hplacer_optimizer.measuring import Effort, MeasuredReward, Measurer
-from hplacer_optimizer.planners.notes import add_note
+from hplacer_optimizer.errors import InfeasibleError, PlannerUnavailableError
+from hplacer_optimizer.measuring import Effort, MeasuredReward, Measurer, local_search
+from hplacer_optimizer.planners import Budget, PlannerEntry, PlannerResult, Progress
+from hplacer_optimizer.planners.learning.scoring import best_single_device
+from hplacer_optimizer.planners.result import Watch
 from hplacer_optimizer.support.formats import format_ns
 
 
@@ -26,22 +26,33 @@ class Measuring:
     effort: Effort = field(default_factory=Effort)
 
 
-def best_measured(
+def plan_by_measuring(
     problem: Problem,
+    planner: PlannerEntry,
     step: RunnableStep,
     measuring: Measuring,
-    propose: Callable[[MeasuredReward], None],
-) -> tuple[NDArray[np.int32], dict[str, Any]]:
-    """int32[n], and what a plan tells of its measurement.
+    *,
+    budget: Budget,
+    seed: int,
+    options: Mapping[str, Any],
+    watch: Watch,
+) -> tuple[PlannerResult, dict[str, Any]]:
+    """The result, and what a plan tells of its measurement.
 
-    `propose` measures placements. Raises InfeasibleError if none of them ran.
+    `options` are further keywords of a planner that learns; one that does not proposes starts of a
+    local search by measured steps. Raises InfeasibleError if no placement ran.
     """
     measurers = [
         Measurer(step, problem, devices=devices, effort=measuring.effort)
         for devices in measuring.on or (None,)
     ]
     with MeasuredReward(measurers) as reward:
-        propose(reward)
+        if planner.learns:
+            notes = _learn(problem, planner, reward, budget, seed, options, watch)
+        else:
+            notes = local_search.search(
+                problem, reward, planner.plan, budget=budget, seed=seed, on_progress=watch
+            )
         best, measured, failed = reward.best, reward.measured, reward.failed
     if best is None:
         raise InfeasibleError(f"none of {measured} placements ran: {reward.last_failure}")
@@ -50,11 +61,11 @@ def best_measured(
     step_ns = round(measurement.step_s * 1e9)
     spread_ns = round((measurement.spread_s or 0.0) * 1e9)
     steps = len(measurement.times_s)
-    add_note(
+    note = (
         f"measured {format_ns(step_ns)} per step (median of {steps}, interquartile range "
         f"{format_ns(spread_ns)}); {measured} placements measured, {failed} failed"
     )
-    return placement, {
+    return watch.result(placement, notes=[*notes, note]), {
         "step_ns": step_ns,
         "spread_ns": spread_ns,
         "steps": steps,
@@ -63,3 +74,38 @@ def best_measured(
         "failed": failed,
         "on": [list(addresses) for addresses in measuring.on],
     }
+
+
+def _learn(
+    problem: Problem,
+    planner: PlannerEntry,
+    reward: MeasuredReward,
+    budget: Budget,
+    seed: int,
+    options: Mapping[str, Any],
+    watch: Watch,
+) -> list[str]:
+    """Has the policy measure placements; returns what the planner has to say."""
+    begin_s = time.monotonic()
+    reward(best_single_device(problem))
+
+    def tell(progress: Progress) -> None:
+        watch(replace(progress, best_ns=reward.best_ns))
+
+    try:
+        found = planner.plan(
+            problem,
+            budget=budget.left(begin_s),
+            seed=seed,
+            reward=reward,
+            parallel=reward.parallel,
+            on_progress=tell,
+            **options,
+        )
+    except PlannerUnavailableError as error:
+        if reward.best is None:
+            raise
+        return [str(error)]
+    if options.get("resume"):
+        reward(found.placement)  # of an earlier run
+    return list(found.notes)

@@ -1,13 +1,16 @@
-"""The planners by name: `plan(problem, *, budget, seed, on_progress) -> int32[n]`."""
+"""The planners by name: `PLANNERS[name].plan(problem, *, budget, seed, on_progress)`.
+
+A planner of one's own has the same signature, and may return a plain int32[n].
+"""
 
 from __future__ import annotations
 
+import functools
 import importlib
 import re
-from typing import cast
-
-import numpy as np
-from numpy.typing import NDArray
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
 
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.errors import OptionError
@@ -17,7 +20,6 @@ from hplacer_optimizer.planners import (
     exact,
     heft,
     human_expert,
-    learned,
     local_search,
     metis,
     scotch,
@@ -25,52 +27,79 @@ from hplacer_optimizer.planners import (
     simple,
     topo,
 )
-from hplacer_optimizer.planners.budget import Budget, Planner, Progress, ProgressCallback
-from hplacer_optimizer.planners.notes import collect_notes
-from hplacer_optimizer.planners.proofs import collect_proofs
+from hplacer_optimizer.planners.budget import Budget, Progress, ProgressCallback
+from hplacer_optimizer.planners.learning import learn
+from hplacer_optimizer.planners.result import Planner, PlannerResult, Watch
 from hplacer_optimizer.problem.bounds import Proof, StepBound, strongest
 
 __all__ = [
     "PLANNERS",
     "Budget",
     "Planner",
+    "PlannerEntry",
+    "PlannerResult",
     "Progress",
     "ProgressCallback",
     "Proof",
     "StepBound",
-    "collect_notes",
-    "collect_proofs",
     "get_planner",
     "strongest",
 ]
 
 _SEED = re.compile(r"0|[1-9][0-9]{0,17}")
 
-PLANNERS: dict[str, Planner] = {
-    "auto": auto.plan,
-    "colocrl": learned.learned("colocrl"),
-    "cpu_only": simple.cpu_only,
-    "etf": etf.plan,
-    "exact": exact.plan,
-    "gpu_only": simple.gpu_only,
-    "heft": heft.plan,
-    "hierarchical": learned.learned("hierarchical"),
-    "hierarchical_no_grouping": learned.learned("hierarchical_no_grouping"),
-    "hierarchical_random_grouping": learned.learned("hierarchical_random_grouping"),
-    "human_expert": human_expert.plan,
-    "local_search": local_search.plan,
-    "metis": metis.plan,
-    "mincut": scotch.mincut,
-    "random": simple.random,
-    "round_robin": simple.round_robin,
-    "scotch": scotch.scotch,
-    "sct": sct.plan,
-    "topo": topo.plan,
+
+@dataclass(frozen=True, kw_only=True)
+class PlannerEntry:
+    """A planner and what it can do beyond planning by simulation."""
+
+    plan: Callable[..., PlannerResult]
+    """A `Planner`; one that learns also takes the keywords of `learn`."""
+    learns: bool = False
+    """It has hyperparameters, by `preset`, and its steps are updates of a policy."""
+    resumes: bool = False
+    """It keeps what it learned in a `checkpoint`, and goes on from there."""
+    logs: bool = False
+    """It writes TensorBoard's event files to a `logdir`."""
+    measures: bool = False
+    """It can score placements by the time of steps that are run."""
+
+
+def _learned(model: str) -> PlannerEntry:
+    return PlannerEntry(
+        plan=functools.partial(learn, model=model),
+        learns=True,
+        resumes=True,
+        logs=True,
+        measures=True,
+    )
+
+
+PLANNERS: dict[str, PlannerEntry] = {
+    "auto": PlannerEntry(plan=auto.plan, measures=True),
+    "colocrl": _learned("colocrl"),
+    "cpu_only": PlannerEntry(plan=simple.cpu_only),
+    "etf": PlannerEntry(plan=etf.plan),
+    "exact": PlannerEntry(plan=exact.plan),
+    "gpu_only": PlannerEntry(plan=simple.gpu_only),
+    "heft": PlannerEntry(plan=heft.plan),
+    "hierarchical": _learned("hierarchical"),
+    "hierarchical_no_grouping": _learned("hierarchical_no_grouping"),
+    "hierarchical_random_grouping": _learned("hierarchical_random_grouping"),
+    "human_expert": PlannerEntry(plan=human_expert.plan),
+    "local_search": PlannerEntry(plan=local_search.plan, measures=True),
+    "metis": PlannerEntry(plan=metis.plan),
+    "mincut": PlannerEntry(plan=scotch.mincut),
+    "random": PlannerEntry(plan=simple.random),
+    "round_robin": PlannerEntry(plan=simple.round_robin),
+    "scotch": PlannerEntry(plan=scotch.scotch),
+    "sct": PlannerEntry(plan=sct.plan),
+    "topo": PlannerEntry(plan=topo.plan),
 }
 
 
-def get_planner(name: str) -> Planner:
-    """Returns a planner of the table, or one's own as "package.module:function".
+def get_planner(name: str) -> PlannerEntry:
+    """Returns an entry of the table, or one for one's own "package.module:function".
 
     "NAME:SEED" is the planner of that name with a seed that the caller's does not change,
     "human_expert:FILE" the expert with the rules of a file. Raises OptionError, which lists the
@@ -82,7 +111,7 @@ def get_planner(name: str) -> Planner:
     if module_name in PLANNERS and _SEED.fullmatch(function):
         return _with_seed(PLANNERS[module_name], int(function))
     if module_name == "human_expert" and function:
-        return human_expert.with_rules(function)
+        return PlannerEntry(plan=human_expert.with_rules(function))
     valid = (
         f"{', '.join(sorted(PLANNERS))}, 'NAME:SEED', 'human_expert:FILE' or "
         "'package.module:function'"
@@ -95,17 +124,28 @@ def get_planner(name: str) -> Planner:
         raise OptionError(f"planner: cannot load '{name}': {error}; valid are {valid}") from error
     if not callable(planner):
         raise OptionError(f"planner: '{name}' is not callable")
-    return cast(Planner, planner)
+    return PlannerEntry(plan=_with_result(planner))
 
 
-def _with_seed(planner: Planner, pinned_seed: int) -> Planner:
+def _with_seed(entry: PlannerEntry, pinned_seed: int) -> PlannerEntry:
+    def plan(problem: Problem, *, seed: int = 0, **options: Any) -> PlannerResult:
+        return entry.plan(problem, seed=pinned_seed, **options)
+
+    return replace(entry, plan=plan)
+
+
+def _with_result(planner: Callable[..., Any]) -> Planner:
+    """One's own planner, whatever it returns: a result or a plain placement."""
+
     def plan(
         problem: Problem,
         *,
         budget: Budget | None = None,
         seed: int = 0,
         on_progress: ProgressCallback | None = None,
-    ) -> NDArray[np.int32]:
-        return planner(problem, budget=budget, seed=pinned_seed, on_progress=on_progress)
+    ) -> PlannerResult:
+        watch = Watch(on_progress)
+        answer = planner(problem, budget=budget, seed=seed, on_progress=watch)
+        return answer if isinstance(answer, PlannerResult) else watch.result(answer)
 
     return plan

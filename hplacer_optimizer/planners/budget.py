@@ -1,4 +1,4 @@
-"""How long a planner may search, what it tells meanwhile, and the signature that all share."""
+"""How long a planner may search, and what it tells meanwhile."""
 
 from __future__ import annotations
 
@@ -6,12 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
-from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.errors import OptionError
 
 
@@ -40,7 +35,10 @@ ProgressCallback = Callable[[Progress], None]
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """Where a search stops: at whichever limit it meets first. Raises OptionError."""
+    """Where a search stops: at whichever limit it meets first. Raises OptionError.
+
+    Without any limit a planner takes its own default.
+    """
 
     seconds: float | None = None
     """Wall-clock seconds, more than 0; None: no limit."""
@@ -68,30 +66,13 @@ class Budget:
         """Whether `stop` is set."""
         return self.stop is not None and self.stop.is_set()
 
+    def or_default(self, default: Budget) -> Budget:
+        """Itself; `default`, which ends by the same `stop`, if it has no limit at all."""
+        is_limited = any(limit is not None for limit in (self.seconds, self.steps, self.patience))
+        return self if is_limited else replace(default, stop=self.stop)
+
     def left(self, begin_s: float) -> Budget:
         """What is left of it, at least a moment, if it began at that `time.monotonic()`."""
         if self.seconds is None:
             return self
         return replace(self, seconds=max(self.seconds - (time.monotonic() - begin_s), 1e-3))
-
-
-class Planner(Protocol):
-    """Chooses a device for every op.
-
-    A planner is deterministic in (problem, budget in steps, seed), and anytime: stopped early, it
-    returns the best valid placement so far.
-    """
-
-    def __call__(
-        self,
-        problem: Problem,
-        *,
-        budget: Budget | None = None,
-        seed: int = 0,
-        on_progress: ProgressCallback | None = None,
-    ) -> NDArray[np.int32]:
-        """Returns int32[n], a device index per op.
-
-        Raises InfeasibleError if an op has no device at all. Without a budget a planner takes its
-        own default.
-        """

@@ -21,9 +21,9 @@ from hplacer_optimizer import _engine
 from hplacer_optimizer._engine import Problem, lower_bound
 from hplacer_optimizer.errors import PlannerUnavailableError
 from hplacer_optimizer.planners.budget import Budget, Progress, ProgressCallback
-from hplacer_optimizer.planners.notes import add_note
-from hplacer_optimizer.planners.proofs import prove
+from hplacer_optimizer.planners.result import PlannerResult, Watch
 from hplacer_optimizer.planners.schedule_model import ScheduleModel, num_intervals
+from hplacer_optimizer.problem.bounds import Proof
 from hplacer_optimizer.problem.simulator import simulate_batch
 
 MAX_INTERVALS = 10_000  # of the program; above that CP-SAT hardly gets anywhere
@@ -40,11 +40,11 @@ def plan(
     budget: Budget | None = None,
     seed: int = 0,
     on_progress: ProgressCallback | None = None,
-) -> _Int32:
-    """Returns int32[n], a device index per op; see `Planner`.
+) -> PlannerResult:
+    """Plans as any `Planner`.
 
     A step of the budget is one run of CP-SAT, of a limited deterministic time; by default up to 30
-    seconds. A note tells what was proved, and `collect_proofs` has it as a number.
+    seconds. A note tells what was proved, a proof has it as a number.
 
     Raises PlannerUnavailableError without OR-Tools, in a process that has loaded TensorFlow, or if
     the problem is too large.
@@ -52,24 +52,23 @@ def plan(
     _check_ortools()
     _engine.check_candidates(problem)
     if not problem.num_ops:
-        return np.zeros(0, np.int32)
+        return PlannerResult(placement=np.zeros(0, np.int32))
     size = num_intervals(problem)
     if size > MAX_INTERVALS:
         raise PlannerUnavailableError(
             f"exact: {problem.num_ops} ops on {problem.num_devices} devices make {size} possible "
             f"runs and transfers, more than {MAX_INTERVALS}; choose another planner"
         )
-    search = _Search(problem, seed, on_progress)
-    search.run(budget or _DEFAULT_BUDGET)
-    search.tell()
-    return search.best
+    search = _Search(problem, seed, Watch(on_progress))
+    search.run((budget or Budget()).or_default(_DEFAULT_BUDGET))
+    return search.result()
 
 
 class _Search:
     """Keeps the best simulated placement and the best bound for those not simulated yet."""
 
-    def __init__(self, problem: Problem, seed: int, on_progress: ProgressCallback | None) -> None:
-        self._problem, self._seed, self._on_progress = problem, seed, on_progress
+    def __init__(self, problem: Problem, seed: int, watch: Watch) -> None:
+        self._problem, self._seed, self._watch = problem, seed, watch
         self._steps = self._placements = 0
         self._step_time = _STEP_TIME[0]
         self._best_ns: int | None = None
@@ -165,29 +164,27 @@ class _Search:
         return self._done or (self._best_ns is not None and self._best_ns <= self._bound_ns)
 
     def _report(self) -> None:
-        if self._on_progress is not None:
-            self._on_progress(
-                Progress(steps=self._steps, best_ns=self._best_ns, placements=self._placements)
-            )
+        self._watch(Progress(steps=self._steps, best_ns=self._best_ns, placements=self._placements))
 
-    def tell(self) -> None:
-        """What is proved now."""
+    def result(self) -> PlannerResult:
+        """With what is proved now."""
         if self._best_ns is None:
             if self._done or self._impossible:
-                add_note("exact: it is proved that no placement fits")
+                note = "exact: it is proved that no placement fits"
             else:
-                add_note(f"exact: nothing that fits was found in {self._steps} steps")
-            return
+                note = f"exact: nothing that fits was found in {self._steps} steps"
+            return self._watch.result(self.best, notes=[note])
         bound_ns = self._best_ns if self._done else min(self._best_ns, self._bound_ns)
-        prove(bound_ns, f"{self._problem.num_units} units in any order (exact)")
         if bound_ns == self._best_ns:
-            add_note(f"exact: {self._best_ns} ns is optimal: no placement takes less")
+            note = f"exact: {self._best_ns} ns is optimal: no placement takes less"
         else:
             gap = self._best_ns / max(bound_ns, 1) - 1
-            add_note(
+            note = (
                 f"exact: no placement takes less than {bound_ns} ns; the best found, "
                 f"{self._best_ns} ns, is {gap:.1%} above, after {self._steps} steps"
             )
+        proof = Proof(bound_ns, f"{self._problem.num_units} units in any order (exact)")
+        return self._watch.result(self.best, notes=[note], proofs=[proof])
 
 
 def _check_ortools() -> None:

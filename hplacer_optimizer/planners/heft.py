@@ -6,12 +6,10 @@ Computing", IEEE TPDS 2002; `cc/engine/schedulers/heft.h` says where it departs 
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
-
 from hplacer_optimizer import _engine
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.planners.budget import Budget, ProgressCallback
+from hplacer_optimizer.planners.result import PlannerResult
 
 
 def plan(
@@ -20,9 +18,9 @@ def plan(
     budget: Budget | None = None,
     seed: int = 0,
     on_progress: ProgressCallback | None = None,
-) -> NDArray[np.int32]:
-    """Returns int32[n], a device index per op; see `Planner`.
+) -> PlannerResult:
+    """Plans as any `Planner`.
 
     It neither searches nor draws: budget and seed change nothing and no progress is reported.
     """
-    return _engine.place_heft(problem)
+    return PlannerResult(placement=_engine.place_heft(problem))

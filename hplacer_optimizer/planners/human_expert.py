@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.errors import PlannerUnavailableError
-from hplacer_optimizer.planners.budget import Budget, Planner, ProgressCallback
+from hplacer_optimizer.planners.budget import Budget, ProgressCallback
 from hplacer_optimizer.planners.devices import (
     devices_of_type,
     majority,
@@ -20,6 +20,7 @@ from hplacer_optimizer.planners.devices import (
     where_possible,
 )
 from hplacer_optimizer.planners.expert_rules import CPU, EXPERTS, Rule, expert_for, read_rules
+from hplacer_optimizer.planners.result import Planner, PlannerResult
 
 _UNDECIDED = -2
 
@@ -30,8 +31,8 @@ def plan(
     budget: Budget | None = None,
     seed: int = 0,
     on_progress: ProgressCallback | None = None,
-) -> NDArray[np.int32]:
-    """Returns int32[n], a device index per op; see `Planner`.
+) -> PlannerResult:
+    """Plans as any `Planner`.
 
     A unit that may not run where the rule wants it goes to the first CPU, else to its first
     candidate. It neither searches nor draws. Raises PlannerUnavailableError for a graph that is no
@@ -56,20 +57,20 @@ def with_rules(path: str | os.PathLike[str]) -> Planner:
         budget: Budget | None = None,
         seed: int = 0,
         on_progress: ProgressCallback | None = None,
-    ) -> NDArray[np.int32]:
+    ) -> PlannerResult:
         return _place(problem, rule)
 
     return plan_with_rules
 
 
-def _place(problem: Problem, rule: Rule) -> NDArray[np.int32]:
+def _place(problem: Problem, rule: Rule) -> PlannerResult:
     gpus = require_devices_of_type(problem, "GPU", "human_expert")
     cpus = devices_of_type(problem, "CPU")
     device_of: dict[int | None, int] = {None: _UNDECIDED, CPU: cpus[0] if cpus else gpus[0]}
     device_of.update(enumerate(gpus))
     wanted = np.array([device_of[to] for to in rule(problem.op_names, len(gpus))], np.int32)
     per_unit = _follow_neighbours(problem, _majority(problem, wanted))
-    return where_possible(problem, per_unit, [*cpus, *gpus])
+    return PlannerResult(placement=where_possible(problem, per_unit, [*cpus, *gpus]))
 
 
 def _majority(problem: Problem, wanted: NDArray[np.int32]) -> NDArray[np.int32]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ from hplacer_optimizer.planners import simple, topo
 from hplacer_optimizer.planners.budget import Budget, Progress, ProgressCallback
 from hplacer_optimizer.planners.colocation import groups_of_units, split
 from hplacer_optimizer.planners.devices import candidate_mask, devices_of_type
-from hplacer_optimizer.planners.notes import add_note
+from hplacer_optimizer.planners.result import PlannerResult, Watch
 from hplacer_optimizer.problem.simulator import simulate
 
 LARGE_OPS = 10_000
@@ -46,8 +46,8 @@ def plan(
     budget: Budget | None = None,
     seed: int = 0,
     on_progress: ProgressCallback | None = None,
-) -> NDArray[np.int32]:
-    """Returns int32[n], a device index per op; see `Planner`.
+) -> PlannerResult:
+    """Plans as any `Planner`.
 
     A step of the budget is one evaluation: a placement made and scored. A note tells how many there
     were if the time ended the search: a budget of so many steps repeats it.
@@ -62,15 +62,16 @@ def search(
     budget: Budget | None,
     seed: int,
     on_progress: ProgressCallback | None,
-) -> NDArray[np.int32]:
+) -> PlannerResult:
     """The same, from further placements (int32[n] each): the result is no worse than any."""
     begin_s = time.monotonic()
-    budget = budget or default_budget(problem)
+    budget = (budget or Budget()).or_default(default_budget(problem))
     rows = [*_cheap_starts(problem), *starts]
+    watch = Watch(on_progress)
 
     def report(evaluations: int, best_ns: int | None) -> bool:
-        if on_progress and evaluations:
-            on_progress(Progress(steps=evaluations, best_ns=best_ns, placements=evaluations))
+        if evaluations:
+            watch(Progress(steps=evaluations, best_ns=best_ns, placements=evaluations))
         return not budget.stopped
 
     all_starts = np.array(rows, np.int32).reshape(len(rows), problem.num_ops)
@@ -87,22 +88,20 @@ def search(
         patience=budget.patience,
         on_progress=report,
     )
-    if ended_by_time:
-        add_note(f"local_search: {evaluations} evaluations")
-    _note_what_is_missing(problem, placement)
-    return placement
+    notes = [f"local_search: {evaluations} evaluations"] if ended_by_time else []
+    return watch.result(placement, notes=[*notes, *_what_is_missing(problem, placement)])
 
 
-def _note_what_is_missing(problem: Problem, placement: NDArray[np.int32]) -> None:
+def _what_is_missing(problem: Problem, placement: NDArray[np.int32]) -> Iterator[str]:
     """Says that no placement is feasible where that is proved, else what this one lacks."""
     trace = simulate(problem, placement)
     if trace.feasible:
         return
     proof = _engine.lower_bound(problem).infeasible_because
     for reason in proof:
-        add_note(f"local_search: no placement is feasible: {reason}")
+        yield f"local_search: no placement is feasible: {reason}"
     if not proof:
-        add_note(f"local_search: found no feasible placement: {trace.infeasible_because[0]}")
+        yield f"local_search: found no feasible placement: {trace.infeasible_because[0]}"
     missing = trace.peak_bytes - problem.device_memory_bytes
     if trace.makespan_ns is None or missing.max() <= 0:
         return
@@ -111,10 +110,8 @@ def _note_what_is_missing(problem: Problem, placement: NDArray[np.int32]) -> Non
         f"{what} of '{problem.op_names[op]}' ({size_bytes} bytes)"
         for op, what, size_bytes in trace.peak_holders(device)[:_HOLDERS_TOLD]
     ]
-    add_note(
-        f"local_search: most of the memory of '{problem.device_names[device]}' holds "
-        + ", ".join(holders)
-    )
+    device_name = problem.device_names[device]
+    yield f"local_search: most of the memory of '{device_name}' holds {', '.join(holders)}"
 
 
 def _scopes(problem: Problem) -> NDArray[np.int32]:
@@ -129,9 +126,9 @@ def _cheap_starts(problem: Problem) -> list[NDArray[np.int32]]:
     _engine.check_candidates(problem)
     if not problem.num_devices:
         return []
-    starts = [topo.plan(problem)]
+    starts = [topo.plan(problem).placement]
     if devices_of_type(problem, "GPU"):
-        starts.append(simple.gpu_only(problem))
+        starts.append(simple.gpu_only(problem).placement)
     if devices_of_type(problem, "CPU"):
-        starts.append(simple.cpu_only(problem))
+        starts.append(simple.cpu_only(problem).placement)
     return starts

@@ -9,12 +9,12 @@ first candidate, and so does a unit whose part is not among its candidates.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.errors import PlannerUnavailableError
 from hplacer_optimizer.planners.budget import Budget, ProgressCallback
 from hplacer_optimizer.planners.devices import accelerators, candidate_mask, units_on
+from hplacer_optimizer.planners.result import PlannerResult
 from hplacer_optimizer.planners.unit_graph import build_unit_graph, place_parts
 
 _WEIGHT_SUM = 1 << 30  # METIS counts in 32 bits
@@ -26,8 +26,8 @@ def plan(
     budget: Budget | None = None,
     seed: int = 0,
     on_progress: ProgressCallback | None = None,
-) -> NDArray[np.int32]:
-    """Returns int32[n], a device index per op; see `Planner`.
+) -> PlannerResult:
+    """Plans as any `Planner`.
 
     METIS cannot be stopped (it takes about a second for 100,000 ops): budgets change nothing, and
     no progress is reported. Raises PlannerUnavailableError without pymetis.
@@ -66,4 +66,4 @@ def plan(
             options=pymetis.Options(seed=seed % (1 << 31)),
         )
         part = np.asarray(parts, np.int64)
-    return place_parts(problem, mask, devices, graph, part)
+    return PlannerResult(placement=place_parts(problem, mask, devices, graph, part))

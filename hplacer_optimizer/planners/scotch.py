@@ -27,7 +27,7 @@ from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.errors import PlannerUnavailableError
 from hplacer_optimizer.planners.budget import Budget, ProgressCallback
 from hplacer_optimizer.planners.devices import accelerators, candidate_mask, units_on
-from hplacer_optimizer.planners.notes import add_note
+from hplacer_optimizer.planners.result import PlannerResult
 from hplacer_optimizer.planners.unit_graph import UnitGraph, build_unit_graph, place_parts
 
 # Scotch may count in 32 bits, and multiplies bytes with distances.
@@ -44,8 +44,8 @@ def scotch(
     budget: Budget | None = None,
     seed: int = 0,
     on_progress: ProgressCallback | None = None,
-) -> NDArray[np.int32]:
-    """Maps onto all devices; returns int32[n], a device index per op; see `Planner`.
+) -> PlannerResult:
+    """Maps onto all devices, as any `Planner`.
 
     Scotch draws from a seed of its own: `seed` changes nothing, and no progress is reported. If the
     budget's seconds run out, all goes to the first device, and a note says so. Raises
@@ -60,14 +60,14 @@ def mincut(
     budget: Budget | None = None,
     seed: int = 0,
     on_progress: ProgressCallback | None = None,
-) -> NDArray[np.int32]:
+) -> PlannerResult:
     """The same without the CPUs; what may run on no other device goes to its first candidate."""
     return _plan("mincut", problem, accelerators(problem), budget)
 
 
 def _plan(
     planner: str, problem: Problem, devices: Sequence[int], budget: Budget | None
-) -> NDArray[np.int32]:
+) -> PlannerResult:
     programs = [_find_program(planner, name) for name in ("amk_grf", "gmap")]
     mask = candidate_mask(problem)
     graph = build_unit_graph(
@@ -78,16 +78,18 @@ def _plan(
         edge_weight_sum=_EDGE_WEIGHT_SUM,
     )
     part = np.zeros(len(graph.units), np.int64)
+    notes = []
     if len(devices) > 1 and len(graph.units) > 1:
         seconds = budget.seconds if budget else None
         try:
             part = _map(planner, programs, graph, _distances(problem, devices), seconds)
         except subprocess.TimeoutExpired:
-            add_note(
+            notes.append(
                 f"{planner}: the time limit of {seconds:g} s was hit, nothing was mapped: all ops "
                 f"are on '{problem.device_names[devices[0]]}' where they may run there"
             )
-    return place_parts(problem, mask, devices, graph, part)
+    placement = place_parts(problem, mask, devices, graph, part)
+    return PlannerResult(placement=placement, notes=notes)
 
 
 def _find_program(planner: str, name: str) -> str:

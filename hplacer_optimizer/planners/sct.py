@@ -27,7 +27,7 @@ from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.errors import PlannerUnavailableError
 from hplacer_optimizer.planners.budget import Budget, Progress, ProgressCallback
 from hplacer_optimizer.planners.cluster_dag import ClusterDag, OpEdges, coarsened, op_dag
-from hplacer_optimizer.planners.notes import add_note
+from hplacer_optimizer.planners.result import PlannerResult, Watch
 from hplacer_optimizer.problem.simulator import simulate
 
 _SIZES = (500, 2_000, 8_000, 1 << 62)  # clusters of one program after the other
@@ -44,17 +44,18 @@ def plan(
     budget: Budget | None = None,
     seed: int = 0,
     on_progress: ProgressCallback | None = None,
-) -> NDArray[np.int32]:
-    """Returns int32[n], a device index per op; see `Planner`.
+) -> PlannerResult:
+    """Plans as any `Planner`.
 
     A step of the budget is one linear program; by default up to 30 seconds. It draws nothing: the
     seed changes nothing. A note says where a limit was hit, and how many clusters the largest
     solved program had. Raises PlannerUnavailableError without SciPy.
     """
     _check_scipy()
-    budget = budget or _DEFAULT_BUDGET
+    budget = (budget or Budget()).or_default(_DEFAULT_BUDGET)
     deadline = None if budget.seconds is None else time.monotonic() + budget.seconds
-    search = _Search(problem, on_progress)
+    search = _Search(problem, Watch(on_progress))
+    notes = []
     ops, op_edges = op_dag(problem)
     solved = None
     for size in _SIZES[: budget.steps]:
@@ -66,21 +67,21 @@ def plan(
         left_s = None if deadline is None else deadline - time.monotonic()
         follows = _solve(dag, left_s)
         if isinstance(follows, str):
-            add_note(_unsolved_note(follows, dag, solved))
+            notes.append(_unsolved_note(follows, dag, solved))
             break
         solved = len(dag.cost_ns)
         search.try_favourites(_favourites(problem, dag, op_edges, follows))
     if solved is None:
         search.try_favourites(np.full(problem.num_ops, _NO_FAVOURITE, np.int32))
-    return search.best()
+    return search.result(notes)
 
 
 class _Search:
     """Keeps the best schedule: one that fits before one that does not, then the shortest."""
 
-    def __init__(self, problem: Problem, on_progress: ProgressCallback | None) -> None:
+    def __init__(self, problem: Problem, watch: Watch) -> None:
         self._problem = problem
-        self._on_progress = on_progress
+        self._watch = watch
         self._steps = 0
         self._ranked: list[tuple[bool, float, int, NDArray[np.int32]]] = []
 
@@ -91,18 +92,17 @@ class _Search:
         self._steps += 1
         self._ranked.append((not trace.feasible, makespan_ns, self._steps, placement))
         self._ranked.sort(key=lambda ranked: ranked[:3])
-        if self._on_progress:
-            misses, best_ns, _, _ = self._ranked[0]
-            self._on_progress(
-                Progress(
-                    steps=self._steps,
-                    best_ns=None if misses else int(best_ns),
-                    placements=self._steps,
-                )
+        misses, best_ns, _, _ = self._ranked[0]
+        self._watch(
+            Progress(
+                steps=self._steps,
+                best_ns=None if misses else int(best_ns),
+                placements=self._steps,
             )
+        )
 
-    def best(self) -> NDArray[np.int32]:
-        return self._ranked[0][3]
+    def result(self, notes: list[str]) -> PlannerResult:
+        return self._watch.result(self._ranked[0][3], notes=notes)
 
 
 def _solve(dag: ClusterDag, seconds: float | None) -> NDArray[np.bool_] | str:

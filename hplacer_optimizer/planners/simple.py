@@ -16,6 +16,7 @@ from hplacer_optimizer.planners.devices import (
     first_candidate,
     require_devices_of_type,
 )
+from hplacer_optimizer.planners.result import PlannerResult
 
 
 def cpu_only(
@@ -24,13 +25,13 @@ def cpu_only(
     budget: Budget | None = None,
     seed: int = 0,
     on_progress: ProgressCallback | None = None,
-) -> NDArray[np.int32]:
+) -> PlannerResult:
     """All on the first CPU; what may not run there on the next CPU, else its first candidate.
 
     Raises PlannerUnavailableError without a CPU; otherwise see `Planner`.
     """
     cpus = require_devices_of_type(problem, "CPU", "cpu_only")
-    return first_candidate(problem, cpus)[problem.units]
+    return PlannerResult(placement=first_candidate(problem, cpus)[problem.units])
 
 
 def gpu_only(
@@ -39,13 +40,14 @@ def gpu_only(
     budget: Budget | None = None,
     seed: int = 0,
     on_progress: ProgressCallback | None = None,
-) -> NDArray[np.int32]:
+) -> PlannerResult:
     """All on the first GPU; what may not run there on the first CPU, else its first candidate.
 
     Raises PlannerUnavailableError without a GPU; otherwise see `Planner`.
     """
     gpu = require_devices_of_type(problem, "GPU", "gpu_only")[0]
-    return first_candidate(problem, [gpu, *devices_of_type(problem, "CPU")])[problem.units]
+    devices = [gpu, *devices_of_type(problem, "CPU")]
+    return PlannerResult(placement=first_candidate(problem, devices)[problem.units])
 
 
 def round_robin(
@@ -54,7 +56,7 @@ def round_robin(
     budget: Budget | None = None,
     seed: int = 0,
     on_progress: ProgressCallback | None = None,
-) -> NDArray[np.int32]:
+) -> PlannerResult:
     """Unit u on the (u mod c)-th of its c candidates; see `Planner`."""
     return _pick(problem, np.arange(problem.num_units))
 
@@ -65,16 +67,15 @@ def random(
     budget: Budget | None = None,
     seed: int = 0,
     on_progress: ProgressCallback | None = None,
-) -> NDArray[np.int32]:
+) -> PlannerResult:
     """Each unit on one of its candidates, uniformly and independently; see `Planner`."""
     uniform = np.random.default_rng(seed).random(problem.num_units)
     counts = np.diff(problem.candidate_ptr)
     return _pick(problem, (uniform * counts).astype(np.int64))
 
 
-def _pick(problem: Problem, index: NDArray[np.int64]) -> NDArray[np.int32]:
+def _pick(problem: Problem, index: NDArray[np.int64]) -> PlannerResult:
     """Places unit u on its candidate number `index[u]`, modulo their number."""
     _engine.check_candidates(problem)
     chosen = problem.candidate_ptr[:-1] + index % np.diff(problem.candidate_ptr)
-    placement: NDArray[np.int32] = problem.candidates[chosen][problem.units]
-    return placement
+    return PlannerResult(placement=problem.candidates[chosen][problem.units])

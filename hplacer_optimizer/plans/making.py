@@ -7,11 +7,13 @@ The pass plans through it in a training process, `hplacer pretrain` outside of o
 
 from __future__ import annotations
 
-import functools
 import importlib.metadata
+import os
 import platform
 import socket
+import threading
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import Any
@@ -21,35 +23,31 @@ from numpy.typing import NDArray
 
 from hplacer_optimizer._engine import Problem, StepTrace
 from hplacer_optimizer.capture.captured import Captured, build_problem
+from hplacer_optimizer.capture.loading import LoadedGraph, load
 from hplacer_optimizer.capture.runnable_step import RunnableStep
-from hplacer_optimizer.errors import OptionError, PlannerUnavailableError
+from hplacer_optimizer.costs.table import CostTable
+from hplacer_optimizer.errors import OptionError
 from hplacer_optimizer.machines import Machine, full_device_name, machine_to_yaml
-from hplacer_optimizer.measuring import MeasuredReward
-from hplacer_optimizer.measuring.local_search import search as measured_search
-from hplacer_optimizer.measuring.planning import Measuring, best_measured
+from hplacer_optimizer.measuring.planning import Measuring, plan_by_measuring
 from hplacer_optimizer.planners import (
+    PLANNERS,
     Budget,
-    Progress,
+    PlannerEntry,
+    PlannerResult,
     ProgressCallback,
-    Proof,
-    collect_notes,
-    collect_proofs,
     get_planner,
     strongest,
 )
-from hplacer_optimizer.planners.learning import LEARNED_PLANNERS, Learned, learn
-from hplacer_optimizer.planners.learning.scoring import best_single_device
-from hplacer_optimizer.planners.notes import add_note
+from hplacer_optimizer.planners.result import Watch
 from hplacer_optimizer.plans.plan import CURVE_POINT, Plan
 from hplacer_optimizer.plans.planned_problem import PackedProblem
 from hplacer_optimizer.problem.constraints import check_constraints
 from hplacer_optimizer.problem.files import check_placement
 from hplacer_optimizer.problem.simulator import simulate
 
-_CURVE_POINTS = 1000
-_LEARNING = {"preset": "default", "checkpoint": None, "resume": False, "logdir": None}
+# Fields of `Search` that are keywords of a planner's, each with the ability that it needs.
+_LEARNING = {"preset": "learns", "checkpoint": "resumes", "resume": "resumes", "logdir": "logs"}
 _LIMITS = ("seconds", "steps", "patience")
-_SEARCHES = ("auto", "local_search")  # those by simulation that have a measured form
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,8 +57,8 @@ class Search:
     planner: str
     seed: int = 0
     budget: Budget = field(default_factory=Budget)
-    cost_table: str | None = None
-    """File of measured op costs; None: all costs are estimated."""
+    cost_table: CostTable | str | os.PathLike[str] | None = None
+    """Measured op costs, or their file; None: all costs are estimated."""
     preset: str = "default"
     """Hyperparameters of a planner that learns, by name; so are the following for these only."""
     checkpoint: str | None = None
@@ -73,18 +71,128 @@ class Search:
     """Scores placements by measured step time; None: by the simulator."""
 
     def __post_init__(self) -> None:
-        """Raises OptionError for what the planner cannot do."""
-        if self.measuring and self.planner not in (*LEARNED_PLANNERS, *_SEARCHES):
+        """Raises OptionError for an unknown planner, and for what it cannot do."""
+        planner = self.entry
+        if self.measuring and not planner.measures:
+            able = ", ".join(name for name, entry in PLANNERS.items() if entry.measures)
             raise OptionError(
-                f"reward: the planner '{self.planner}' does not measure; those that do are "
-                + ", ".join((*LEARNED_PLANNERS, *_SEARCHES))
+                f"reward: the planner '{self.planner}' does not measure; those that do are {able}"
             )
-        if self.planner not in LEARNED_PLANNERS:
-            for name, default in _LEARNING.items():
-                if getattr(self, name) != default:
-                    raise OptionError(
-                        f"{name}: the planner '{self.planner}' does not learn; leave it out"
-                    )
+        for name, ability in _LEARNING.items():
+            if getattr(self, name) != getattr(Search, name) and not getattr(planner, ability):
+                raise OptionError(
+                    f"{name}: the planner '{self.planner}' does not learn; leave it out"
+                )
+
+    @property
+    def entry(self) -> PlannerEntry:
+        """The planner."""
+        return get_planner(self.planner)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The further keywords of the planner."""
+        return {name: getattr(self, name) for name in _LEARNING} if self.entry.learns else {}
+
+
+def plan(
+    graph: object,
+    planner: str = "auto",
+    machine: Machine | str | os.PathLike[str] | None = None,
+    budget_s: float | None = None,
+    seed: int = 0,
+    on_progress: ProgressCallback | None = None,
+    *,
+    steps: int | None = None,
+    patience: int | None = None,
+    stop: threading.Event | None = None,
+    preset: str = Search.preset,
+    checkpoint: str | os.PathLike[str] | None = None,
+    resume: bool = False,
+    logdir: str | os.PathLike[str] | None = None,
+    targets: Sequence[object] | None = None,
+    signature: str | None = None,
+    batch_size: int | None = None,
+    loop_trip_count: int | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    cost_table: CostTable | str | os.PathLike[str] | None = None,
+    allow_soft_placement: bool | None = None,
+) -> Plan:
+    """Plans which device runs each op of a training step.
+
+    A training script finds the plan of a graph, once a `PlanStore` has it. That of a Problem or a
+    problem file has no fingerprint: it can be looked at and compared, and no script finds it.
+
+    Args:
+        graph: what `load_problem` takes, or a Problem.
+        planner: by name, or one's own as "package.module:function".
+        machine: a Machine, a shipped one's name or a YAML file; None: this machine.
+        budget_s: seconds that the planner may search; None: its own default, unless `steps` or
+            `patience` limit it.
+        seed: of every random choice.
+        on_progress: called with a `Progress` now and then.
+        steps: ends the search after so many steps of the planner, with the same plan every time.
+        patience: ends it after so many steps without a better placement.
+        stop: ends it, with the best placement so far, as soon as somebody sets it.
+        preset: hyperparameters of a planner that learns, "default" or "paper".
+        checkpoint: directory where it keeps what it learned.
+        resume: goes on from the checkpoint.
+        logdir: directory of its TensorBoard event files.
+        targets: op names (or ops) of the training step in a session's graph; None: found
+            automatically.
+        signature: of a SavedModel or a MetaGraphDef; None: a SavedModel's default or only one.
+        batch_size: for unknown batch dimensions; None: the largest static one, else 32.
+        loop_trip_count: for while loops without a constant bound; None: 10.
+        shapes: of fed tensors, by the name of their placeholder or argument.
+        cost_table: measured costs, which replace the estimates of the ops that it has.
+        allow_soft_placement: whether TensorFlow may replace devices that the graph asks for and
+            the machine lacks; None: yes in a function and no in a session.
+
+    Returns:
+        The plan. Where no placement that fits was found, `plan.feasible` is False.
+
+    Raises:
+        OptionError: an unknown planner, a wrong limit, or what this planner cannot do.
+        GraphError, ProblemError, MachineError, CostTableError, OSError: as `load_problem`.
+        InfeasibleError: an op has no device at all.
+        PlannerUnavailableError: the planner needs a package or a program that is not there.
+        PlanError: one's own planner placed an op where it may not run.
+    """
+    search = Search(
+        planner=planner,
+        seed=seed,
+        budget=Budget(seconds=budget_s, steps=steps, patience=patience, stop=stop),
+        preset=preset,
+        checkpoint=None if checkpoint is None else os.fspath(checkpoint),
+        resume=resume,
+        logdir=None if logdir is None else os.fspath(logdir),
+        cost_table=cost_table,
+    )
+    options = {
+        "machine": machine,
+        "targets": targets,
+        "signature": signature,
+        "batch_size": batch_size,
+        "loop_trip_count": loop_trip_count,
+        "shapes": shapes,
+        "allow_soft_placement": allow_soft_placement,
+    }
+    made, _ = plan_loaded(load(graph, **options), search, on_progress=on_progress)
+    return made
+
+
+def plan_loaded(
+    loaded: LoadedGraph | Problem,
+    search: Search,
+    *,
+    on_progress: ProgressCallback | None = None,
+) -> tuple[Plan, StepTrace]:
+    """Plans what `load` returned, as `make_plan` or `plan_problem`."""
+    if isinstance(loaded, Problem):
+        return plan_problem(loaded, search, on_progress=on_progress)
+    return make_plan(
+        loaded.captured, loaded.machine, search, step=loaded.step, on_progress=on_progress
+    )
 
 
 def make_plan(
@@ -110,62 +218,61 @@ def make_plan(
     """
     started = time.monotonic()
     machine = _with_full_names(machine)
-    problem, measured = build_problem(captured, machine, cost_table=search.cost_table)
-    found = _search(problem, search, step, on_progress)
-    placement = check_placement(problem, found.placement)
-    trace = simulate(problem, placement)
-    check_constraints(problem, placement)
-    bound = strongest(problem, found.proofs)
-    limits = {name: getattr(search.budget, name) for name in _LIMITS}
+    problem, costs = build_problem(captured, machine, cost_table=search.cost_table)
+    solved = _solve(problem, search, step, on_progress)
     plan = Plan(
+        **solved.fields,
         fingerprint=captured.fingerprint,
         fingerprint_parts=dict(captured.fingerprint_parts),
         label=captured.label,
-        planner=search.planner,
-        planner_notes=found.notes,
-        planner_options=_planner_options(search, found),
-        seed=search.seed,
-        budget={
-            **{name: limit for name, limit in limits.items() if limit is not None},
-            "steps_done": found.progress.steps,
-            "placements_scored": found.progress.placements,
-        },
-        step_time_ns=trace.makespan_ns,
-        lower_bound_ns=bound.ns,
-        lower_bound_term=bound.term,
-        feasible=trace.feasible or found.measured is not None,
-        peak_bytes=[int(peak) for peak in trace.peak_bytes],
         device_names=list(machine.device_names),
         device_kinds=[machine.kinds[kind].name for kind in machine.device_kind],
         machine=machine_to_yaml(machine),
-        num_ops=problem.num_ops,
-        num_units=problem.num_units,
         planning_s=time.monotonic() - started,
-        learning_curve=[_curve_point(point) for point in found.curve],
-        cost_source=measured.cost_source if measured else "analytic",
+        cost_source=costs.cost_source if costs else "analytic",
         assumptions=[
             *captured.assumptions,
             *machine.assumptions,
-            *([measured.sentence] if measured else []),
+            *([costs.sentence] if costs else []),
         ],
-        versions=_versions(captured),
-        created=datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        host=socket.gethostname(),
+        versions=_versions(dict(captured.fingerprint_parts)["format"]),
         node_names=captured.node_names,
         node_hashes=captured.node_hashes,
-        node_devices=placement[captured.node_op],
-        packed_problem=PackedProblem.of(problem, placement, captured.node_op),
+        node_devices=solved.placement[captured.node_op],
+        packed_problem=PackedProblem.of(problem, solved.placement, captured.node_op),
     )
-    return plan, trace
+    return plan, solved.trace
 
 
-def _planner_options(search: Search, found: _Found) -> dict[str, Any]:
-    options: dict[str, Any] = {}
-    if search.planner in LEARNED_PLANNERS:
-        options["preset"] = search.preset
-    if found.measured is not None:
-        options["measured"] = found.measured
-    return options
+def plan_problem(
+    problem: Problem, search: Search, *, on_progress: ProgressCallback | None = None
+) -> tuple[Plan, StepTrace]:
+    """Plans a problem that comes from no graph, such as one of a file; as `make_plan`.
+
+    Its plan has no fingerprint, so that no training script finds it, and a node for each op.
+    """
+    if search.cost_table is not None:
+        raise OptionError("cost_table: a problem has its own costs; leave it out")
+    started = time.monotonic()
+    solved = _solve(problem, search, None, on_progress)
+    node_op = np.arange(problem.num_ops, dtype=np.int32)
+    plan = Plan(
+        **solved.fields,
+        fingerprint="",
+        fingerprint_parts={},
+        label=problem.name,
+        device_names=list(problem.device_names),
+        device_kinds=[problem.device_kinds[kind] for kind in problem.device_kind],
+        planning_s=time.monotonic() - started,
+        cost_source="given",
+        assumptions=[],
+        versions=_versions(""),
+        node_names=problem.op_names,
+        node_hashes=np.zeros(problem.num_ops, np.uint64),
+        node_devices=solved.placement,
+        packed_problem=PackedProblem.of(problem, solved.placement, node_op),
+    )
+    return plan, solved.trace
 
 
 def _with_full_names(machine: Machine) -> Machine:
@@ -180,13 +287,50 @@ def _with_full_names(machine: Machine) -> Machine:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Found:
+class _Solved:
     placement: NDArray[np.int32]
-    notes: list[str]
-    proofs: list[Proof]
-    progress: Progress  # the last that the planner told
-    curve: list[Progress]
-    measured: dict[str, Any] | None  # of the placement
+    trace: StepTrace
+    fields: dict[str, Any]  # of the plan
+
+
+def _solve(
+    problem: Problem,
+    search: Search,
+    step: RunnableStep | None,
+    on_progress: ProgressCallback | None,
+) -> _Solved:
+    """Has the planner look for a placement, and checks and simulates what it found."""
+    found, measured = _search(problem, search, step, on_progress)
+    placement = check_placement(problem, found.placement)
+    trace = simulate(problem, placement)
+    check_constraints(problem, placement)
+    bound = strongest(problem, found.proofs)
+    limits = {name: getattr(search.budget, name) for name in _LIMITS}
+    preset = {"preset": search.preset} if search.entry.learns else {}
+    fields = {
+        "planner": search.planner,
+        "planner_notes": list(found.notes),
+        "planner_options": preset | ({} if measured is None else {"measured": measured}),
+        "seed": search.seed,
+        "budget": {
+            **{name: limit for name, limit in limits.items() if limit is not None},
+            "steps_done": found.steps,
+            "placements_scored": found.placements,
+        },
+        "step_time_ns": trace.makespan_ns,
+        "lower_bound_ns": bound.ns,
+        "lower_bound_term": bound.term,
+        "feasible": trace.feasible or measured is not None,
+        "peak_bytes": [int(peak) for peak in trace.peak_bytes],
+        "num_ops": problem.num_ops,
+        "num_units": problem.num_units,
+        "learning_curve": [
+            {name: getattr(progress, name) for name in CURVE_POINT} for progress in found.curve
+        ],
+        "created": datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "host": socket.gethostname(),
+    }
+    return _Solved(placement=placement, trace=trace, fields=fields)
 
 
 def _search(
@@ -194,117 +338,37 @@ def _search(
     search: Search,
     step: RunnableStep | None,
     on_progress: ProgressCallback | None,
-) -> _Found:
-    last = Progress(steps=0, best_ns=None)
-    curve = _Curve()
-
-    def watch(progress: Progress) -> None:
-        nonlocal last
-        last = progress
-        curve.add(progress)
-        if on_progress is not None:
-            on_progress(progress)
-
-    with collect_notes() as notes, collect_proofs() as proofs:
-        if search.measuring is None:
-            placement, measured = _placement(problem, search, watch), None
-        elif step is None:
-            raise OptionError("reward: only the graph of a file can be measured, give its path")
-        else:
-            propose = functools.partial(_propose, problem, search, watch)
-            placement, measured = best_measured(problem, step, search.measuring, propose)
-    return _Found(
-        placement=placement,
-        notes=notes,
-        proofs=proofs,
-        progress=last,
-        curve=curve.points,
-        measured=measured,
-    )
-
-
-def _placement(problem: Problem, search: Search, watch: ProgressCallback) -> NDArray[np.int32]:
-    if search.planner in LEARNED_PLANNERS:
-        return _learned(problem, search, search.budget, watch).placement
-    planner = get_planner(search.planner)
-    return planner(problem, budget=search.budget, seed=search.seed, on_progress=watch)
-
-
-def _learned(
-    problem: Problem,
-    search: Search,
-    budget: Budget,
-    watch: ProgressCallback,
-    reward: MeasuredReward | None = None,
-) -> Learned:
-    return learn(
-        problem,
-        model=search.planner,
-        preset=search.preset,
-        budget=budget,
-        seed=search.seed,
-        reward=reward,
-        parallel=reward.parallel if reward else 1,
-        checkpoint=search.checkpoint,
-        resume=search.resume,
-        logdir=search.logdir,
-        on_progress=watch,
-    )
-
-
-def _propose(
-    problem: Problem, search: Search, watch: ProgressCallback, reward: MeasuredReward
-) -> None:
-    """Has the planner measure placements."""
-    begin_s = time.monotonic()
-    if search.planner not in LEARNED_PLANNERS:
-        planner = get_planner(search.planner)
-        measured_search(
-            problem, reward, planner, budget=search.budget, seed=search.seed, on_progress=watch
+) -> tuple[PlannerResult, dict[str, Any] | None]:
+    """The result, and what is to be told of its measurement, if it was measured."""
+    if search.measuring is None:
+        found = search.entry.plan(
+            problem,
+            budget=search.budget,
+            seed=search.seed,
+            on_progress=on_progress,
+            **search.options,
         )
-        return
-    reward(best_single_device(problem))
-
-    def tell(progress: Progress) -> None:
-        watch(replace(progress, best_ns=reward.best_ns))
-
-    try:
-        found = _learned(problem, search, search.budget.left(begin_s), tell, reward)
-    except PlannerUnavailableError as error:
-        if reward.best is None:
-            raise
-        add_note(f"{search.planner}: {error}")
-    else:
-        if search.resume:
-            reward(found.placement)  # of an earlier run
+        return found, None
+    if step is None:
+        raise OptionError("reward: only the graph of a file can be measured, give its path")
+    return plan_by_measuring(
+        problem,
+        search.entry,
+        step,
+        search.measuring,
+        budget=search.budget,
+        seed=search.seed,
+        options=search.options,
+        watch=Watch(on_progress),
+    )
 
 
-def _curve_point(progress: Progress) -> dict[str, Any]:
-    """The part of it that a plan holds."""
-    return {name: getattr(progress, name) for name in CURVE_POINT}
-
-
-class _Curve:
-    """At most _CURVE_POINTS of what a planner told, evenly spread."""
-
-    def __init__(self) -> None:
-        self.points: list[Progress] = []
-        self._every = 1
-        self._told = 0
-
-    def add(self, progress: Progress) -> None:
-        if self._told % self._every == 0:
-            self.points.append(progress)
-        self._told += 1
-        if len(self.points) > _CURVE_POINTS:
-            self._every *= 2
-            self.points = self.points[::2]
-
-
-def _versions(captured: Captured) -> dict[str, Any]:
+def _versions(format_part: str) -> dict[str, str]:
+    """`format_part` of a fingerprint names the TensorFlow that it is for."""
     try:
         own = importlib.metadata.version("hplacer-optimizer")
     except importlib.metadata.PackageNotFoundError:
         own = "0+unknown"
-    tensorflow = dict(captured.fingerprint_parts)["format"].rpartition("tensorflow-")[2]
-    return {"hplacer": own, "tensorflow": tensorflow, "python": platform.python_version()}
+    tensorflow = format_part.rpartition("tensorflow-")[2]
+    versions = {"hplacer": own, "tensorflow": tensorflow, "python": platform.python_version()}
+    return {name: version for name, version in versions.items() if version}

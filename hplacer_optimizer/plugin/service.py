@@ -28,8 +28,7 @@ from hplacer_optimizer.capture.scripts import child
 from hplacer_optimizer.errors import PlanError, StoreError
 from hplacer_optimizer.log import LOGGER, warn_once
 from hplacer_optimizer.options import Options
-from hplacer_optimizer.planners import Budget, local_search
-from hplacer_optimizer.planners.learning import LEARNED_PLANNERS
+from hplacer_optimizer.planners import Budget, get_planner, local_search
 from hplacer_optimizer.plans.fingerprint import miss_line
 from hplacer_optimizer.plans.making import Search, make_plan
 from hplacer_optimizer.plans.plan import Plan
@@ -412,7 +411,7 @@ def _log_report(report: Any) -> None:
                 "planner of %s: %d %s, %d placements scored in %.1f s",
                 report.label,
                 plan.budget["steps_done"],
-                "updates of the policy" if plan.planner in LEARNED_PLANNERS else "steps",
+                "updates of the policy" if get_planner(plan.planner).learns else "steps",
                 plan.budget["placements_scored"],
                 plan.planning_s,
             )

@@ -18,7 +18,7 @@ from hplacer_optimizer.measuring import Effort
 from hplacer_optimizer.measuring.planning import Measuring
 from hplacer_optimizer.measuring.target import session_target
 from hplacer_optimizer.planners import Budget, get_planner
-from hplacer_optimizer.planners.learning import LEARNED_PLANNERS, PRESETS
+from hplacer_optimizer.planners.learning import PRESETS
 from hplacer_optimizer.plans.making import Search
 from hplacer_optimizer.pretraining.jobs import GraphSpec, Job
 from hplacer_optimizer.support.document import MAX_BYTES, Field, parse_yaml
@@ -169,7 +169,7 @@ def _jobs(entry: Field, defaults: dict[str, Field], where: Path) -> Iterator[Job
                             seed=seed,
                             budget=budget,
                             cost_table=str(where / table) if table else None,
-                            preset=preset if planner in LEARNED_PLANNERS else Search.preset,
+                            preset=preset if get_planner(planner).learns else Search.preset,
                             measuring=measuring,
                         ),
                     )

@@ -62,7 +62,7 @@ def test_cells_hold_what_the_simulator_says(directory: Path) -> None:
     problem = load_problem_file(TOWERS)
     from hplacer_optimizer.planners import get_planner
 
-    trace = simulate(problem, get_planner("etf")(problem))
+    trace = simulate(problem, get_planner("etf").plan(problem).placement)
     cell = results.cells["towers", "etf", 0]
     assert cell.step_time_ns == trace.makespan_ns
     assert cell.feasible
@@ -203,7 +203,7 @@ def test_constraints_are_checked() -> None:
     problem = load_problem_file(TOWERS)
     from hplacer_optimizer.planners import get_planner
 
-    placement = np.array(get_planner("etf")(problem))
+    placement = np.array(get_planner("etf").plan(problem).placement)
     check_constraints(problem, placement)
     allowed = np.asarray(problem.cost_ns)[:, problem.device_kind] >= 0
     forbidden = np.argwhere(~allowed)

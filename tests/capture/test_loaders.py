@@ -337,7 +337,7 @@ seen = []
 
 def watch(problem, **options):
     seen.append(problem)
-    return etf.plan(problem, **options)
+    return etf.plan(problem, **options).placement
 
 import own
 own.watch = watch

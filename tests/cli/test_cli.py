@@ -9,13 +9,13 @@ import signal
 import subprocess
 import sys
 import time
-import types
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hplacer_optimizer import cli
+from hplacer_optimizer.bench import demo
 from hplacer_optimizer.cli import doctor
 from hplacer_optimizer.cli.checks import Check, environment_checks, store_checks
 from hplacer_optimizer.plans.store import PlanStore
@@ -110,9 +110,7 @@ def test_demo_gets_its_arguments_untouched(monkeypatch: pytest.MonkeyPatch) -> N
         calls.append(argv)
         return 5
 
-    demo: Any = types.ModuleType("hplacer_optimizer.bench.demo")
-    demo.main = demo_main
-    monkeypatch.setitem(sys.modules, "hplacer_optimizer.bench.demo", demo)
+    monkeypatch.setattr(demo, "main", demo_main)
     assert cli.main(["demo", "--help", "--steps", "3"]) == 5
     assert calls == [["--help", "--steps", "3"]]
 

@@ -44,7 +44,7 @@ def document_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
 def test_show_tells_loads_of_devices_and_scopes(
     problem: hp.Problem, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    placement = get_planner("etf")(problem)
+    placement = get_planner("etf").plan(problem).placement
     path = stored(plan_of(problem, placement), tmp_path / "x.hplan")
     document = document_of(capsys, "show", path)
     trace, simulated = hp.simulate(problem, placement), document["simulated"]
@@ -103,7 +103,9 @@ def test_report_of_a_plan_without_its_problem(
 def test_report_writes_a_trace(
     problem: hp.Problem, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = stored(plan_of(problem, get_planner("etf")(problem)), tmp_path / "x.hplan")
+    path = stored(
+        plan_of(problem, get_planner("etf").plan(problem).placement), tmp_path / "x.hplan"
+    )
     trace = str(tmp_path / "step.json")
     document = document_of(capsys, "report", path, "--trace", trace)
     assert document["trace"] == trace
@@ -119,7 +121,10 @@ def test_report_writes_a_trace(
 def test_diff_of_two_placements(
     problem: hp.Problem, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    a, b = get_planner("etf")(problem), get_planner("round_robin")(problem)
+    a, b = (
+        get_planner("etf").plan(problem).placement,
+        get_planner("round_robin").plan(problem).placement,
+    )
     paths = [
         stored(plan_of(problem, a), tmp_path / "a.hplan"),
         stored(plan_of(problem, b, planner="round_robin"), tmp_path / "b.hplan"),
@@ -146,7 +151,7 @@ def test_diff_of_two_placements(
 def test_diff_of_different_graphs_and_machines(
     problem: hp.Problem, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    whole = plan_of(problem, get_planner("etf")(problem))
+    whole = plan_of(problem, get_planner("etf").plan(problem).placement)
     names = ["elsewhere", *problem.op_names[1:]]
     parts = whole.fingerprint_parts | {"graph": "9" * 16}
     other = replace(
@@ -169,7 +174,7 @@ def test_diff_of_different_graphs_and_machines(
 def test_explain_as_json(
     problem: hp.Problem, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    placement = get_planner("etf")(problem)
+    placement = get_planner("etf").plan(problem).placement
     path = stored(plan_of(problem, placement), tmp_path / "x.hplan")
     found = document_of(capsys, "explain", path, "--planner", "heft")
     trace, bound = hp.simulate(problem, placement), hp.lower_bound(problem)
@@ -187,7 +192,7 @@ def test_explain_as_json(
     on_path = {stage["what"] for stage in found["path"] if stage["kind"] == TRANSFER}
     assert {t["tensor"] for t in found["transfers"] if t["critical"]} == on_path
     assert found["unchanged"]["same_placement_ns"] == trace.makespan_ns
-    heft_ns = hp.simulate(problem, get_planner("heft")(problem)).makespan_ns
+    heft_ns = hp.simulate(problem, get_planner("heft").plan(problem).placement).makespan_ns
     assert found["unchanged"]["placed_again_ns"] == heft_ns
     best = [min(c["same_placement_ns"], c["placed_again_ns"]) for c in found["changes"]]
     assert best == sorted(best)
@@ -197,7 +202,9 @@ def test_explain_as_json(
 def test_explain_as_tables(
     problem: hp.Problem, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = stored(plan_of(problem, get_planner("etf")(problem)), tmp_path / "x.hplan")
+    path = stored(
+        plan_of(problem, get_planner("etf").plan(problem).placement), tmp_path / "x.hplan"
+    )
     assert main(["explain", path]) == 0
     shown = capsys.readouterr().out
     assert "lower bound 1.11 ms (cost of cutting the graph, or load of the unit of op" in shown

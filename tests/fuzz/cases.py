@@ -112,7 +112,7 @@ def _place(problem: Problem, random: Random) -> None:
         bound = _engine.lower_bound(problem)
         bound_ns = _NEVER if bound.ns is None else bound.ns
         with contextlib.suppress(InfeasibleError):
-            placements.append(get_planner(random.choice(_PLANNERS))(problem))
+            placements.append(get_planner(random.choice(_PLANNERS)).plan(problem).placement)
     for placement in placements:
         trace = simulate(problem, placement)
         if trace.feasible:

@@ -194,7 +194,7 @@ def test_a_further_device_and_memory_help_where_they_are_missing() -> None:
         op["persistent_bytes"] = 300
     document["devices"][0]["memory_bytes"] = document["devices"][1]["memory_bytes"] = 2000
     problem = problem_from_dict(document)
-    placement = etf.plan(problem)
+    placement = etf.plan(problem).placement
     on = dict(changes(problem))
     more = what_if("", on["one more gpu"], placement, etf.plan)
     assert (more.same_placement_ns, more.placed_again_ns) == (4_000, 3_002)

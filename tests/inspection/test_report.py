@@ -100,7 +100,7 @@ def test_the_data_are_those_of_the_trace(case: tuple[dict[str, Any], list[int]])
 
 def test_scopes_edges_and_names() -> None:
     problem = load_problem_file(GOLDEN)
-    placement = get_planner("etf")(problem)
+    placement = get_planner("etf").plan(problem).placement
     step = unpack(pack_step(problem, placement, hp.simulate(problem, placement)))
 
     def path(scope: int) -> str:
@@ -156,7 +156,7 @@ def test_baselines_say_why_they_cannot() -> None:
     found = {row.planner: row for row in simulate_baselines(load_problem_file(GOLDEN))}
     assert tuple(found) == BASELINES
     problem = load_problem_file(GOLDEN)
-    expected = hp.simulate(problem, get_planner("etf")(problem))
+    expected = hp.simulate(problem, get_planner("etf").plan(problem).placement)
     assert found["etf"].step_time_ns == expected.makespan_ns
     assert found["human_expert"].step_time_ns is None
     assert "is none of" in found["human_expert"].reason
@@ -265,7 +265,7 @@ def written(plan: Plan, directory: Path) -> Path:
 @pytest.fixture(scope="module")
 def towers(chromium: Browser, tmp_path_factory: pytest.TempPathFactory) -> Page:
     problem = load_problem_file(GOLDEN)
-    plan = plan_of(problem, get_planner("etf")(problem), learning_curve=CURVE)
+    plan = plan_of(problem, get_planner("etf").plan(problem).placement, learning_curve=CURVE)
     path = written(plan, tmp_path_factory.mktemp("report"))
     return Page(browser=chromium, path=path, plan=plan, step=simulate_plan(plan))
 
@@ -487,7 +487,11 @@ def test_names_are_never_markup(chromium: Browser, tmp_path: Path) -> None:
     document["devices"][1]["name"] += evil
     problem = problem_from_dict(document)
     plan = plan_of(
-        problem, get_planner("round_robin")(problem), label=evil, assumptions=[evil], host=evil
+        problem,
+        get_planner("round_robin").plan(problem).placement,
+        label=evil,
+        assumptions=[evil],
+        host=evil,
     )
     chromium.open(written(plan, tmp_path))
     assert chromium.run("return window.hit || 0") == 0
@@ -528,7 +532,7 @@ def test_another_step_time_than_the_plan_states_is_told(chromium: Browser, tmp_p
 @needs_chromium
 def test_fifty_thousand_ops(chromium: Browser, tmp_path: Path) -> None:
     problem = large_problem(50_000)
-    path = written(plan_of(problem, get_planner("round_robin")(problem)), tmp_path)
+    path = written(plan_of(problem, get_planner("round_robin").plan(problem).placement), tmp_path)
     assert path.stat().st_size < 6_000_000
     chromium.open(path)
     # The work of one frame; how many a second a busy machine shows is for the benchmark.

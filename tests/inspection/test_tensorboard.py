@@ -38,7 +38,7 @@ print("REPORT " + json.dumps({"versions": versions, "tag": tag, "lasts": lasts,
 def test_tensorboard_gets_devices_and_times(tmp_path: Path) -> None:
     pytest.importorskip("tensorflow")
     problem = load_problem_file(GOLDEN)
-    placement = get_planner("round_robin")(problem)
+    placement = get_planner("round_robin").plan(problem).placement
     logs = tmp_path / "logs"
     write_tensorboard(SimulatedStep.of(problem, [0] * problem.num_ops), logs)
     path = write_tensorboard(SimulatedStep.of(problem, placement), logs)

@@ -33,7 +33,7 @@ def run_everywhere(loaded: LoadedGraph) -> tuple[StepRunner, dict[str, str]]:
     assert loaded.step is not None
     runner = StepRunner(loaded.step, Target(session="", device_names=CPUS))
     for seed in range(2):
-        placement = random(loaded.problem, seed=seed)
+        placement = random(loaded.problem, seed=seed).placement
         seconds = runner.run(placement, steps=3, warmup=1)
         assert len(seconds) == 3
         assert all(0 < value < 10 for value in seconds)

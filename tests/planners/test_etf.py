@@ -13,7 +13,7 @@ from tests.planners.test_planners import GOLDEN_PROBLEM
 
 def test_two_towers_run_side_by_side() -> None:
     problem = load_problem_file(GOLDEN_PROBLEM)
-    makespan_ns = simulate(problem, plan(problem)).makespan_ns
+    makespan_ns = simulate(problem, plan(problem).placement).makespan_ns
     one_gpu = [0 if name in ("input", "log") else 1 for name in problem.op_names]
     alone_ns = simulate(problem, one_gpu).makespan_ns
     assert makespan_ns is not None
@@ -24,7 +24,7 @@ def test_two_towers_run_side_by_side() -> None:
 def test_ten_thousand_ops_take_less_than_a_second() -> None:
     problem = large_problem(10_000)
     start = time.perf_counter()
-    placement = plan(problem)
+    placement = plan(problem).placement
     assert time.perf_counter() - start < 1
     trace = simulate(problem, placement)
     assert trace.feasible

@@ -33,7 +33,7 @@ def test_beside_tensorflow_it_refuses() -> None:
         "from hplacer_optimizer.problem.files import load_problem_file\n"
         "problem = load_problem_file('tests/golden/two_towers.hplacer.json')\n"
         "try:\n"
-        "    PLANNERS['exact'](problem)\n"
+        "    PLANNERS['exact'].plan(problem).placement\n"
         "except PlannerUnavailableError as error:\n"
         "    print(error)\n"
     )

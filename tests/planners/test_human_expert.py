@@ -51,7 +51,9 @@ def problem(
 
 
 def place(names: list[str], edges: list[tuple[int, int]] = [], **options: Any) -> list[int]:  # noqa: B006
-    placement: list[int] = get_planner("human_expert")(problem(names, edges, **options)).tolist()
+    placement: list[int] = (
+        get_planner("human_expert").plan(problem(names, edges, **options)).placement.tolist()
+    )
     return placement
 
 
@@ -114,7 +116,7 @@ def with_rules(text: str, directory: Path, names: list[str], **options: Any) -> 
     path = directory / "rules.yaml"
     path.write_text(text)
     planner = get_planner(f"human_expert:{path}")
-    placement: list[int] = planner(problem(names, [], **options)).tolist()
+    placement: list[int] = planner.plan(problem(names, [], **options)).placement.tolist()
     return placement
 
 
@@ -179,7 +181,7 @@ def expert_placement(name: str, directory: Path) -> dict[str, int]:
     code = f"write_problem({str(path)!r}, build_graph({name!r}, **{SMALL[name]!r}).graph)"
     run(code, directory, prelude=PRELUDE + WRITE_PROBLEM, timeout_s=280, HPLACER_DISABLE="1")
     graph = load_problem_file(path)
-    placement = get_planner("human_expert")(graph)
+    placement = get_planner("human_expert").plan(graph).placement
     return dict(zip(graph.op_names, placement.tolist(), strict=True))
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from hplacer_optimizer import _engine
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.errors import ProblemError
-from hplacer_optimizer.planners import PLANNERS, Budget, Progress, auto, collect_notes
+from hplacer_optimizer.planners import PLANNERS, Budget, Progress, auto
 from hplacer_optimizer.planners.local_search import search
 from hplacer_optimizer.problem.constraints import check_constraints
 from hplacer_optimizer.problem.simulator import simulate
@@ -50,7 +50,7 @@ def test_small_problems_are_solved_to_the_optimum(document: dict[str, Any]) -> N
     if not problem.num_ops or not counts.all() or counts.prod() > MAX_PLACEMENTS:
         return
     makespan_ns, feasible, _ = _engine.simulate_batch(problem, every_placement(problem), 2)
-    placement = PLANNERS["auto"](problem)
+    placement = PLANNERS["auto"].plan(problem).placement
     assert simulate(problem, placement).feasible == feasible.any()
     if feasible.any():
         assert step_ns(problem, placement) == makespan_ns[feasible].min()
@@ -80,7 +80,10 @@ def test_chains_share_devices_where_a_transfer_takes_longer(
     document, stated = chains(count, length, cost_ns=100, size_bytes=size_bytes)
     problem = problem_from_dict(document)
     assert stated == optimum
-    assert step_ns(problem, PLANNERS["auto"](problem, budget=Budget(steps=20_000))) == optimum
+    assert (
+        step_ns(problem, PLANNERS["auto"].plan(problem, budget=Budget(steps=20_000)).placement)
+        == optimum
+    )
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -91,7 +94,7 @@ def test_scopes_with_units_of_unlike_candidates_are_searched(document: dict[str,
     problem = problem_from_dict(document)
     if not np.diff(problem.candidate_ptr).all():
         return
-    placement = PLANNERS["local_search"](problem, budget=Budget(steps=400))
+    placement = PLANNERS["local_search"].plan(problem, budget=Budget(steps=400)).placement
     check_constraints(problem, placement)
 
 
@@ -121,7 +124,7 @@ def test_clusterings_are_checked() -> None:
 def test_each_chain_gets_a_device(name: str) -> None:
     document, optimum = chains(4, 30, cost_ns=100, size_bytes=200)
     problem = problem_from_dict(document)
-    placement = PLANNERS[name](problem, budget=Budget(steps=20_000))
+    placement = PLANNERS[name].plan(problem, budget=Budget(steps=20_000)).placement
     assert step_ns(problem, placement) == optimum
 
 
@@ -129,7 +132,7 @@ def test_each_chain_gets_a_device(name: str) -> None:
 def test_a_fork_is_cut_where_it_is_cheap(name: str) -> None:
     document, optimum = fork_join(20, cost_ns=1000, cheap_bytes=10, dear_bytes=10**6)
     problem = problem_from_dict(document)
-    placement = PLANNERS[name](problem, budget=Budget(steps=20_000))
+    placement = PLANNERS[name].plan(problem, budget=Budget(steps=20_000)).placement
     assert step_ns(problem, placement) == optimum
 
 
@@ -137,15 +140,14 @@ def test_a_fork_is_cut_where_it_is_cheap(name: str) -> None:
 def test_variables_that_fill_98_percent_of_all_memory_are_packed(devices: int) -> None:
     for i in range(5):
         problem = problem_from_dict(tight_memory(devices, 12, fill=0.98, seed=i))
-        placement = PLANNERS["local_search"](problem, budget=Budget(steps=5_000))
+        placement = PLANNERS["local_search"].plan(problem, budget=Budget(steps=5_000)).placement
         assert simulate(problem, placement).infeasible_because == []
 
 
 def test_that_memory_cannot_suffice_is_proved_and_explained() -> None:
     document = tight_memory(3, 12, fill=1.01, seed=0)
     problem = problem_from_dict(document)
-    with collect_notes() as notes:
-        PLANNERS["local_search"](problem, budget=Budget(steps=2_000))
+    notes = PLANNERS["local_search"].plan(problem, budget=Budget(steps=2_000)).notes
     needed = sum(op["persistent_bytes"] for op in document["ops"])
     assert any(
         note.startswith("local_search: no placement is feasible") and str(needed) in note
@@ -193,13 +195,12 @@ def test_more_evaluations_are_never_worse() -> None:
 
 def test_a_search_that_time_ended_is_repeated_by_its_evaluations() -> None:
     problem = large_problem(2_000, 4)
-    with collect_notes() as notes:
-        timed = PLANNERS["local_search"](problem, budget=Budget(seconds=0.7))
-    (note,) = notes
+    timed = PLANNERS["local_search"].plan(problem, budget=Budget(seconds=0.7))
+    (note,) = timed.notes
     counted = re.fullmatch(r"local_search: (\d+) evaluations", note)
     assert counted is not None
-    again = PLANNERS["local_search"](problem, budget=Budget(steps=int(counted[1])))
-    assert again.tobytes() == timed.tobytes()
+    again = PLANNERS["local_search"].plan(problem, budget=Budget(steps=int(counted[1]))).placement
+    assert again.tobytes() == timed.placement.tobytes()
 
 
 @BOTH
@@ -215,7 +216,7 @@ def test_the_stop_event_ends_the_search_with_its_best(name: str) -> None:
 
     begin_s = time.monotonic()
     budget = Budget(seconds=60, stop=stop)
-    placement = PLANNERS[name](problem, budget=budget, on_progress=on_progress)
+    placement = PLANNERS[name].plan(problem, budget=budget, on_progress=on_progress).placement
     assert time.monotonic() - begin_s < 20
     assert calls[-1].best_ns == step_ns(problem, placement)
 
@@ -223,7 +224,7 @@ def test_the_stop_event_ends_the_search_with_its_best(name: str) -> None:
 def test_patience_ends_the_search() -> None:
     problem = problem_from_dict(chains(4, 30, cost_ns=100, size_bytes=200)[0])
     calls: list[Progress] = []
-    PLANNERS["local_search"](
+    PLANNERS["local_search"].plan(
         problem, budget=Budget(seconds=60, patience=500), on_progress=calls.append
     )
     improved = next(call.steps for call in calls if call.best_ns == calls[-1].best_ns)
@@ -233,18 +234,19 @@ def test_patience_ends_the_search() -> None:
 @BOTH
 def test_no_start_is_better_than_the_result(name: str) -> None:
     problem = large_problem(2_000, 4)
-    result = step_ns(problem, PLANNERS[name](problem, budget=Budget(steps=50)))
+    result = step_ns(problem, PLANNERS[name].plan(problem, budget=Budget(steps=50)).placement)
     for start in ("topo", "etf", "heft", "gpu_only", "cpu_only"):
-        assert result <= step_ns(problem, PLANNERS[start](problem))
+        assert result <= step_ns(problem, PLANNERS[start].plan(problem).placement)
 
 
 def test_a_caller_s_start_is_kept_if_nothing_is_better() -> None:
     problem = large_problem(300, 4)
-    start = PLANNERS["local_search"](problem, budget=Budget(steps=10_000))
+    start = PLANNERS["local_search"].plan(problem, budget=Budget(steps=10_000)).placement
     few = Budget(steps=20)
-    assert step_ns(problem, PLANNERS["local_search"](problem, budget=few)) > step_ns(problem, start)
+    alone = PLANNERS["local_search"].plan(problem, budget=few).placement
+    assert step_ns(problem, alone) > step_ns(problem, start)
     result = search(problem, [start], budget=few, seed=0, on_progress=None)
-    assert result.tobytes() == start.tobytes()
+    assert result.placement.tobytes() == start.tobytes()
 
 
 def test_units_without_links_stay_together() -> None:
@@ -257,7 +259,7 @@ def test_units_without_links_stay_together() -> None:
         "edges": [[i, 0, i + 3] for i in range(27)],
     }
     problem = problem_from_dict(document)
-    placement = PLANNERS["local_search"](problem, budget=Budget(steps=5_000))
+    placement = PLANNERS["local_search"].plan(problem, budget=Budget(steps=5_000)).placement
     assert step_ns(problem, placement) == 100
 
 
@@ -265,9 +267,9 @@ def test_units_without_links_stay_together() -> None:
 def test_80_000_ops_within_a_minute_and_4_gb() -> None:
     problem = large_problem(80_000)
     begin_s = time.monotonic()
-    placement = PLANNERS["local_search"](problem)
+    placement = PLANNERS["local_search"].plan(problem).placement
     assert time.monotonic() - begin_s < 63
-    assert step_ns(problem, placement) < step_ns(problem, PLANNERS["heft"](problem))
+    assert step_ns(problem, placement) < step_ns(problem, PLANNERS["heft"].plan(problem).placement)
     with open(f"/proc/{os.getpid()}/status", encoding="ascii") as status:
         peak = re.search(r"VmHWM:\s+(\d+) kB", status.read())
     assert peak is not None
@@ -282,7 +284,7 @@ def test_with_time_enough_a_policy_goes_on_from_what_was_found(
     problem = large_problem(300, 4)
     calls: list[Progress] = []
     begin_s = time.monotonic()
-    placement = auto.plan(problem, budget=Budget(seconds=90), on_progress=calls.append)
+    placement = auto.plan(problem, budget=Budget(seconds=90), on_progress=calls.append).placement
     assert time.monotonic() - begin_s < 120
     assert calls[-1].best_ns == step_ns(problem, placement)
     assert [call.steps for call in calls] == sorted(call.steps for call in calls)

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import time
+import types
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +23,14 @@ from hplacer_optimizer.options import Options
 from hplacer_optimizer.planners import (
     PLANNERS,
     Budget,
+    PlannerResult,
     Progress,
-    collect_notes,
     etf,
     get_planner,
     human_expert,
 )
 from hplacer_optimizer.planners.devices import device_types
 from hplacer_optimizer.planners.learning import LEARNED_PLANNERS
-from hplacer_optimizer.planners.notes import add_note
 from hplacer_optimizer.problem.files import load_problem_file
 from hplacer_optimizer.problem.simulator import simulate
 from tests.documents import problem_from_dict
@@ -61,7 +61,7 @@ GOLDEN_PROBLEM = GOLDEN / "two_towers.hplacer.json"
 # No random graph is a workload that the expert knows: here it has rules of its own. What learns has
 # tests of its own, in test_learning.py, and `exact` in exact_cases.py.
 ELSEWHERE = (*LEARNED_PLANNERS, "exact")
-QUICK = {name: planner for name, planner in PLANNERS.items() if name not in ELSEWHERE}
+QUICK = {name: entry.plan for name, entry in PLANNERS.items() if name not in ELSEWHERE}
 TESTED = {**QUICK, "human_expert": human_expert.with_rules(GOLDEN / "expert_rules.yaml")}
 LIST_SCHEDULERS = ["etf", "heft", "sct"]
 NEEDED_TYPE = {"cpu_only": "cpu", "gpu_only": "gpu", "human_expert": "gpu"}
@@ -95,7 +95,7 @@ def test_golden_placement(name: str) -> None:
         pytest.skip("the golden placement is of Scotch 7.0.3")
     golden = GOLDEN / f"{name}.json"
     assert golden.exists(), f"planner '{name}' needs a golden placement of {GOLDEN_PROBLEM.name}"
-    placement = TESTED[name](load_problem_file(GOLDEN_PROBLEM), seed=0)
+    placement = TESTED[name](load_problem_file(GOLDEN_PROBLEM), seed=0).placement
     assert placement.dtype == np.int32
     assert placement.tolist() == json.loads(golden.read_text())
 
@@ -114,7 +114,7 @@ def test_placements_are_valid_and_deterministic(name: str, document: dict[str, A
     allowed = [candidates(document, i) for i in range(problem.num_ops)]
     needed = NEEDED_TYPE.get(name)
     try:
-        placement = planner(problem, seed=3)
+        placement = planner(problem, seed=3).placement
     except PlannerUnavailableError:
         assert needed is not None
         assert needed not in [device["kind"] for device in document["devices"]]
@@ -125,7 +125,8 @@ def test_placements_are_valid_and_deterministic(name: str, document: dict[str, A
     assert all(allowed)
     assert placement.dtype == np.int32
     assert all(device in devices for device, devices in zip(placement, allowed, strict=True))
-    assert placement.tobytes() == planner(problem_from_dict(document), seed=3).tobytes()
+    again = planner(problem_from_dict(document), seed=3).placement
+    assert placement.tobytes() == again.tobytes()
     groups: dict[str, int] = {}
     for op, device in zip(document["ops"], placement, strict=True):
         if "colocation_group" in op:
@@ -142,7 +143,7 @@ def test_enough_memory_and_links_make_a_feasible_placement(
         device["memory_bytes"] = 10**6
     if all(candidates(document, i) for i in range(len(document["ops"]))):
         problem = problem_from_dict(document)
-        assert simulate(problem, TESTED[name](problem)).infeasible_because == []
+        assert simulate(problem, TESTED[name](problem).placement).infeasible_because == []
 
 
 @pytest.mark.parametrize("name", TESTED)
@@ -160,7 +161,7 @@ def test_too_little_memory_still_gives_a_placement(name: str) -> None:
     for device in document["devices"]:
         device["memory_bytes"] = 1000
     problem = problem_from_dict(document)
-    trace = simulate(problem, TESTED[name](problem))
+    trace = simulate(problem, TESTED[name](problem).placement)
     assert trace.has_trace
     assert not trace.feasible
     assert all("bytes" in reason for reason in trace.infeasible_because)
@@ -171,11 +172,7 @@ def test_a_budget_is_kept_and_progress_is_told_in_order(name: str) -> None:
     problem = large_problem(2_000)
     calls: list[Progress] = []
     start = time.perf_counter()
-    placement = TESTED[name](
-        problem,
-        budget=Budget(seconds=1),
-        on_progress=calls.append,
-    )
+    found = TESTED[name](problem, budget=Budget(seconds=1), on_progress=calls.append)
     assert time.perf_counter() - start < 3
     steps = [call.steps for call in calls]
     assert steps == sorted(set(steps))
@@ -183,7 +180,8 @@ def test_a_budget_is_kept_and_progress_is_told_in_order(name: str) -> None:
     best = [call.best_ns for call in calls if call.best_ns is not None]
     assert best == sorted(best, reverse=True)
     if best:
-        assert best[-1] == simulate(problem, placement).makespan_ns
+        assert best[-1] == simulate(problem, found.placement).makespan_ns
+    assert (found.steps, len(found.curve)) == (steps[-1] if steps else 0, len(calls))
 
 
 @pytest.mark.parametrize("name", TESTED)
@@ -241,8 +239,8 @@ def test_cpu_only_and_gpu_only_leave_what_has_no_kernel() -> None:
         {"colocation_group": "g", "cost_ns": {"x": 1}},
     ]
     problem = small_problem(MACHINE, ops)
-    assert PLANNERS["cpu_only"](problem).tolist() == [0, 0, 1, 2, 0, 0]
-    assert PLANNERS["gpu_only"](problem).tolist() == [1, 0, 1, 2, 0, 0]
+    assert PLANNERS["cpu_only"].plan(problem).placement.tolist() == [0, 0, 1, 2, 0, 0]
+    assert PLANNERS["gpu_only"].plan(problem).placement.tolist() == [1, 0, 1, 2, 0, 0]
 
 
 @pytest.mark.parametrize(
@@ -261,9 +259,9 @@ def test_device_types(name: str, kind: str, device_type: str) -> None:
 
 def test_a_missing_type_of_device_is_named() -> None:
     with pytest.raises(PlannerUnavailableError, match=r"gpu_only: there is no GPU among .*CPU:0"):
-        PLANNERS["gpu_only"](small_problem(MACHINE[:1], [{}]))
+        PLANNERS["gpu_only"].plan(small_problem(MACHINE[:1], [{}]))
     with pytest.raises(PlannerUnavailableError, match=r"cpu_only: there is no CPU among .*GPU:1"):
-        PLANNERS["cpu_only"](small_problem(MACHINE[1:], [{}]))
+        PLANNERS["cpu_only"].plan(small_problem(MACHINE[1:], [{}]))
 
 
 def test_round_robin_deals_units_over_their_candidates() -> None:
@@ -275,13 +273,19 @@ def test_round_robin_deals_units_over_their_candidates() -> None:
         {},
     ]
     # Unit 2 is op 3, with the candidates 1 and 2; unit 3 is op 4.
-    assert PLANNERS["round_robin"](small_problem(MACHINE, ops)).tolist() == [0, 1, 1, 1, 0]
+    assert PLANNERS["round_robin"].plan(small_problem(MACHINE, ops)).placement.tolist() == [
+        0,
+        1,
+        1,
+        1,
+        0,
+    ]
 
 
 def test_random_is_uniform_over_candidates() -> None:
     ops = [{}, {"cost_ns": {"y": 1}}]
     problem = small_problem(MACHINE, ops * 3000)
-    placement = PLANNERS["random"](problem, seed=7).reshape(3000, 2)
+    placement = PLANNERS["random"].plan(problem, seed=7).placement.reshape(3000, 2)
     everywhere = np.bincount(placement[:, 0], minlength=3)
     on_gpus = np.bincount(placement[:, 1], minlength=3)
     # Five standard deviations of a binomial distribution.
@@ -292,9 +296,9 @@ def test_random_is_uniform_over_candidates() -> None:
 
 def test_a_seed_in_the_name_wins() -> None:
     problem = large_problem(200)
-    seven = PLANNERS["random"](problem, seed=7).tobytes()
-    assert get_planner("random:7")(problem, seed=1).tobytes() == seven
-    assert get_planner("random")(problem, seed=1).tobytes() != seven
+    seven = PLANNERS["random"].plan(problem, seed=7).placement.tobytes()
+    assert get_planner("random:7").plan(problem, seed=1).placement.tobytes() == seven
+    assert get_planner("random").plan(problem, seed=1).placement.tobytes() != seven
     assert Options(planner="random:7").planner == "random:7"
     with pytest.raises(OptionError, match="planner: "):
         Options(planner="random:x y")
@@ -316,21 +320,10 @@ def test_metis_spreads_fewer_units_than_devices_without_a_word_on_stdout(tmp_pat
         [*command, "--planner", "metis", "--json"], capture_output=True, text=True, check=True
     )
     json.loads(done.stdout)
-    assert PLANNERS["metis"](problem_from_dict(document)).tolist() == [1, 3]
+    assert PLANNERS["metis"].plan(problem_from_dict(document)).placement.tolist() == [1, 3]
 
 
-# ---- notes and missing libraries ----
-
-
-def test_notes_reach_whoever_collects_them(caplog: pytest.LogCaptureFixture) -> None:
-    with collect_notes() as outer:
-        add_note("a: one")
-        with collect_notes() as inner:
-            add_note("b: two")
-        add_note("a: three")
-    assert (outer, inner) == (["a: one", "a: three"], ["b: two"])
-    add_note("c: nobody asked")
-    assert "c: nobody asked" in caplog.text
+# ---- missing libraries ----
 
 
 @pytest.mark.parametrize(
@@ -350,7 +343,7 @@ def test_a_missing_library_is_named(
     for package in ("ortools", "pymetis", "scipy", "scipy.optimize"):
         monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(PlannerUnavailableError, match=f"{name}: .*{remedy}"):
-        PLANNERS[name](load_problem_file(GOLDEN_PROBLEM))
+        PLANNERS[name].plan(load_problem_file(GOLDEN_PROBLEM))
 
 
 def fake_scotch(directory: Path, monkeypatch: pytest.MonkeyPatch, gmap: str) -> None:
@@ -370,27 +363,58 @@ def test_a_time_limit_of_scotch_is_told(
     fake_scotch(tmp_path, monkeypatch, "exec sleep 20")
     problem = load_problem_file(GOLDEN_PROBLEM)
     start = time.perf_counter()
-    with collect_notes() as notes:
-        placement = PLANNERS[name](problem, budget=Budget(seconds=0.5))
+    found = PLANNERS[name].plan(problem, budget=Budget(seconds=0.5))
     assert time.perf_counter() - start < 5
     first = "cpu_only" if name == "scotch" else "gpu_only"
-    assert placement.tolist() == PLANNERS[first](problem).tolist()
-    assert len(notes) == 1
-    assert f"{name}: the time limit of 0.5 s was hit" in notes[0]
+    assert found.placement.tolist() == PLANNERS[first].plan(problem).placement.tolist()
+    assert len(found.notes) == 1
+    assert f"{name}: the time limit of 0.5 s was hit" in found.notes[0]
 
 
 def test_a_failure_of_scotch_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_scotch(tmp_path, monkeypatch, "echo bad graph >&2; kill -8 $$")
     with pytest.raises(PlannerUnavailableError, match="gmap` failed with status -8: bad graph"):
-        PLANNERS["scotch"](load_problem_file(GOLDEN_PROBLEM))
+        PLANNERS["scotch"].plan(load_problem_file(GOLDEN_PROBLEM))
 
 
 # ---- the table ----
 
 
 def test_get_planner() -> None:
-    assert get_planner("etf") is etf.plan
-    assert get_planner("hplacer_optimizer.planners.etf:plan") is etf.plan
+    assert get_planner("etf") is PLANNERS["etf"]
+    assert get_planner("etf").plan is etf.plan
+    problem = load_problem_file(GOLDEN_PROBLEM)
+    own = get_planner("hplacer_optimizer.planners.etf:plan").plan(problem)
+    assert own.placement.tolist() == etf.plan(problem).placement.tolist()
+
+
+def test_what_a_planner_can_do_stands_in_its_entry() -> None:
+    def able(ability: str) -> set[str]:
+        return {name for name, entry in PLANNERS.items() if getattr(entry, ability)}
+
+    assert able("learns") == able("resumes") == able("logs") == set(LEARNED_PLANNERS)
+    assert able("measures") == {*LEARNED_PLANNERS, "auto", "local_search"}
+    assert get_planner("hierarchical:7").learns
+
+
+def test_a_planner_of_ones_own_returns_a_placement_or_a_result(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def plain(problem: Problem, *, budget: Any, seed: int, on_progress: Any) -> Any:
+        on_progress(Progress(steps=3, best_ns=7, placements=5))
+        return [seed] * problem.num_ops
+
+    def full(problem: Problem, *, budget: Any, seed: int, on_progress: Any) -> Any:
+        return PlannerResult(placement=np.zeros(problem.num_ops, np.int32), notes=["own: said"])
+
+    monkeypatch.setitem(sys.modules, "own", types.ModuleType("own"))
+    sys.modules["own"].plain, sys.modules["own"].full = plain, full  # type: ignore[attr-defined]
+    problem = load_problem_file(GOLDEN_PROBLEM)
+    told: list[Progress] = []
+    found = get_planner("own:plain").plan(problem, seed=1, on_progress=told.append)
+    assert set(found.placement) == {1}
+    assert (found.steps, found.placements, list(found.curve)) == (3, 5, told)
+    assert get_planner("own:full").plan(problem).notes == ["own: said"]
 
 
 @pytest.mark.parametrize(

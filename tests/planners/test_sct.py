@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hplacer_optimizer import _engine
-from hplacer_optimizer.planners import Budget, Progress, collect_notes, sct
+from hplacer_optimizer.planners import Budget, Progress, sct
 from hplacer_optimizer.planners.cluster_dag import ClusterDag, coarsened, op_dag
 from hplacer_optimizer.problem.simulator import simulate
 from tests.documents import problem_from_dict
@@ -132,20 +132,19 @@ def test_on_demand_ops_are_left_out_and_what_cannot_part_saves_nothing() -> None
 
 def test_a_time_limit_is_told() -> None:
     problem = large_problem(3_000)
-    with collect_notes() as notes:
-        placement = sct.plan(problem, budget=Budget(seconds=1e-3))
-    assert placement.tolist() == _engine.place_etf(problem).tolist()
-    assert len(notes) == 1
-    assert "the time limit was hit; no favourite children are known" in notes[0]
+    found = sct.plan(problem, budget=Budget(seconds=1e-3))
+    assert found.placement.tolist() == _engine.place_etf(problem).tolist()
+    assert len(found.notes) == 1
+    assert "the time limit was hit; no favourite children are known" in found.notes[0]
 
 
 def test_steps_count_linear_programs() -> None:
     problem = large_problem(1_500)
     calls: list[Progress] = []
-    with collect_notes() as notes:
-        one = sct.plan(problem, budget=Budget(steps=1), on_progress=calls.append)
-    assert notes == []
+    found = sct.plan(problem, budget=Budget(steps=1), on_progress=calls.append)
+    assert not found.notes
+    one = found.placement
     best_ns = simulate(problem, one).makespan_ns
     assert calls == [Progress(steps=1, best_ns=best_ns, placements=1)]
-    assert one.tobytes() == sct.plan(problem, budget=Budget(steps=1)).tobytes()
+    assert one.tobytes() == sct.plan(problem, budget=Budget(steps=1)).placement.tobytes()
     assert one.tobytes() != _engine.place_etf(problem).tobytes()

@@ -20,7 +20,7 @@ GOLDEN = Path(__file__).parents[1] / "golden" / "two_towers.hplacer.json"
 
 def test_a_plan_that_holds_its_problem_is_simulated_again() -> None:
     problem = load_problem_file(GOLDEN)
-    placement = get_planner("etf")(problem)
+    placement = get_planner("etf").plan(problem).placement
     step = simulate_plan(plan_of(problem, placement))
     assert step.placement.tolist() == placement.tolist()
     assert step.trace.makespan_ns == simulate(problem, placement).makespan_ns

@@ -23,9 +23,8 @@ from hplacer_optimizer.errors import JobListError, OptionError, PlannerUnavailab
 from hplacer_optimizer.measuring import Effort
 from hplacer_optimizer.measuring.planning import Measuring
 from hplacer_optimizer.options import Options
-from hplacer_optimizer.planners import Budget, Progress
+from hplacer_optimizer.planners import Budget, PlannerResult, Progress, Proof
 from hplacer_optimizer.planners.progress import describe_progress, seconds_left
-from hplacer_optimizer.planners.proofs import prove
 from hplacer_optimizer.plans.making import Search, make_plan
 from hplacer_optimizer.plans.store import PlanStore
 from hplacer_optimizer.pretraining import background, jobs, on_ray
@@ -110,9 +109,8 @@ def test_a_plan_keeps_the_strongest_proof(loaded: jobs.Loaded) -> None:
     proved_ns = weak.step_time_ns
 
     def proves(problem: Any, **_: Any) -> Any:
-        prove(1, "all that is trivial")
-        prove(proved_ns, "all that is tried")
-        return weak.placement
+        proofs = [Proof(1, "all that is trivial"), Proof(proved_ns, "all that is tried")]
+        return PlannerResult(placement=weak.placement(), proofs=proofs)
 
     sys.modules["own"].proves = proves  # type: ignore[attr-defined]
     plan, _ = make_plan(loaded.captured, loaded.machine, Search(planner="own:proves"))

@@ -43,7 +43,7 @@ def on_gpus(problem: Problem, seed: int) -> np.ndarray[Any, Any]:
 
 
 def test_random_placement_is_slower_than_one_gpu(problem: Problem) -> None:
-    single = simulate(problem, get_planner("gpu_only")(problem))
+    single = simulate(problem, get_planner("gpu_only").plan(problem).placement)
     for seed in range(3):
         trace = simulate(problem, on_gpus(problem, seed))
         assert trace.makespan_ns > 1.3 * single.makespan_ns
@@ -67,7 +67,7 @@ def test_variables_are_read_where_they_live(problem: Problem) -> None:
 def test_moving_a_weight_costs_its_bytes(problem: Problem) -> None:
     weight = problem.op_names.index("encoder/layer_0/kernel")
     size = int(problem.persistent_bytes[weight])
-    placement = np.array(get_planner("gpu_only")(problem))
+    placement = np.array(get_planner("gpu_only").plan(problem).placement)
     before = simulate(problem, placement)
     assert before.transfers["bytes"].sum() == 0
     placement[problem.units == problem.units[weight]] = 2

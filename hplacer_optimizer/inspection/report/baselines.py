@@ -32,7 +32,8 @@ def simulate_baselines(problem: Problem) -> list[Baseline]:
 
 def _simulate(problem: Problem, name: str) -> Baseline:
     try:
-        trace = simulate(problem, get_planner(name)(problem, budget=Budget(seconds=_BUDGET_S)))
+        found = get_planner(name).plan(problem, budget=Budget(seconds=_BUDGET_S))
+        trace = simulate(problem, found.placement)
     except HPlacerError as error:
         return Baseline(planner=name, reason=str(error))
     return Baseline(

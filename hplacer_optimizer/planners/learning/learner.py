@@ -30,7 +30,7 @@ from hplacer_optimizer.planners.learning.measurements import Measurements
 from hplacer_optimizer.planners.learning.models import LEARNED_PLANNERS
 from hplacer_optimizer.planners.learning.scoring import Reward, best_single_device
 from hplacer_optimizer.planners.learning.settings import get_settings
-from hplacer_optimizer.planners.notes import add_note
+from hplacer_optimizer.planners.result import PlannerResult, Watch
 from hplacer_optimizer.problem.constraints import check_constraints
 from hplacer_optimizer.problem.simulator import simulate
 from hplacer_optimizer.support.child_process import ConnectedProcess
@@ -53,20 +53,16 @@ _GRACE_S = 1.0  # after the last second of the budget, for a step to end
 _SAVING_S = 30.0  # the same where there is a checkpoint to write
 
 
-@dataclass(frozen=True, kw_only=True)
-class Learned:
-    """What a learned planner found."""
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Learned(PlannerResult):
+    """What a learned planner found.
 
-    placement: NDArray[np.int32]
-    """[n], a device per op: the best one."""
+    Its `steps` are updates of the policy, those before a resumed checkpoint included; its curve is
+    of this run.
+    """
+
     makespan_ns: int | None
     """By the simulator, or as measured; None if no placement was feasible."""
-    steps: int
-    """Updates of the policy, those before a resumed checkpoint included."""
-    placements: int
-    """Placements scored."""
-    curve: list[Progress]
-    """One entry per step of this run."""
 
     @property
     def feasible(self) -> bool:
@@ -122,7 +118,7 @@ def learn(
         CheckpointError: the checkpoint is damaged, or of another graph, setting or seed.
         PlannerUnavailableError: TensorFlow is not installed, or its process ended.
     """
-    budget = budget or DEFAULT_BUDGET
+    budget = (budget or Budget()).or_default(DEFAULT_BUDGET)
     if model not in LEARNED_PLANNERS:
         raise OptionError(f"model: must be one of {', '.join(LEARNED_PLANNERS)}, got {model!r}")
     if resume and checkpoint is None:
@@ -134,9 +130,7 @@ def learn(
         start = np.asarray(start, np.int32)
         check_constraints(problem, start)
     if not problem.num_ops:
-        return Learned(
-            placement=np.zeros(0, np.int32), makespan_ns=0, steps=0, placements=0, curve=[]
-        )
+        return Learned(placement=np.zeros(0, np.int32), makespan_ns=0)
     file = io.BytesIO()
     _engine.write_problem(problem, file)
     request = {
@@ -156,7 +150,8 @@ def learn(
     with contextlib.ExitStack() as opened:
         measurements = reward and opened.enter_context(Measurements(reward, parallel))
         process = opened.enter_context(_Process(request))
-        found = _follow(process, budget, ends, checkpoint is not None, measurements, on_progress)
+        watch = Watch(on_progress)
+        found = _follow(process, budget, ends, checkpoint is not None, measurements, watch)
     if measurements is not None:
         return _or_measured(found, measurements)
     return _no_worse(problem, found, model, start)
@@ -168,12 +163,11 @@ def _follow(
     ends: float | None,
     saves: bool,
     measurements: Measurements | None,
-    on_progress: ProgressCallback | None,
+    watch: Watch,
 ) -> Learned | None:
     """Answers the process until it is done; None if it placed nothing in time."""
     placement = None
     makespan_ns = None
-    curve: list[Progress] = []
     last_moment = None
     told = (0, 0)
     while True:
@@ -186,9 +180,9 @@ def _follow(
         if last_moment is not None and now > last_moment:
             break
         if measurements:
-            if on_progress and measurements.counts != told:
+            if measurements.counts != told:
                 told = measurements.counts
-                on_progress(_with_counts(curve[-1] if curve else _NOTHING, measurements))
+                watch.pass_on(_with_counts(watch.last, measurements))
             if (seconds := measurements.answer()) is not None:
                 process.send("seconds", seconds)
         message = process.receive(_POLL_S)
@@ -206,23 +200,12 @@ def _follow(
             measurements.begin(content)
             continue
         progress, improved = content
-        curve.append(_with_counts(progress, measurements) if measurements else progress)
         if improved is not None:
             placement, makespan_ns = improved
-        if on_progress:
-            on_progress(curve[-1])
+        watch(_with_counts(progress, measurements) if measurements else progress)
     if placement is None:
         return None
-    return Learned(
-        placement=placement,
-        makespan_ns=makespan_ns,
-        steps=curve[-1].steps if curve else 0,
-        placements=curve[-1].placements if curve else 0,
-        curve=curve,
-    )
-
-
-_NOTHING = Progress(steps=0, best_ns=None)
+    return Learned(makespan_ns=makespan_ns, **vars(watch.result(placement)))
 
 
 def _with_counts(progress: Progress, measurements: Measurements) -> Progress:
@@ -239,11 +222,11 @@ def _no_worse(
     trace = simulate(problem, other)
     other_ns = trace.makespan_ns if trace.feasible else None
     if found is None:
-        add_note(f"{model}: the budget ended before the first step; the placement is {name}")
-        found = Learned(placement=other, makespan_ns=other_ns, steps=0, placements=0, curve=[])
-    elif other_ns is not None and (found.makespan_ns is None or other_ns < found.makespan_ns):
-        add_note(f"{model}: {found.steps} steps found nothing better than {name}")
-        found = replace(found, placement=other, makespan_ns=other_ns)
+        note = f"{model}: the budget ended before the first step; the placement is {name}"
+        return Learned(placement=other, makespan_ns=other_ns, notes=[note])
+    if other_ns is not None and (found.makespan_ns is None or other_ns < found.makespan_ns):
+        note = f"{model}: {found.steps} steps found nothing better than {name}"
+        return replace(found, placement=other, makespan_ns=other_ns, notes=[note])
     return found
 
 
@@ -257,9 +240,7 @@ def _or_measured(found: Learned | None, measurements: Measurements) -> Learned:
     makespan_ns = round(seconds * 1e9)
     if found is None:
         measured, _ = measurements.counts
-        return Learned(
-            placement=placement, makespan_ns=makespan_ns, steps=0, placements=measured, curve=[]
-        )
+        return Learned(placement=placement, makespan_ns=makespan_ns, placements=measured)
     if found.makespan_ns is None or makespan_ns < found.makespan_ns:
         return replace(found, placement=placement, makespan_ns=makespan_ns)
     return found
