@@ -10,11 +10,12 @@ never imported from here, and the names below are loaded on first use.
 from __future__ import annotations
 
 import importlib
-import os
+import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from hplacer_optimizer import _import_hook
+import wrapt
+
 from hplacer_optimizer.log import warn_once
 
 if TYPE_CHECKING:
@@ -145,26 +146,23 @@ def _version() -> str:
         return "0+unknown"
 
 
-def _on_tensorflow(_: ModuleType) -> None:
-    """Makes the option known; a native part that does not fit TensorFlow is a NativeBuildError."""
-    from hplacer_optimizer.capture import native
-    from hplacer_optimizer.plugin import switch
+# ---- TensorFlow and Keras, imported before or later ----
 
-    switch.install()
-    if os.environ.get("HPLACER_DISABLE") == "1":
-        return
-    if native.is_missing():
-        warn_once("native", f"{native.MODULE} is missing, graphs are not planned; {native.REBUILD}")
-    else:
-        native.load()
+_HOOKS = {"tensorflow": "on_tensorflow", "keras": "on_keras", "tf_keras": "on_keras"}
 
 
-def _on_keras(module: ModuleType) -> None:
-    from hplacer_optimizer.plugin import switch
+def _call_hook(library: ModuleType) -> None:
+    switch = importlib.import_module(f"{__name__}.plugin.switch")
+    getattr(switch, _HOOKS[library.__name__])(library)
 
-    switch.watch_keras(module)
+
+def _call_hook_later(library: ModuleType) -> None:
+    name = library.__name__
+    try:
+        _call_hook(library)
+    except Exception as error:  # never break somebody else's import
+        warn_once(f"import {name}", f"not switched on for {name}: {error}")
 
 
-_import_hook.when_imported("tensorflow", _on_tensorflow)
-_import_hook.when_imported("keras", _on_keras)
-_import_hook.when_imported("tf_keras", _on_keras)
+for _name in _HOOKS:
+    wrapt.register_post_import_hook(_call_hook if _name in sys.modules else _call_hook_later, _name)

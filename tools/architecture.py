@@ -23,7 +23,6 @@ END = "<!-- end of packages -->\n"
 ORDER = (
     "errors",
     "log",
-    "_import_hook",
     "support",
     "problem",
     "machines",

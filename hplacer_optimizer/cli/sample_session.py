@@ -13,7 +13,7 @@ import tempfile
 from typing import Any
 
 from hplacer_optimizer.capture import native
-from hplacer_optimizer.plugin import service
+from hplacer_optimizer.plugin import service, switch
 
 MARK = "hplacer-sample "
 
@@ -21,15 +21,13 @@ MARK = "hplacer-sample "
 def main() -> None:
     import tensorflow as tf
 
-    import hplacer_optimizer
-
     devices = [device.name for device in tf.config.list_physical_devices()]
     v1: Any = tf.compat.v1
     with tempfile.TemporaryDirectory() as cache, tf.Graph().as_default():
         towers = [v1.get_variable(f"w{i}", (8, 8), use_resource=True) for i in range(4)]
         loss = tf.add_n([tf.reduce_sum(tf.tanh(w @ w)) for w in towers])
         v1.train.GradientDescentOptimizer(0.1).minimize(loss, name="train_op")
-        config = hplacer_optimizer.session_config(
+        config = switch.session_config(
             v1.ConfigProto(device_count={"CPU": 2}), cache=cache, targets=["train_op"], min_ops=0
         )
         with v1.Session(config=config) as session:

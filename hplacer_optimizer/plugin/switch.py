@@ -130,6 +130,17 @@ def _chosen_options(context: Any) -> Options | None:
     return chosen[KEY] if KEY in chosen else environment_options()
 
 
+def on_tensorflow(_: ModuleType) -> None:
+    """Makes the option known; a native part that does not fit TensorFlow is a NativeBuildError."""
+    install()
+    if os.environ.get("HPLACER_DISABLE") == "1":
+        return
+    if native.is_missing():
+        warn_once("native", f"{native.MODULE} is missing, graphs are not planned; {native.REBUILD}")
+    else:
+        native.load()
+
+
 def install() -> None:
     """Wraps the members of TensorFlow's Context and Session; a second call changes nothing."""
     from tensorflow.python.client import session
@@ -237,7 +248,7 @@ def _explicit_config(config: Any) -> Any:
 # ---- Keras ----
 
 
-def watch_keras(keras: ModuleType) -> None:
+def on_keras(keras: ModuleType) -> None:
     """Warns once when a model of this Keras (3, or tf_keras) compiles its step with XLA."""
     # Keras restores a saved compile() only of models that have the one of their trainer class.
     model_class: Any = next(base for base in keras.Model.__mro__ if "compile" in vars(base))
