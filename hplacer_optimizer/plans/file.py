@@ -6,7 +6,7 @@ r"""The container of plan files: named sections, each compressed and checked by 
 
 The first line covers the header and the header covers every section, so one checksum is over all,
 and still a lookup reads and checks only the sections that it needs. Every failure is a `PlanError`
-without the name of the file, which the caller knows. Format 1 was one section without a header.
+without the name of the file, which the caller knows.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MAX_HEADER_BYTES = 1 << 16
 _MAGIC = f"{FORMAT_NAME}/".encode()
 _FIRST_READ_BYTES = 1 << 16  # a small plan needs no second read
 _PIECE_BYTES = 1 << 24
-_LINE = re.compile(rb"hplacer-plan/([12]) ([0-9a-f]{64}) (0|[1-9][0-9]{0,17})\n")
+_LINE = re.compile(rb"hplacer-plan/2 ([0-9a-f]{64}) (0|[1-9][0-9]{0,17})\n")
 _LINE_BYTES = 128
 _SECTION_NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -87,13 +87,9 @@ class PlanFile:
         self._file = file
         self._head = bytes(file.read(_FIRST_READ_BYTES))
         line = _first_line(self._head)
-        self.version = int(line[1])
-        self.digest = line[2].decode()  # covers the whole file
+        self.digest = line[1].decode()  # covers the whole file
         self._rows: dict[str, tuple[int, int, str]] = {}  # offset, length, digest
-        if self.version == 1:
-            self._rows["plan"] = (line.end(), int(line[3]), self.digest)
-        else:
-            self._read_header(line.end(), int(line[3]))
+        self._read_header(line.end(), int(line[2]))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -208,9 +204,12 @@ def _first_line(head: bytes) -> re.Match[bytes]:
         raise PlanError("is empty")
     if not head.startswith(_MAGIC[: len(head)]):
         raise PlanError("is not a plan file")
-    version = re.match(rb"([1-9][0-9]{0,8}) ", head[len(_MAGIC) :][:16])
-    if version and int(version[1]) > FORMAT_VERSION:
-        raise NewerFormatError(f"has format {FORMAT_NAME}/{int(version[1])}")
+    number = re.match(rb"([1-9][0-9]{0,8}) ", head[len(_MAGIC) :][:16])
+    version = int(number[1]) if number else FORMAT_VERSION
+    if version > FORMAT_VERSION:
+        raise NewerFormatError(f"has format {FORMAT_NAME}/{version}")
+    if version < FORMAT_VERSION:
+        raise PlanError(f"has format {FORMAT_NAME}/{version}, which is not supported")
     line = _LINE.match(head[:_LINE_BYTES])
     if not line:
         truncated = b"\n" not in head[:_LINE_BYTES]

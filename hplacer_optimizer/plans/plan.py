@@ -27,7 +27,6 @@ from hplacer_optimizer._engine import Problem, StepTrace
 from hplacer_optimizer.errors import PlanError, StoreError
 from hplacer_optimizer.inspection.report import write_report
 from hplacer_optimizer.inspection.simulated_step import SimulatedStep
-from hplacer_optimizer.plans import version_1 as plan_v1
 from hplacer_optimizer.plans.directories.paths import open_file, write_file
 from hplacer_optimizer.plans.fields import (
     NodeNames,
@@ -401,7 +400,7 @@ def _naming(source: object) -> Iterator[None]:
 
 def _read_fields(file: PlanFile) -> dict[str, Any]:
     """The keywords of `Plan`, the problem excepted."""
-    fields = plan_v1.read_fields(file) if file.version == 1 else _read_sections(file)
+    fields = _read_sections(file)
     try:
         return {**fields, "fingerprint_parts": _parts(fields["fingerprint_parts"])}
     except ValueError as error:

@@ -22,14 +22,14 @@ from hplacer_optimizer.errors import PlanError
 from hplacer_optimizer.plans.file import PlanFile
 from hplacer_optimizer.plans.plan import Plan
 from tests.fuzz.mutations import INTEGERS, mutate_bytes, mutate_problem, mutate_text, mutate_tree
-from tests.plans.test_plan import DATA, frame, make_plan, pack, sections_of, with_problem
+from tests.plans.test_plan import frame, make_plan, pack, sections_of, with_problem
 
 __all__ = ["plan_bytes", "use_plan"]
 
 
 @functools.cache
 def _originals() -> list[bytes]:
-    """Valid files of both formats, with and without a problem, one longer than a first read."""
+    """Valid files, with and without a problem, one longer than a first read."""
     rng = np.random.default_rng(0)
     many = make_plan(
         node_names=[f"scope_{i % 7}/node_{i}" for i in range(9000)],
@@ -37,8 +37,7 @@ def _originals() -> list[bytes]:
         node_devices=rng.integers(0, 2, 9000),
     )
     plans = [with_problem(make_plan()), with_problem(make_plan(seed=8)), make_plan(), many]
-    old = [path.read_bytes() for path in sorted(DATA.glob("*-v1.hplan"))]
-    return [*(plan.to_bytes() for plan in plans), *old]
+    return [plan.to_bytes() for plan in plans]
 
 
 @functools.cache
@@ -72,9 +71,6 @@ def _other_version(random: Random, data: bytes) -> bytes:
 
 
 def _resealed(random: Random, data: bytes) -> bytes:
-    if data.startswith(b"hplacer-plan/1 "):
-        document = json.loads(zlib.decompress(data.split(b"\n", 1)[1]))
-        return frame(_compressed(random, _json(random, document)), version=1)
     sections = sections_of(data)
     if random.random() < 0.2:
         return _with_other_header(random, sections)

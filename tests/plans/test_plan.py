@@ -26,7 +26,6 @@ from hplacer_optimizer.plans.planned_problem import PackedProblem
 from hplacer_optimizer.support.formats import format_ns
 from tests.documents import problem_from_dict, problem_to_dict
 
-DATA = Path(__file__).parents[1] / "data"
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "plan-format.md"
 FINGERPRINT = "3f9c2b1a" + "0" * 24
 
@@ -97,9 +96,9 @@ def with_problem(plan: Plan, problem: Problem | None = None) -> Plan:
     return dataclasses.replace(plan, packed_problem=packed)
 
 
-def frame(header: bytes, rest: bytes = b"", *, version: int = 2) -> bytes:
+def frame(header: bytes, rest: bytes = b"") -> bytes:
     """A plan file with a valid first line around any header."""
-    line = f"hplacer-plan/{version} {hashlib.sha256(header).hexdigest()} {len(header)}\n"
+    line = f"hplacer-plan/2 {hashlib.sha256(header).hexdigest()} {len(header)}\n"
     return line.encode() + header + rest
 
 
@@ -179,25 +178,6 @@ def test_round_trip_keeps_everything() -> None:
     assert list(again.node_names) == ["a", "b/c", "d"]
     assert again.node_names_blob == "a\nb/c\nd"
     assert list(again.fingerprint_parts) == ["graph", "targets", "machine", "constraints"]
-
-
-def test_a_file_of_format_1_is_read_as_it_was_written() -> None:
-    plan = Plan.from_bytes((DATA / "every_field-v1.hplan").read_bytes())
-    later = {"lower_bound_ns": None, "lower_bound_term": None, "machine": None}
-    assert plan == make_plan(**later, learning_curve=[])
-    assert plan.problem() is None
-    assert Plan.from_bytes(plan.to_bytes()) == plan
-
-
-def test_a_plan_of_a_training_run_with_0_1_0_is_read() -> None:
-    plan = Plan.from_bytes((DATA / "trained_step-v1.hplan").read_bytes())
-    assert plan.fingerprint == "8a5b05929267845ff0537be808c5348b"
-    assert plan.planner_notes == []
-    assert (len(plan.node_names), plan.num_units, plan.planner) == (39, 35, "etf")
-    assert list(plan.node_names)[:3] == ["MatMul", "Relu", "MatMul_1"]
-    assert int(plan.node_hashes[0]) == 0x6BAE39C6386E137A
-    assert np.flatnonzero(plan.node_devices).tolist() == [8, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21]
-    assert Plan.from_bytes(plan.to_bytes()) == plan
 
 
 # ---- the planned problem ----
@@ -516,15 +496,8 @@ def test_a_bad_value_is_refused(changes: dict[str, Any], message: str) -> None:
 
 
 GOOD = make_plan().to_bytes()
-OLD = (DATA / "every_field-v1.hplan").read_bytes()
 SUMMARY = zlib.compress(sections_of(GOOD)["summary"])
 DELETE = "delete the file"
-
-
-def old(**changes: Any) -> bytes:
-    """A file of format 1 with other fields."""
-    document = json.loads(zlib.decompress(OLD.split(b"\n", 1)[1]))
-    return frame(zlib.compress(json.dumps(document | changes).encode()), version=1)
 
 
 @pytest.mark.parametrize(
@@ -538,7 +511,7 @@ def old(**changes: Any) -> bytes:
         (GOOD + b"x", "is damaged or truncated", DELETE),
         (b"PK\3\4" + GOOD, "is not a plan file", DELETE),
         (GOOD.replace(b"plan/2 ", b"plan/0 "), "has a damaged header", DELETE),
-        (GOOD.replace(b"plan/2 ", b"plan/1 "), "is damaged", DELETE),
+        (GOOD.replace(b"plan/2 ", b"plan/1 "), "plan/1, which is not supported", DELETE),
         (GOOD.replace(b"plan/2 ", b"plan/3 "), "has format hplacer-plan/3", "upgrade hplacer-opt"),
         (b"hplacer-plan/12 anything", "has format hplacer-plan/12", "upgrade hplacer-optimizer"),
         (GOOD[:-1] + bytes([GOOD[-1] ^ 1]), "checksum of the section 'node_devices'", DELETE),
@@ -578,19 +551,6 @@ def old(**changes: Any) -> bytes:
         (changed(node_devices=b"\0\0\0\0"), "for each of 3 node names", DELETE),
         (changed(node_devices=b"\0\0\1\0\2\0"), "on device 2, there are 2", DELETE),
         (changed(problem=b"{}"), "has the section 'problem' without all of", DELETE),
-        (OLD[:-1], "is damaged or truncated", DELETE),
-        (OLD + b"x", "is damaged or truncated", DELETE),
-        (OLD.replace(b"plan/1 ", b"plan/2 "), "does not hold JSON", DELETE),
-        (frame(zlib.compress(b"{}"), version=1), "has no field 'assumptions'", DELETE),
-        (old(extra=1), "has the unknown field 'extra'", DELETE),
-        (old(machine=None), "has the unknown field 'machine'", DELETE),
-        (old(node_names=["a", "b/c", "d"]), "plan.node_names must be a string", DELETE),
-        (old(node_names="a\nb\n\ud800"), "plan.node_names is not valid Unicode", DELETE),
-        (old(node_hashes="AAA"), "plan.node_hashes", DELETE),
-        (old(node_hashes="AAAA"), "plan.node_hashes", DELETE),
-        (old(node_hashes="ä"), "plan.node_hashes", DELETE),
-        (old(node_hashes=None), "plan.node_hashes must be a string", DELETE),
-        (old(node_devices="AAABAA=="), "for each of 3 node names", DELETE),
     ],
 )
 def test_a_bad_file_names_itself_the_reason_and_the_remedy(
@@ -628,7 +588,8 @@ def test_random_bytes_are_a_plan_error(data: bytes) -> None:
     for candidate in (
         data,
         b"hplacer-plan/2 " + data,
-        *(frame(content, version=version) for content in (data, packed) for version in (1, 2)),
+        frame(data),
+        frame(packed),
         pack({"summary": data}),
         pack({"summary": packed}),
     ):
@@ -645,11 +606,9 @@ def test_any_json_in_any_field_is_a_plan_or_a_plan_error(name: str, value: objec
     assert Plan.from_bytes(plan.to_bytes()) == plan
 
 
-@pytest.mark.parametrize("version", [1, 2])
-def test_a_decompression_bomb_is_stopped(monkeypatch: pytest.MonkeyPatch, version: int) -> None:
+def test_a_decompression_bomb_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plan_file, "MAX_SECTION_BYTES", 1_000_000)
-    bomb = zlib.compress(b" " * 50_000_000)
-    data = frame(bomb, version=1) if version == 1 else pack({"summary": bomb})
+    data = pack({"summary": zlib.compress(b" " * 50_000_000)})
     with pytest.raises(PlanError, match="is larger than 1000000 bytes when decompressed"):
         Plan.from_bytes(data)
 
