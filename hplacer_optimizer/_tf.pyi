@@ -225,8 +225,11 @@ class PlannerRequest(_CapturedStep):
     def finish_declined(self, reason: str, /) -> None:
         """Answers "leave the graph alone"; a reason makes it a failure, "" a wish."""
 
-def register_passes() -> None:
-    """Registers the pass and the Grappler optimizer, once per process."""
+def register_passes(defaults: bytes, /) -> None:
+    """Registers the pass and the Grappler optimizer, once per process.
+
+    `defaults` is a serialised CustomGraphOptimizer with the options that an entry may leave out.
+    """
 
 def open() -> None:
     """Requests are served from now on, by this process."""

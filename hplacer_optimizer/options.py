@@ -165,14 +165,19 @@ class Options:
 
     def changed(self) -> dict[str, Any]:
         """The options that differ from their default, by name; `from_user` takes this back."""
-        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return {name: value for name, value in values.items() if value != _FIELDS[name].default}
+        return {name: value for name, value in vars(self).items() if value != _FIELDS[name].default}
 
-    def to_entry(self, entry: Any) -> None:
-        """Writes name and options into a `RewriterConfig.CustomGraphOptimizer` message."""
+    def to_entry(self, entry: Any, *, changed_only: bool = True) -> None:
+        """Writes name and options into a `RewriterConfig.CustomGraphOptimizer` message.
+
+        Only the options that differ from their default, or all but those that are None.
+        """
         entry.Clear()
         entry.name = OPTIMIZER_NAME
-        for name, value in self.changed().items():
+        options = self.changed() if changed_only else vars(self)
+        for name, value in options.items():
+            if value is None:
+                continue
             attribute = entry.parameter_map[name]
             if isinstance(value, str):
                 attribute.s = value.encode()

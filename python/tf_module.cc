@@ -316,9 +316,13 @@ PYBIND11_MODULE(_tf, m) {
   RegisterRecords(m);
   RegisterRequest(m);
   RegisterOfflineCapture(m);
-  m.def("register_passes", [] {
+  m.def("register_passes", [](const py::bytes& defaults) {
+    tensorflow::RewriterConfig_CustomGraphOptimizer entry;
+    if (!entry.ParseFromString(std::string(defaults))) {
+      throw std::invalid_argument("not a serialised CustomGraphOptimizer");
+    }
     Bridge::Get().SetWaitGuard(&ReleaseGil);
-    RegisterPasses();
+    RegisterPasses(entry);
   });
   m.def("open", [] { Bridge::Get().Open(); });
   m.def("close", [] { Bridge::Get().Close(); });

@@ -126,6 +126,15 @@ def test_round_trip_through_the_protocol_buffer(given: Options) -> None:
     assert Options.from_parameters(received.parameter_map) == given
 
 
+def test_an_entry_can_have_every_option() -> None:
+    rewriter = pytest.importorskip("tensorflow.core.protobuf.rewriter_config_pb2")
+    entry = rewriter.RewriterConfig.CustomGraphOptimizer()
+    Options(seed=4).to_entry(entry, changed_only=False)
+    names = {field.name for field in dataclasses.fields(Options)}
+    assert names - set(entry.parameter_map) == {"batch_size", "cost_table", "cache"}  # None
+    assert Options.from_parameters(entry.parameter_map) == Options(seed=4)
+
+
 @given(options)
 def test_what_changed_gives_the_options_back(given: Options) -> None:
     assert Options.from_user(given.changed() or True) == given

@@ -21,8 +21,8 @@ namespace hplacer {
 
 struct CostOptions {
   const std::vector<KindRates>* kinds;
-  int64_t batch_size = 0;  // 0: choose
-  int64_t loop_trip_count = 10;
+  int64_t batch_size;  // 0: choose
+  int64_t loop_trip_count;
   NamedShapes shapes;  // of fed tensors
 };
 

@@ -48,8 +48,8 @@ struct OfflineMachine {
 };
 
 struct OfflineCosts {
-  int64_t batch_size = 0;  // 0: choose
-  int64_t loop_trip_count = 10;
+  int64_t batch_size;  // 0: choose
+  int64_t loop_trip_count;
   NamedShapes shapes;  // of fed tensors
 };
 

@@ -33,14 +33,14 @@ using Entry = tensorflow::RewriterConfig_CustomGraphOptimizer;
 using Reply = PlannerRequest::Reply;
 using Result = PlannerRequest::Result;
 
-// The options that the pass itself reads; names and defaults as in hplacer_optimizer/options.py.
+// The options that the pass itself reads, by the names of hplacer_optimizer/options.py.
 struct PassOptions {
-  int64_t min_ops = 20;
-  double timeout_s = 30;
-  double budget_s = 5;
-  bool learns = false;  // on a miss, for all of budget_s
-  int64_t batch_size = 0;
-  int64_t loop_trip_count = 10;
+  int64_t min_ops = 0;
+  double timeout_s = 0;
+  double budget_s = 0;
+  bool learns = false;     // on a miss, for all of budget_s
+  int64_t batch_size = 0;  // 0: choose
+  int64_t loop_trip_count = 0;
   std::vector<std::string> targets;
   std::vector<std::string> devices;
 
@@ -57,8 +57,8 @@ std::vector<std::string> Strings(const tensorflow::AttrValue& value) {
   return {value.list().s().begin(), value.list().s().end()};
 }
 
-PassOptions ReadOptions(const Entry& entry) {
-  PassOptions options;
+// What the entry leaves out is as in `options`.
+PassOptions ReadOptions(const Entry& entry, PassOptions options) {
   for (const auto& [name, value] : entry.parameter_map()) {
     if (name == "min_ops") options.min_ops = value.i();
     if (name == "timeout_s") options.timeout_s = Number(value);
@@ -335,13 +335,15 @@ class GraphPlacement {
 
 class HierarchicalPlacerPass : public tensorflow::GraphOptimizationPass {
  public:
+  explicit HierarchicalPlacerPass(const Entry& defaults) : defaults_(ReadOptions(defaults, {})) {}
+
   absl::Status Run(const GraphOptimizationPassOptions& options) override {
     const Entry* entry = FindEntry(options);
     if (entry == nullptr || IsDisabled()) return absl::OkStatus();
     if (options.graph == nullptr || *options.graph == nullptr || options.device_set == nullptr) {
       return absl::OkStatus();
     }
-    const PassOptions pass_options = ReadOptions(*entry);
+    const PassOptions pass_options = ReadOptions(*entry, defaults_);
     if ((*options.graph)->num_op_nodes() < pass_options.min_ops) return absl::OkStatus();
     if (options.function_def != nullptr &&
         options.function_def->attr().contains("_tf_data_function")) {
@@ -363,13 +365,16 @@ class HierarchicalPlacerPass : public tensorflow::GraphOptimizationPass {
     GraphPlacement(options, *entry, pass_options, std::move(devices)).Run();
     return absl::OkStatus();
   }
+
+ private:
+  const PassOptions defaults_;
 };
 
 }  // namespace
 
-void RegisterPasses() {
-  static const bool registered = [] {
-    auto pass = std::make_unique<HierarchicalPlacerPass>();
+void RegisterPasses(const Entry& defaults) {
+  static const bool registered = [&defaults] {
+    auto pass = std::make_unique<HierarchicalPlacerPass>(defaults);
     pass->set_name("HierarchicalPlacerPass");
     tensorflow::OptimizationPassRegistry::Global()->Register(
         tensorflow::OptimizationPassRegistry::PRE_PLACEMENT, kPhase, std::move(pass));

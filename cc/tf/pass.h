@@ -9,10 +9,13 @@
 #ifndef HPLACER_TF_PASS_H_
 #define HPLACER_TF_PASS_H_
 
+#include "tensorflow/core/protobuf/rewriter_config.pb.h"
+
 namespace hplacer {
 
-// Registers the pass and the Grappler optimizer, once per process.
-void RegisterPasses();
+// Registers the pass and the Grappler optimizer, once per process. `defaults` has the options that
+// the entry of a session or a function may leave out.
+void RegisterPasses(const tensorflow::RewriterConfig_CustomGraphOptimizer& defaults);
 
 }  // namespace hplacer
 

@@ -26,6 +26,7 @@ from hplacer_optimizer.costs.table import CostTable
 from hplacer_optimizer.errors import GraphError
 from hplacer_optimizer.log import LOGGER
 from hplacer_optimizer.machines import Machine, full_device_name
+from hplacer_optimizer.options import Options
 from hplacer_optimizer.problem.files import load_problem_file
 
 __all__ = ["LoadedGraph", "load_graph", "load_problem"]
@@ -126,7 +127,7 @@ def load_graph(
         signature=signature,
         allow_soft_placement=allow_soft_placement,
         batch_size=batch_size,
-        loop_trip_count=loop_trip_count or 10,
+        loop_trip_count=loop_trip_count or Options.loop_trip_count,
         shapes=_check_shapes(shapes or {}),
         keep_graph=keep_graph,
     )

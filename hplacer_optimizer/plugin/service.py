@@ -70,12 +70,20 @@ def start() -> None:
         if _dispatcher is not None and _dispatcher.is_alive():
             return
         if _dispatcher is None:
-            tf_module.register_passes()
+            tf_module.register_passes(_default_entry())
             atexit.register(_stop)
             os.register_at_fork(after_in_child=_restart_in_child)
         tf_module.open()
         _dispatcher = threading.Thread(target=_dispatch, name="hplacer", daemon=True)
         _dispatcher.start()
+
+
+def _default_entry() -> bytes:
+    from tensorflow.core.protobuf import rewriter_config_pb2
+
+    entry = rewriter_config_pb2.RewriterConfig.CustomGraphOptimizer()
+    Options().to_entry(entry, changed_only=False)
+    return bytes(entry.SerializeToString())
 
 
 def history() -> list[dict[str, Any]]:

@@ -201,6 +201,56 @@ report(cases=cases)
     assert any("77" in text for text in cases["batch size"]["assumptions"])
 
 
+SLOW = """
+import time, own
+
+def plan(problem, **_):
+    time.sleep(2)
+    return own.last(problem)
+"""
+
+
+def test_an_entry_without_options_has_the_defaults_that_the_pass_was_given(tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text(SLOW)
+    outcome = run(
+        """
+from hplacer_optimizer.capture import native
+from hplacer_optimizer.options import Options
+
+def entry_of(config):
+    entry = config.graph_options.rewrite_options.custom_optimizers.add()
+    entry.name = "HierarchicalPlacer"
+    return entry
+
+defaults = entry_of(v1.ConfigProto())
+given = Options(min_ops=0, timeout_s=0.25, budget_s=0.5, on_miss="learn")
+given.to_entry(defaults, changed_only=False)
+native.load().register_passes(defaults.SerializeToString())
+hp.session_config()  # starts what answers the pass
+
+def once(**options):
+    "A session whose ConfigProto was written by hand."
+    start = len(plugin.history())
+    config = v1.ConfigProto()
+    entry = entry_of(config)
+    entry.parameter_map["planner"].s = b"slow:plan"
+    for name, value in options.items():
+        entry.parameter_map[name].i = value
+    with tf.Graph().as_default(), session(config=config) as running:
+        x = v1.placeholder(tf.float32, [4, 4])
+        running.run(tf.reduce_sum(tf.matmul(x, x)), {x: np.ones((4, 4))})
+    return history_since(start)
+
+report(without=once(), with_min_ops=once(min_ops=20))
+""",
+        tmp_path,
+    )
+    (entry,) = outcome.report["without"]
+    assert entry["outcome"] == "failed"
+    assert "no answer within 0.75 s" in entry["reason"]
+    assert outcome.report["with_min_ops"] == []
+
+
 # ---- functions ----
 
 
