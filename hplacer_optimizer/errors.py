@@ -7,6 +7,10 @@ class HPlacerError(Exception):
     """Base of all errors of this package."""
 
 
+class DocumentError(HPlacerError, ValueError):
+    """YAML or a quantity is malformed; readers turn this into the error of what they read."""
+
+
 class ProblemError(HPlacerError, ValueError):
     """A problem or a placement is malformed; the message has the path of the faulty field."""
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from hplacer_optimizer.errors import BenchError
 from hplacer_optimizer.plans.store import PlanStore
-from hplacer_optimizer.pretraining.job_list import parse_duration
+from hplacer_optimizer.support.quantities import parse_duration
 
 OK, FAILED, USAGE, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 130, 141
 

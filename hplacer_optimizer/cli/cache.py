@@ -17,7 +17,7 @@ from hplacer_optimizer.cli.arguments import (
 )
 from hplacer_optimizer.cli.plans import plan_document
 from hplacer_optimizer.cli.printing import print_json, print_table, step_time
-from hplacer_optimizer.errors import HPlacerError, MachineError, StoreError
+from hplacer_optimizer.errors import DocumentError, HPlacerError, StoreError
 from hplacer_optimizer.plans.directories.paths import read_file
 from hplacer_optimizer.plans.store import MAX_BYTES, PlanStore, StoreEntry
 from hplacer_optimizer.support.quantities import SIZE
@@ -74,7 +74,7 @@ def add_commands(commands: Any) -> None:
 def _size(text: str) -> int:
     try:
         return int(SIZE.parse(text, "size"))
-    except MachineError as error:
+    except DocumentError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 

@@ -19,6 +19,7 @@ from typing import Any, NoReturn, TypeVar
 import numpy as np
 
 from hplacer_optimizer.errors import CostTableError
+from hplacer_optimizer.support.formats import json_type
 from hplacer_optimizer.support.new_file import new_file
 
 FORMAT = "hplacer-costs/1"
@@ -133,7 +134,7 @@ class CostTable:
 
     def _add(self, entry: object, path: str) -> None:
         if not isinstance(entry, dict):
-            _fail(path, f"expected an object, got {_type_name(entry)}")
+            _fail(path, f"expected an object, got {json_type(entry)}")
         for key in entry:
             if key not in _KEYS:
                 _fail(f"{path}.{key}", f"unknown key; the keys here are {', '.join(_KEYS)}")
@@ -177,10 +178,6 @@ def _fail(path: str, message: str) -> NoReturn:
     raise CostTableError(f"{path}: {message}" if path else message)
 
 
-def _type_name(value: object) -> str:
-    return "null" if value is None else type(value).__name__
-
-
 def _check_text(value: object, path: str) -> str:
     if not isinstance(value, str) or not value:
         _fail(path, f"expected a non-empty string, got {value!a:.80}")
@@ -193,7 +190,7 @@ def _check_text(value: object, path: str) -> str:
 
 def _check_integer(value: object, path: str, minimum: int, maximum: int) -> None:
     if type(value) is not int:  # a bool is an int
-        _fail(path, f"expected an integer, got {_type_name(value)}")
+        _fail(path, f"expected an integer, got {json_type(value)}")
     if not minimum <= value <= maximum:
         _fail(path, f"must be from {minimum} to {maximum}")
 
@@ -222,7 +219,7 @@ def _parse(data: bytes) -> object:
 
 def _entries(document: object) -> list[Any]:
     if not isinstance(document, dict):
-        _fail("", f"expected an object, got {_type_name(document)}")
+        _fail("", f"expected an object, got {json_type(document)}")
     name = document.get("format")
     if name != FORMAT:
         newer = isinstance(name, str) and name.startswith(_FORMAT_FAMILY)
@@ -236,5 +233,5 @@ def _entries(document: object) -> list[Any]:
             _fail(key, "unknown key; the keys here are format, costs")
     costs = document.get("costs")
     if not isinstance(costs, list):
-        _fail("costs", f"expected a list, got {_type_name(costs)}")
+        _fail("costs", f"expected a list, got {json_type(costs)}")
     return costs

@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from hplacer_optimizer.errors import MachineError
+from hplacer_optimizer.errors import DocumentError, MachineError
 from hplacer_optimizer.machines.machine import (
     MAX_SLOTS,
     Device,
@@ -46,7 +46,7 @@ def shipped_machines() -> tuple[str, ...]:
 @functools.cache
 def shipped_kinds() -> Mapping[str, DeviceKind]:
     """The catalogue of device kinds, by name."""
-    with _naming(_CATALOGUE):
+    with _reading(_CATALOGUE):
         return _read_kinds(_read(_CATALOGUE).record(("kinds",))["kinds"])
 
 
@@ -61,13 +61,14 @@ def load_machine(name_or_path: str | os.PathLike[str]) -> Machine:
     elif len(path.parts) == 1 and not path.suffix and not path.exists():
         known = ", ".join(shipped_machines())
         raise MachineError(f"no machine {shorten(str(path))}; give a YAML file or one of {known}")
-    with _naming(path):
+    with _reading(path):
         return _read_machine(_read(path))
 
 
 def machine_from_yaml(text: str) -> Machine:
     """The machine in the text of a machine file; MachineError names the field that is wrong."""
-    return _read_machine(parse_yaml(text.encode()))
+    with _reading():
+        return _read_machine(parse_yaml(text.encode()))
 
 
 def save_machine(machine: Machine, path: str | os.PathLike[str]) -> None:
@@ -83,11 +84,12 @@ def save_machine(machine: Machine, path: str | os.PathLike[str]) -> None:
 
 
 @contextmanager
-def _naming(path: Path) -> Iterator[None]:
+def _reading(path: Path | None = None) -> Iterator[None]:
+    """Whatever is wrong is a MachineError, with the name of the file."""
     try:
         yield
-    except MachineError as error:
-        raise MachineError(f"{error} (in file '{path}')") from None
+    except (DocumentError, MachineError) as error:
+        raise MachineError(f"{error} (in file '{path}')" if path else str(error)) from None
 
 
 def _read(path: Path) -> Field:
@@ -149,8 +151,8 @@ def _read_device(field: Field, own: Mapping[str, DeviceKind]) -> Device:
     fields = field.record(("name", "kind"), optional=("memory",))
     kind = fields["kind"].text()
     if kind not in own and kind not in shipped_kinds():
-        raise MachineError(
-            f"{fields['kind'].path}: unknown kind {shorten(kind)}; kinds here: "
+        raise fields["kind"].error(
+            f"unknown kind {shorten(kind)}; kinds here: "
             f"{', '.join(own) or 'none'}; shipped kinds: {', '.join(shipped_kinds())}"
         )
     memory = fields["memory"].quantity(SIZE) if "memory" in fields else None

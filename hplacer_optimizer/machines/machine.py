@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from hplacer_optimizer.errors import MachineError
-from hplacer_optimizer.support.quantities import BYTE_RATE, DURATION, FLOP_RATE, SIZE
+from hplacer_optimizer.errors import DocumentError, MachineError
+from hplacer_optimizer.support.quantities import BYTE_RATE, DURATION, FLOP_RATE, SIZE, Dimension
 
 DTYPES = ("float64", "float32", "bfloat16", "float16", "int8")
 MAX_DEVICES = 256
@@ -48,12 +48,12 @@ class DeviceKind:
         if not re.fullmatch("[A-Za-z_][A-Za-z0-9_]{0,63}", self.type):
             raise MachineError(f"type: {self.type!r} is no device type; write CPU or GPU")
         for dtype, rate in self.flops_per_s.items():
-            FLOP_RATE.check(rate, f"flops_per_s.{dtype}")
+            _check_quantity(FLOP_RATE, rate, f"flops_per_s.{dtype}")
         check_dtypes(self.flops_per_s, "flops_per_s")
-        BYTE_RATE.check(self.memory_bytes_per_s, "memory_bytes_per_s")
-        SIZE.check(self.memory_bytes, "memory_bytes")
-        DURATION.check(self.launch_overhead_ns, "launch_overhead_ns")
-        DURATION.check(self.executor_overhead_ns, "executor_overhead_ns")
+        _check_quantity(BYTE_RATE, self.memory_bytes_per_s, "memory_bytes_per_s")
+        _check_quantity(SIZE, self.memory_bytes, "memory_bytes")
+        _check_quantity(DURATION, self.launch_overhead_ns, "launch_overhead_ns")
+        _check_quantity(DURATION, self.executor_overhead_ns, "executor_overhead_ns")
         if self.executor_overhead_ns > self.launch_overhead_ns:
             raise MachineError("executor_overhead_ns: is a part of launch_overhead_ns, but larger")
         if not isinstance(self.slots, int) or not 1 <= self.slots <= MAX_SLOTS:
@@ -79,7 +79,7 @@ class Device:
                 "'/job:worker/replica:0/task:0/device:GPU:0'"
             )
         if self.memory_bytes is not None:
-            SIZE.check(self.memory_bytes, "memory_bytes")
+            _check_quantity(SIZE, self.memory_bytes, "memory_bytes")
 
     @property
     def task(self) -> str:
@@ -103,8 +103,8 @@ class Link:
 
     def __post_init__(self) -> None:
         _check_text(self.channel, "channel")
-        DURATION.check(self.latency_ns, "latency_ns")
-        BYTE_RATE.check(self.bytes_per_s, "bytes_per_s")
+        _check_quantity(DURATION, self.latency_ns, "latency_ns")
+        _check_quantity(BYTE_RATE, self.bytes_per_s, "bytes_per_s")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,6 +209,13 @@ def check_dtypes(flops_per_s: Mapping[str, object], path: str) -> None:
             raise MachineError(f"{path}.{dtype}: unknown dtype; dtypes: {', '.join(DTYPES)}")
     if "float32" not in flops_per_s:
         raise MachineError(f"{path}.float32: is missing; dtypes without a rate run at float32's")
+
+
+def _check_quantity(dimension: Dimension, value: object, path: str) -> None:
+    try:
+        dimension.check(value, path)
+    except DocumentError as error:
+        raise MachineError(str(error)) from None
 
 
 def _check_text(text: str, path: str) -> None:

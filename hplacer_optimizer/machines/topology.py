@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from hplacer_optimizer.errors import MachineError
 from hplacer_optimizer.machines.machine import Link
 from hplacer_optimizer.support.document import Field
 from hplacer_optimizer.support.quantities import BYTE_RATE, DURATION, shorten
@@ -148,9 +147,7 @@ class _Scope:
     def device(self, field: Field) -> str:
         name = field.text()
         if name not in self.devices:
-            raise MachineError(
-                f"{field.path}: unknown device {shorten(name)}; it is not among `devices`"
-            )
+            raise field.error(f"unknown device {shorten(name)}; it is not among `devices`")
         return name
 
     def distinct_devices(self, field: Field, taken: set[str]) -> tuple[str, ...]:
@@ -169,14 +166,14 @@ class _Scope:
     @staticmethod
     def _take(field: Field, name: _T, taken: set[_T]) -> None:
         if name in taken:
-            raise MachineError(f"{field.path}: {shorten(field.text())} is there twice")
+            raise field.error(f"{shorten(field.text())} is there twice")
         taken.add(name)
 
 
 def read_links(links: Field, devices: Sequence[str]) -> tuple[Link, ...]:
     """Expands the `links` of a machine file; where two elements link a pair, the first one counts.
 
-    Raises MachineError with the path of the faulty field.
+    Raises DocumentError with the path of the faulty field, or the MachineError of a link.
     """
     scope = _Scope(devices)
     expanded: dict[tuple[str, str], Link] = {}
@@ -184,13 +181,13 @@ def read_links(links: Field, devices: Sequence[str]) -> tuple[Link, ...]:
     for element in links.sequence():
         fields = element.mapping()
         if len(fields) != 1 or next(iter(fields)) not in _READERS:
-            raise MachineError(f"{element.path}: expected one key, one of {', '.join(_READERS)}")
+            raise element.error(f"expected one key, one of {', '.join(_READERS)}")
         ((name, field),) = fields.items()
         for link in _READERS[name](field, scope):
             pair = (link.src, link.dst)
             if name == "link":
                 if pair in explicit:
-                    raise MachineError(f"{field.path}: a second link from {pair[0]} to {pair[1]}")
+                    raise field.error(f"a second link from {pair[0]} to {pair[1]}")
                 explicit.add(pair)
             expanded.setdefault(pair, link)
     return tuple(expanded.values())
@@ -204,7 +201,7 @@ def _read_link(field: Field, scope: _Scope) -> Iterator[Link]:
     for item in fields["dst"].sequence() if several else [fields["dst"]]:
         dst = scope.device(item)
         if dst == src:
-            raise MachineError(f"{item.path}: {dst!r} is the source, too")
+            raise item.error(f"{dst!r} is the source, too")
         yield field.build(
             Link,
             src=src,
@@ -231,7 +228,7 @@ def _read_nvlink(field: Field, scope: _Scope) -> Iterator[Link]:
     for row in fields["bricks"].sequence():
         cells = row.sequence()
         if len(cells) not in (2, 3):
-            raise MachineError(f"{row.path}: expected [device, device] or [device, device, bricks]")
+            raise row.error("expected [device, device] or [device, device, bricks]")
         a, b = scope.distinct_devices(Field(row.value[:2], row.path), set())
         pair = (b, a) if (b, a) in bricks else (a, b)
         count = cells[2].whole_number(1, _MAX_BRICKS) if len(cells) == 3 else 1
@@ -248,7 +245,7 @@ def _read_network(field: Field, scope: _Scope) -> Iterator[Link]:
         parts = item.record(("name", "devices"), ("bandwidth",))
         name = parts["name"].text()
         if name in hosts:
-            raise MachineError(f"{parts['name'].path}: {shorten(name)} is there twice")
+            raise parts["name"].error(f"{shorten(name)} is there twice")
         hosts[name] = Host(
             name=name,
             devices=scope.distinct_devices(parts["devices"], taken),

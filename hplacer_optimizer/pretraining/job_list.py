@@ -6,13 +6,12 @@ from `defaults`; paths are relative to the file.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from hplacer_optimizer.errors import JobListError, MachineError, OptionError
+from hplacer_optimizer.errors import DocumentError, JobListError, OptionError
 from hplacer_optimizer.machines import shipped_machines
 from hplacer_optimizer.measuring import Effort
 from hplacer_optimizer.measuring.planning import Measuring
@@ -22,25 +21,13 @@ from hplacer_optimizer.planners.learning import PRESETS
 from hplacer_optimizer.plans.making import Search
 from hplacer_optimizer.pretraining.jobs import GraphSpec, Job
 from hplacer_optimizer.support.document import MAX_BYTES, Field, parse_yaml
+from hplacer_optimizer.support.quantities import parse_duration
 
 FORMAT = "hplacer-pretrain/1"
 DEFAULT_BUDGET_S = 600.0
 MAX_JOBS = 100_000
 
 _INT64_MAX = 2**63 - 1
-_DURATION = re.compile(r"(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,9}(?:\.\d{1,6})?)s)?", re.ASCII)
-
-
-def parse_duration(text: str) -> float:
-    """Seconds of a duration such as "90s", "10m" or "1h30m"; raises ValueError."""
-    found = _DURATION.fullmatch(text.strip())
-    if found is None or not found[0]:
-        raise ValueError(f"{text!r} is no duration; write 90s, 10m or 1h30m")
-    hours, minutes, seconds = (float(part or 0) for part in found.groups())
-    total = 3600 * hours + 60 * minutes + seconds
-    if not total > 0:
-        raise ValueError(f"{text!r}: must be more than 0")
-    return total
 
 
 def default_budget(seconds: float | None, steps: int | None, patience: int | None) -> Budget:
@@ -85,16 +72,18 @@ def read_jobs(path: Path) -> list[Job]:
     try:
         document = parse_yaml(data).record(("format", "jobs"), ("defaults",))
         if document["format"].value != FORMAT:
-            raise MachineError(f"format: expected {FORMAT!r}, found {document['format'].value!r}")
+            raise document["format"].error(
+                f"expected {FORMAT!r}, found {document['format'].value!r}"
+            )
         defaults = document["defaults"].record((), _COMMON) if "defaults" in document else {}
         jobs: list[Job] = []
         for entry in document["jobs"].sequence():
             jobs += _jobs(entry, defaults, path.parent)
             if len(jobs) > MAX_JOBS:
-                raise MachineError(f"{entry.path}: more than {MAX_JOBS} jobs")
+                raise entry.error(f"more than {MAX_JOBS} jobs")
         if not jobs:
-            raise MachineError("jobs: the list is empty")
-    except (MachineError, OptionError, ValueError) as error:
+            raise document["jobs"].error("the list is empty")
+    except (DocumentError, OptionError) as error:
         raise JobListError(f"{error} (in file '{path}')") from None
     return jobs
 
@@ -125,7 +114,7 @@ _COMMON = (
 def _jobs(entry: Field, defaults: dict[str, Field], where: Path) -> Iterator[Job]:
     own = entry.record((), ("graphs", "capture", *_COMMON))
     if ("graphs" in own) == ("capture" in own):
-        raise MachineError(f"{entry.path}: give either graphs or capture")
+        raise entry.error("give either graphs or capture")
     fields = defaults | own
 
     def get(name: str, read: Callable[[Field], Any], default: Any = None) -> Any:
@@ -182,7 +171,7 @@ def _items(field: Field) -> list[Field]:
     """A list, or a single value in its place."""
     items = [field] if isinstance(field.value, str) else field.sequence()
     if not items:
-        raise MachineError(f"{field.path}: the list is empty")
+        raise field.error("the list is empty")
     return items
 
 
@@ -203,19 +192,19 @@ def _planners(field: Field) -> list[str]:
         try:
             get_planner(item.text())
         except OptionError as error:
-            raise MachineError(f"{item.path}: {error}") from None
+            raise item.error(str(error)) from None
     return _texts(field)
 
 
 def _preset(field: Field) -> str:
     if field.value not in PRESETS:
-        raise MachineError(f"{field.path}: expected one of {', '.join(PRESETS)}")
+        raise field.error(f"expected one of {', '.join(PRESETS)}")
     return field.text()
 
 
 def _reward(field: Field) -> str:
     if field.value not in ("simulate", "measure"):
-        raise MachineError(f"{field.path}: expected simulate or measure, found {field.value!r}")
+        raise field.error(f"expected simulate or measure, found {field.value!r}")
     return field.text()
 
 
@@ -227,12 +216,12 @@ def _duration(field: Field) -> float:
     try:
         return parse_duration(field.text())
     except ValueError as error:
-        raise MachineError(f"{field.path}: {error}") from None
+        raise field.error(str(error)) from None
 
 
 def _bool(field: Field) -> bool:
     if field.value not in ("true", "false"):
-        raise MachineError(f"{field.path}: expected true or false, found {field.value!r}")
+        raise field.error(f"expected true or false, found {field.value!r}")
     return bool(field.value == "true")
 
 

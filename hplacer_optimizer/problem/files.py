@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from hplacer_optimizer import _engine
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.errors import ProblemError
+from hplacer_optimizer.support.formats import json_type
 from hplacer_optimizer.support.new_file import new_file
 
 __all__ = ["Problem", "check_placement", "load_problem_file", "save_problem"]
@@ -68,11 +69,11 @@ def check_placement(
         if placement.ndim != 1:
             _fail("placement", f"expected one dimension, got shape {placement.shape}")
     elif isinstance(placement, (str, bytes)) or not isinstance(placement, Sequence):
-        _fail("placement", f"expected a list of device indices, got {_type_name(placement)}")
+        _fail("placement", f"expected a list of device indices, got {json_type(placement)}")
     else:
         for i, device in enumerate(placement):
             if isinstance(device, bool) or not isinstance(device, (int, np.integer)):
-                _fail(f"placement[{i}]", f"expected an integer, got {_type_name(device)}")
+                _fail(f"placement[{i}]", f"expected an integer, got {json_type(device)}")
     if len(placement) != problem.num_ops:
         _fail("placement", f"has {len(placement)} devices for {problem.num_ops} ops")
     devices = np.asarray(placement)
@@ -87,10 +88,6 @@ def check_placement(
 
 def _fail(path: str, message: str) -> NoReturn:
     raise ProblemError(f"{path}: {message}")
-
-
-def _type_name(value: object) -> str:
-    return "null" if value is None else type(value).__name__
 
 
 def _decompressed(file: io.BufferedReader) -> io.BufferedIOBase:

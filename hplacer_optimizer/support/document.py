@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import yaml
 
-from hplacer_optimizer.errors import MachineError
+from hplacer_optimizer.errors import DocumentError, HPlacerError
 from hplacer_optimizer.support.quantities import Dimension, shorten
 
 MAX_BYTES = 16 * 2**20
@@ -31,84 +31,86 @@ class Field:
     path: str
 
     def mapping(self) -> dict[str, Field]:
-        """Raises MachineError if this is not a mapping."""
+        """Raises DocumentError if this is not a mapping."""
         if not isinstance(self.value, dict):
             raise self._wrong("a mapping (`key: value` lines)")
         prefix = f"{self.path}." if self.path else ""
         return {key: Field(value, f"{prefix}{key}") for key, value in self.value.items()}
 
     def record(self, required: tuple[str, ...], optional: tuple[str, ...] = ()) -> dict[str, Field]:
-        """A mapping with these keys; raises MachineError if one is unknown or missing."""
+        """A mapping with these keys; raises DocumentError if one is unknown or missing."""
         fields = self.mapping()
-        prefix = f"{self.path}: " if self.path else ""
         for key in fields:
             if key not in required + optional:
                 keys = ", ".join(required + optional)
-                raise MachineError(f"{prefix}unknown key {shorten(key)}; keys here: {keys}")
+                raise self.error(f"unknown key {shorten(key)}; keys here: {keys}")
         for key in required:
             if key not in fields:
-                raise MachineError(f"{prefix}the key {key!r} is missing")
+                raise self.error(f"the key {key!r} is missing")
         return fields
 
     def sequence(self) -> list[Field]:
-        """Raises MachineError if this is not a sequence."""
+        """Raises DocumentError if this is not a sequence."""
         if not isinstance(self.value, list):
             raise self._wrong("a list (`- item` lines)")
         return [Field(value, f"{self.path}[{i}]") for i, value in enumerate(self.value)]
 
     def text(self) -> str:
-        """Raises MachineError if this is not text, or empty."""
+        """Raises DocumentError if this is not text, or empty."""
         if not isinstance(self.value, str) or not self.value:
             raise self._wrong("text")
         return self.value
 
     def whole_number(self, lowest: int, highest: int) -> int:
-        """Raises MachineError if this is no whole number of that range."""
+        """Raises DocumentError if this is no whole number of that range."""
         if not isinstance(self.value, str) or not re.fullmatch(r"[0-9]{1,15}", self.value):
             raise self._wrong("a whole number")
         number = int(self.value)
         if not lowest <= number <= highest:
-            raise MachineError(f"{self.path}: {number} is outside {lowest} to {highest}")
+            raise self.error(f"{number} is outside {lowest} to {highest}")
         return number
 
     def quantity(self, dimension: Dimension) -> Any:
-        """In base units; raises MachineError if this is no such quantity or out of range."""
+        """In base units; raises DocumentError if this is no such quantity or out of range."""
         return dimension.parse(self.text(), self.path)
 
     def build(self, construct: Callable[..., _T], **values: Any) -> _T:
-        """Calls a constructor; raises its MachineError with the path of this field before it."""
+        """Calls a constructor; DocumentError has this field's path before the error it raised."""
         try:
             return construct(**values)
-        except MachineError as error:
-            raise MachineError(f"{self.path}.{error}") from None
+        except HPlacerError as error:
+            raise DocumentError(f"{self.path}.{error}") from None
 
-    def _wrong(self, expected: str) -> MachineError:
+    def error(self, message: str) -> DocumentError:
+        """An error of this field: its path, then the message."""
+        return DocumentError(f"{self.path}: {message}" if self.path else message)
+
+    def _wrong(self, expected: str) -> DocumentError:
         if isinstance(self.value, str):
             found = shorten(self.value) if self.value else "nothing"
         else:
             found = "a mapping" if isinstance(self.value, dict) else "a list"
-        where = f"{self.path}: " if self.path else ""
-        return MachineError(f"{where}expected {expected}, found {found}")
+        return self.error(f"expected {expected}, found {found}")
 
 
 def parse_yaml(data: bytes) -> Field:
-    """The document in a file's bytes; raises MachineError with the line of what is wrong."""
+    """The document in a file's bytes; raises DocumentError with the line of what is wrong."""
     if len(data) > MAX_BYTES:
-        raise MachineError(f"has {len(data)} bytes; at most {MAX_BYTES} are read")
+        raise DocumentError(f"has {len(data)} bytes; at most {MAX_BYTES} are read")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise MachineError(f"line {line}: is not UTF-8 text") from None
+        raise DocumentError(f"line {line}: is not UTF-8 text") from None
     try:
         return Field(_build(yaml.parse(text, Loader=_LOADER)), "")
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f"line {mark.line + 1}: " if mark else ""
-        raise MachineError(f"{where}is not YAML: {error.problem or error.context}") from None
+        raise DocumentError(f"{where}is not YAML: {error.problem or error.context}") from None
     except yaml.reader.ReaderError as error:
         line = data.count(b"\n", 0, error.position) + 1
-        raise MachineError(f"line {line}: is not YAML: {error.reason}") from None
+        raise DocumentError(f"line {line}: is not YAML: {error.reason}") from None
 
 
 class _Open:
@@ -124,9 +126,9 @@ class _Open:
         elif self.key is not None:
             self.tree[self.key], self.key = value, None
         elif not isinstance(value, str):
-            raise MachineError(f"line {line}: a key must be text")
+            raise DocumentError(f"line {line}: a key must be text")
         elif value in self.tree:
-            raise MachineError(f"line {line}: the key {shorten(value)} is there twice")
+            raise DocumentError(f"line {line}: the key {shorten(value)} is there twice")
         else:
             self.key = value
 
@@ -137,16 +139,16 @@ def _build(events: Iterator[Any]) -> Any:
     for event in events:
         line = event.start_mark.line + 1
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
-            raise MachineError(f"line {line}: anchors and aliases (& and *) are not used here")
+            raise DocumentError(f"line {line}: anchors and aliases (& and *) are not used here")
         if getattr(event, "tag", None):
-            raise MachineError(f"line {line}: the tag {shorten(event.tag)} is not used here")
+            raise DocumentError(f"line {line}: the tag {shorten(event.tag)} is not used here")
         if isinstance(event, yaml.DocumentStartEvent) and root:
-            raise MachineError(f"line {line}: a second document; one is allowed")
+            raise DocumentError(f"line {line}: a second document; one is allowed")
         if isinstance(event, yaml.ScalarEvent):
             stack[-1].add(event.value, line)
         elif isinstance(event, yaml.CollectionStartEvent):
             if len(stack) > _MAX_DEPTH:
-                raise MachineError(f"line {line}: is nested more than {_MAX_DEPTH} deep")
+                raise DocumentError(f"line {line}: is nested more than {_MAX_DEPTH} deep")
             tree: Any = {} if isinstance(event, yaml.MappingStartEvent) else []
             stack[-1].add(tree, line)
             stack.append(_Open(tree))

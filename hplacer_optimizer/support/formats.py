@@ -1,4 +1,4 @@
-"""Times and sizes for people."""
+"""Times, sizes and types for people."""
 
 from __future__ import annotations
 
@@ -20,3 +20,8 @@ def format_ns(duration_ns: int) -> str:
             value = duration_ns / size
             return f"{value:.3g} {unit}" if value < 999.5 else f"{value:.0f} {unit}"
     return f"{duration_ns} ns"
+
+
+def json_type(value: object) -> str:
+    """The type of a value as an error message names it; that of None is JSON's `null`."""
+    return "null" if value is None else type(value).__name__

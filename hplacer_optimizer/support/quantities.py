@@ -1,4 +1,4 @@
-"""Physical quantities: their units as text, and the ranges that a machine description may use.
+"""Physical quantities as text: those of a machine description, with their ranges, and durations.
 
 A quantity is always written with its unit, "12 GiB" or "4.29 TFLOP/s", so that no number can be
 taken for another unit. Values are exact: bytes and nanoseconds are whole numbers.
@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 
-from hplacer_optimizer.errors import MachineError
+from hplacer_optimizer.errors import DocumentError
 
+_DURATION = re.compile(r"(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,9}(?:\.\d{1,6})?)s)?", re.ASCII)
 _NUMBER = re.compile(r"(\d{1,25}(?:\.\d{1,25})?(?:e[+-]?\d{1,2})?) ?([A-Za-z/]{1,9})", re.ASCII)
 
 
@@ -28,10 +29,10 @@ class Dimension:
     whole: bool  # only whole numbers of the base unit
 
     def parse(self, text: str, path: str) -> int | float:
-        """The value in base units; raises MachineError, which starts with `path`."""
+        """The value in base units; raises DocumentError, which starts with `path`."""
         match = _NUMBER.fullmatch(text.strip())
         if match is None or match[2] not in self.units:
-            raise MachineError(
+            raise DocumentError(
                 f"{path}: {shorten(text)} is no {self.name}; write a number and a unit, such as "
                 f"'{self.example}' (units: {', '.join(self.units)})"
             )
@@ -42,14 +43,14 @@ class Dimension:
             return float(exact)
         if exact.denominator != 1:
             base = min(self.units, key=lambda unit: self.units[unit])
-            raise MachineError(f"{path}: {shorten(text)} is no whole number of {base}")
+            raise DocumentError(f"{path}: {shorten(text)} is no whole number of {base}")
         return int(exact)
 
     def check(self, value: object, path: str) -> None:
-        """Raises MachineError if the value has the wrong type or is out of range."""
+        """Raises DocumentError if the value has the wrong type or is out of range."""
         types = (int,) if self.whole else (int, float)
         if not isinstance(value, types) or isinstance(value, bool):
-            raise MachineError(f"{path}: must be {'a whole' if self.whole else 'a'} number")
+            raise DocumentError(f"{path}: must be {'a whole' if self.whole else 'a'} number")
         if not self.lowest <= value <= self.highest:  # true of NaN, too
             raise self._out_of_range(path)
 
@@ -63,9 +64,21 @@ class Dimension:
         ]
         return min(reversed(texts), key=len)
 
-    def _out_of_range(self, path: str) -> MachineError:
+    def _out_of_range(self, path: str) -> DocumentError:
         low, high = self.format(self.lowest), self.format(self.highest)
-        return MachineError(f"{path}: is outside {low} to {high}")
+        return DocumentError(f"{path}: is outside {low} to {high}")
+
+
+def parse_duration(text: str) -> float:
+    """Seconds of a time that people wait, such as "90s", "10m" or "1h30m"; raises ValueError."""
+    found = _DURATION.fullmatch(text.strip())
+    if found is None or not found[0]:
+        raise ValueError(f"{text!r} is no duration; write 90s, 10m or 1h30m")
+    hours, minutes, seconds = (float(part or 0) for part in found.groups())
+    total = 3600 * hours + 60 * minutes + seconds
+    if not total > 0:
+        raise ValueError(f"{text!r}: must be more than 0")
+    return total
 
 
 def shorten(text: str) -> str:

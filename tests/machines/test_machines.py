@@ -19,7 +19,6 @@ from hplacer_optimizer import machines
 from hplacer_optimizer.errors import MachineError
 from hplacer_optimizer.machines.machine import DTYPES, Device, DeviceKind, Link, Machine
 from hplacer_optimizer.support.document import MAX_BYTES
-from hplacer_optimizer.support.quantities import BYTE_RATE, DURATION, FLOP_RATE, SIZE, Dimension
 
 ROOT = Path(__file__).resolve().parents[2]
 CPU, GPU0, GPU1, GPU2, GPU3 = "/device:CPU:0", *(f"/device:GPU:{i}" for i in range(4))
@@ -61,6 +60,11 @@ def error_of(tmp_path: Path, text: str | bytes) -> str:
 
 
 # ---- files ----
+
+
+def test_a_text_that_is_refused() -> None:
+    with pytest.raises(MachineError, match=r"^kinds.cpu.memory: '64' is no size"):
+        machines.machine_from_yaml(SMALL.replace("64 GiB", "64"))
 
 
 def test_a_file_becomes_a_machine(tmp_path: Path) -> None:
@@ -246,35 +250,6 @@ def test_a_mutated_file_is_read_or_refused(
         message = f"read {path}"
         assert machine.problem_arrays()["device_names"] == list(machine.device_names)
     assert str(path) in message
-
-
-# ---- quantities ----
-
-
-@pytest.mark.parametrize(
-    ("dimension", "text", "value"),
-    [
-        (SIZE, "12 GiB", 12 * 2**30),
-        (SIZE, "12GB", 12 * 10**9),
-        (SIZE, "1.5 kB", 1500),
-        (DURATION, "4.29 ms", 4_290_000),
-        (BYTE_RATE, "10 Gbit/s", 1_250_000_000),
-        (BYTE_RATE, "3.35 TB/s", 3_350_000_000_000),
-        (FLOP_RATE, "4.29 TFLOP/s", 4.29e12),
-        (FLOP_RATE, "1e3 GFLOP/s", 1e12),
-    ],
-)
-def test_a_quantity_with_its_unit(dimension: Dimension, text: str, value: float) -> None:
-    assert dimension.parse(text, "x") == value
-    assert dimension.parse(dimension.format(value), "x") == value
-
-
-@pytest.mark.parametrize(
-    "text", ["12", "GB", "12 gb", "12 Gb", "1,5 GB", "1 2 GB", "+1 GB", "0x1 GB", "١ GB", "1e GB"]
-)
-def test_no_quantity(text: str) -> None:
-    with pytest.raises(MachineError, match=r"^x: '.*' is no size; write a number and a unit"):
-        SIZE.parse(text, "x")
 
 
 # ---- round trip ----

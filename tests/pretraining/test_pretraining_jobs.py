@@ -28,7 +28,7 @@ from hplacer_optimizer.planners.progress import describe_progress, seconds_left
 from hplacer_optimizer.plans.making import Search, make_plan
 from hplacer_optimizer.plans.store import PlanStore
 from hplacer_optimizer.pretraining import background, jobs, on_ray
-from hplacer_optimizer.pretraining.job_list import parse_duration, read_jobs
+from hplacer_optimizer.pretraining.job_list import read_jobs
 from tests import processes
 
 EXPORT = """
@@ -210,19 +210,6 @@ def test_time_left_is_that_of_the_nearest_limit() -> None:
 
 
 # ---- lists ----
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"), [("90s", 90), ("10m", 600), ("1h30m", 5400), ("1.5s", 1.5), ("2h5s", 7205)]
-)
-def test_durations(text: str, seconds: float) -> None:
-    assert parse_duration(text) == seconds
-
-
-@pytest.mark.parametrize("text", ["", "10", "m", "1m1h", "-5s", "0s", "1d", "1e3s"])
-def test_what_is_no_duration(text: str) -> None:
-    with pytest.raises(ValueError, match=r"write 90s, 10m or 1h30m|more than 0"):
-        parse_duration(text)
 
 
 LIST = """
