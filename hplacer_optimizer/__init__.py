@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         NativeBuildError,
         OptionError,
         PlanError,
+        PlannerUnavailableError,
         ProblemError,
         StoreError,
     )
@@ -40,9 +41,13 @@ if TYPE_CHECKING:
     from hplacer_optimizer.measuring.clusters import LocalCluster, local_cluster
     from hplacer_optimizer.measuring.graphs import measure
     from hplacer_optimizer.options import Options
+    from hplacer_optimizer.planners import Budget, PlannerResult, Progress
+    from hplacer_optimizer.planners.learning import Learned, learn
+    from hplacer_optimizer.plans.making import plan
     from hplacer_optimizer.plans.plan import Plan, load_plan
     from hplacer_optimizer.plans.store import PlanStore
     from hplacer_optimizer.plugin.disabling import disabled
+    from hplacer_optimizer.plugin.service import history, step_checks
     from hplacer_optimizer.plugin.switch import session_config
     from hplacer_optimizer.plugin.variables import ModelPlan, migrate, plan_model, variable_scope
     from hplacer_optimizer.problem.files import save_problem
@@ -51,12 +56,14 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
+    "Budget",
     "ClusterError",
     "CostTable",
     "CostTableError",
     "GraphError",
     "HPlacerError",
     "InfeasibleError",
+    "Learned",
     "LocalCluster",
     "LowerBound",
     "Machine",
@@ -69,12 +76,17 @@ __all__ = [
     "Plan",
     "PlanError",
     "PlanStore",
+    "PlannerResult",
+    "PlannerUnavailableError",
     "Problem",
     "ProblemError",
+    "Progress",
     "StepTrace",
     "StoreError",
     "__version__",
     "disabled",
+    "history",
+    "learn",
     "load_machine",
     "load_plan",
     "load_problem",
@@ -82,17 +94,21 @@ __all__ = [
     "lower_bound",
     "measure",
     "migrate",
+    "plan",
     "plan_model",
     "save_machine",
     "save_problem",
     "session_config",
     "simulate",
     "simulate_batch",
+    "step_checks",
     "variable_scope",
 ]
 
 _MODULES = {
+    "Budget": "planners",
     "CostTable": "costs.table",
+    "Learned": "planners.learning",
     "LocalCluster": "measuring.clusters",
     "LowerBound": "_engine",
     "Machine": "machines",
@@ -101,9 +117,13 @@ _MODULES = {
     "Options": "options",
     "Plan": "plans.plan",
     "PlanStore": "plans.store",
+    "PlannerResult": "planners",
     "Problem": "_engine",
+    "Progress": "planners",
     "StepTrace": "_engine",
     "disabled": "plugin.disabling",
+    "history": "plugin.service",
+    "learn": "planners.learning",
     "load_machine": "machines",
     "load_plan": "plans.plan",
     "load_problem": "capture.loading",
@@ -111,12 +131,14 @@ _MODULES = {
     "lower_bound": "_engine",
     "measure": "measuring.graphs",
     "migrate": "plugin.variables",
+    "plan": "plans.making",
     "plan_model": "plugin.variables",
     "save_machine": "machines",
     "save_problem": "problem.files",
     "session_config": "plugin.switch",
     "simulate": "problem.simulator",
     "simulate_batch": "problem.simulator",
+    "step_checks": "plugin.service",
     "variable_scope": "plugin.variables",
 }
 
