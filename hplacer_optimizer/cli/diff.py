@@ -46,7 +46,8 @@ def _diff(options: argparse.Namespace) -> int:
     basis = _basis(shared is not None, step_a is not None and step_b is not None)
     facts_a, facts_b = step_facts(a, step_a), step_facts(b, shared or step_b)
     moves = compare_nodes(a, b, options.depth)
-    parts = differences(a.fingerprint_parts, b.fingerprint_parts)
+    have_parts = a.fingerprint and b.fingerprint
+    parts = differences(a.fingerprint_parts, b.fingerprint_parts) if have_parts else []
     if options.json:
         print_json(
             {

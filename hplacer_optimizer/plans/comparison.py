@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.errors import PlanError
 from hplacer_optimizer.inspection.loads import scope_of
 from hplacer_optimizer.inspection.simulated_step import SimulatedStep
@@ -105,7 +106,20 @@ def on_one_problem(a: Plan, b: Plan) -> SimulatedStep | None:
         devices = map_nodes(b, list(a.node_names), a.node_hashes)
     except PlanError:
         return None
+    if not a.fingerprint and not _is_one_graph(problem, b.problem()):
+        return None
     return SimulatedStep.of(problem, place_by_nodes(problem, node_op, devices))
+
+
+def _is_one_graph(a: Problem, b: Problem | None) -> bool:
+    """What a fingerprint would tell of the graphs of two problems; costs may differ."""
+    return (
+        b is not None
+        and a.op_names == b.op_names
+        and a.op_types == b.op_types
+        and np.array_equal(a.edges, b.edges)
+        and np.array_equal(a.control_edges, b.control_edges)
+    )
 
 
 def step_facts(plan: Plan, step: SimulatedStep | None) -> StepFacts:

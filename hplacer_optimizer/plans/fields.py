@@ -63,6 +63,15 @@ class NodeNames(Sequence[str]):
         return f"<{len(self)} node names>"
 
 
+def as_node_name(op_name: str) -> str:
+    """The name of an op as one that NodeNames can hold; distinct names stay distinct.
+
+    A name that is empty or has several lines is written as JSON, and so is one that looks like it.
+    """
+    is_node_name = op_name and "\n" not in op_name and not op_name.startswith('"')
+    return op_name if is_node_name else json.dumps(op_name, ensure_ascii=False)
+
+
 def text(value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError(f"must be a string, not {type(value).__name__}")

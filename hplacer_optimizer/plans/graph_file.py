@@ -58,10 +58,11 @@ def apply_plan(
         options: those of `load_graph`; without a machine, the plan's own.
 
     Raises:
-        PlanError: the plan is for another graph.
+        PlanError: the plan is for another graph, or was made without one.
         GraphError: the graph cannot be read.
         OSError: the file cannot be written.
     """
+    plan.check_fingerprint()
     if os.path.isdir(graph):
         raise GraphError(f"{graph}: a SavedModel is no single file; apply the plan to a .meta file")
     if options.get("machine") is None and plan.machine is not None:

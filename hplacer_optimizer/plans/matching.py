@@ -35,8 +35,9 @@ def place_by_nodes(
 def map_nodes(plan: Plan, names: Sequence[str], hashes: NDArray[np.uint64]) -> NDArray[np.int32]:
     """The plan's device index for each node of a graph, -1 for nodes that it does not tell of.
 
-    As the pass does it: by name where name and hash agree, else by hash. Raises PlanError if a node
-    of the plan is not there, or if several alike have different devices and lost their names.
+    As the pass does it: by name where name and hash agree, else by hash; a plan without a
+    fingerprint has no hashes to go by. Raises PlanError if a node of the plan is not there, or if
+    several alike have different devices and lost their names.
     """
     devices = np.full(len(names), -1, np.int32)
     position = {name: i for i, name in enumerate(names)}
@@ -47,6 +48,8 @@ def map_nodes(plan: Plan, names: Sequence[str], hashes: NDArray[np.uint64]) -> N
             devices[i] = plan.node_devices[entry]
         else:
             renamed.append(entry)
+    if renamed and not plan.fingerprint:
+        raise _not_there(plan, renamed)
     if renamed:
         _map_by_hash(plan, renamed, hashes, devices)
     return devices
@@ -68,15 +71,19 @@ def _map_by_hash(
         free.setdefault(int(hashes[i]), []).append(i)
     counts = Counter(int(plan.node_hashes[entry]) for entry in entries)
     missing = [
-        plan.node_names[entry]
+        entry
         for entry in entries
         if len(free.get(int(plan.node_hashes[entry]), ())) != counts[int(plan.node_hashes[entry])]
     ]
     if missing:
-        raise PlanError(
-            f"plan {plan.short_fingerprint}: {len(missing)} of its {len(plan.node_names)} nodes "
-            f"are not in this graph, such as {missing[0]!r}; `hplacer why --graph` tells what "
-            "differs"
-        )
+        raise _not_there(plan, missing)
     for value, device in wanted.items():
         devices[free[value]] = device
+
+
+def _not_there(plan: Plan, entries: list[int]) -> PlanError:
+    return PlanError(
+        f"plan {plan.short_fingerprint}: {len(entries)} of its {len(plan.node_names)} nodes are "
+        f"not in this graph, such as {plan.node_names[entries[0]]!r}; `hplacer why --graph` tells "
+        "what differs"
+    )

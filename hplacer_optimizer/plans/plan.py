@@ -80,7 +80,8 @@ CURVE_POINT: dict[str, Callable[[Any], Any]] = {
 # One check for each field of the summary.
 _SUMMARY: dict[str, Callable[[Any], Any]] = {
     "fingerprint": matching(
-        rf"[0-9a-f]{{{FINGERPRINT_HEX_DIGITS}}}", f"{FINGERPRINT_HEX_DIGITS} lower-case hex digits"
+        rf"([0-9a-f]{{{FINGERPRINT_HEX_DIGITS}}})?",
+        f"{FINGERPRINT_HEX_DIGITS} lower-case hex digits, or empty",
     ),
     "fingerprint_parts": text_map,
     "label": text,
@@ -120,7 +121,7 @@ _COLUMNS: dict[str, Callable[[Any], Any]] = {
 class Plan:
     """One placement with its provenance; D devices, N nodes. Raises PlanError for a bad value."""
 
-    fingerprint: str  # 32 hex digits; the key of the plan store
+    fingerprint: str  # 32 hex digits, the key of the plan store; "": not captured from a graph
     fingerprint_parts: dict[str, str]  # named parts in order: graph, targets, machine, ...
     label: str  # function or graph name, for people
     planner: str
@@ -187,8 +188,17 @@ class Plan:
 
     @property
     def short_fingerprint(self) -> str:
-        """The first 8 hex digits of the fingerprint."""
-        return self.fingerprint[:8]
+        """For people: the first 8 hex digits of the fingerprint, or that there is none."""
+        return self.fingerprint[:8] or "without fingerprint"
+
+    def check_fingerprint(self) -> None:
+        """Raises PlanError if there is none: then no graph can be told to be the plan's."""
+        if not self.fingerprint:
+            raise PlanError(
+                f"the plan of {self.label} has no fingerprint, because its problem was not "
+                "captured from a graph, so no training run would find it: plan the graph itself "
+                "with `hplacer pretrain GRAPH` or `hplacer plan GRAPH`"
+            )
 
     def summary(self) -> dict[str, Any]:
         """Every field that JSON can hold: all but the columns and the problem."""

@@ -22,8 +22,11 @@ from numpy.typing import NDArray
 from hplacer_optimizer import _engine
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.errors import PlanError, ProblemError
+from hplacer_optimizer.plans.fields import as_node_name
 from hplacer_optimizer.plans.file import PlanFile, Section, compress, decompress, seal
 from hplacer_optimizer.problem.files import check_placement
+
+__all__ = ["SECTIONS", "PackedProblem", "fields_without_graph"]
 
 SECTIONS = ("op_devices", "node_ops", "problem")
 MAX_BYTES = 64 << 20  # of the compressed problem; one of 50,000 ops has about 1 MB
@@ -112,6 +115,24 @@ class PackedProblem:
         if problem.num_ops != num_ops:
             raise PlanError("holds a problem with another number of ops than its own")
         return problem
+
+
+def fields_without_graph(
+    problem: Problem, placement: Sequence[int] | NDArray[np.integer[Any]]
+) -> dict[str, Any]:
+    """What a `Plan` says of a problem that was not captured from a graph: each op is a node.
+
+    There is no fingerprint, and the nodes have no hashes: they are 0. Raises ProblemError if the
+    placement does not fit the problem.
+    """
+    return {
+        "fingerprint": "",
+        "fingerprint_parts": {},
+        "node_names": [as_node_name(name) for name in problem.op_names],
+        "node_hashes": np.zeros(problem.num_ops, np.uint64),
+        "node_devices": check_placement(problem, placement),
+        "packed_problem": PackedProblem.of(problem, placement, np.arange(problem.num_ops)),
+    }
 
 
 class _TooLargeError(Exception):

@@ -28,11 +28,12 @@ def simulate_plan(plan: Plan, graph: object = None, **options: Any) -> Simulated
         options: those of `load_graph`; without a machine, the plan's own.
 
     Raises:
-        PlanError: the plan holds no problem and there is no graph, or the graph is another one.
+        PlanError: the plan holds no problem, and there is no graph, or it is another one.
         GraphError, MachineError: as `load_graph`.
     """
     if graph is None or plan.packed_problem is not None:
         return plan.simulated()
+    plan.check_fingerprint()
     if options.get("machine") is None and plan.machine is not None:
         options = {**options, "machine": machine_from_yaml(plan.machine)}
     loaded = load_graph(graph, **options)

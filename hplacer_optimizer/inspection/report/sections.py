@@ -156,7 +156,7 @@ def loads(problem: Problem, placement: _Int32, trace: StepTrace) -> str:
 def provenance(plan: Provenance) -> str:
     """Who made the plan, how, when and from what."""
     entries = [
-        ("fingerprint", escape(plan.fingerprint)),
+        ("fingerprint", escape(plan.fingerprint or "none: it was not made for a captured graph")),
         *((f"· {name}", escape(value)) for name, value in plan.fingerprint_parts.items()),
         ("planner", escape(f"{plan.planner}, seed {plan.seed}, {plan.planning_s:.3g} s")),
         ("budget", escape(json.dumps(plan.budget))),

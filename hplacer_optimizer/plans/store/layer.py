@@ -228,7 +228,7 @@ def _fingerprint_of(name: str) -> str | None:
 def _check_name(plan: Plan, fingerprint: str, path: str) -> None:
     if plan.fingerprint != fingerprint:
         raise PlanError(
-            f"{path}: holds the plan of fingerprint {plan.fingerprint}; "
+            f"{path}: holds the plan of fingerprint {plan.fingerprint or '(none)'}; "
             "delete the file, or rename it after its fingerprint"
         )
 

@@ -102,19 +102,24 @@ class PlanStore:
         """Stores the plan unless one as good is there already; True if it was written.
 
         With `replace` it takes the place of a better one, too. An existing file that holds no valid
-        plan is replaced. Raises StoreError if nothing can be written (no space, no permission,
-        another writer holds the lock for ten seconds).
+        plan is replaced. Raises PlanError if the plan has no fingerprint, StoreError if nothing
+        can be written (no space, no permission, another writer holds the lock for ten seconds).
         """
+        plan.check_fingerprint()
         return self._put(plan, plan.to_bytes(), replace)
 
     def add(self, data: bytes, source: object) -> tuple[Plan, bool]:
         """Stores the content of a plan file as it is, unless one as good is there.
 
         Returns its plan, and whether it was written. Raises PlanError that starts with `source` if
-        anything in it is wrong.
+        anything in it is wrong, or if it has no fingerprint.
         """
         plan = Plan.from_bytes(data, source)
         plan.verify()
+        try:
+            plan.check_fingerprint()
+        except PlanError as error:
+            raise PlanError(f"{source}: {error}") from None
         return plan, self._put(plan, data, replace=False)
 
     def read(self, fingerprint: str) -> bytes | None:
