@@ -27,7 +27,7 @@ from hplacer_optimizer.errors import GraphError
 from hplacer_optimizer.log import LOGGER
 from hplacer_optimizer.machines import Machine, full_device_name
 from hplacer_optimizer.options import Options
-from hplacer_optimizer.problem.files import load_problem_file
+from hplacer_optimizer.problem.files import EXAMPLE_FILE, load_problem_file
 
 __all__ = ["LoadedGraph", "load_graph", "load_problem"]
 
@@ -44,10 +44,12 @@ class LoadedGraph:
 
 
 def load(source: object, **options: Any) -> LoadedGraph | Problem:
-    """The problem of a problem file, else what `load_graph` makes of the source.
+    """The problem of a problem file or of the example, else what `load_graph` makes of the source.
 
     What is loaded already is returned as it is. Raises what `load_problem` raises.
     """
+    if isinstance(source, str) and source == "example":
+        source = EXAMPLE_FILE
     is_loaded = isinstance(source, (LoadedGraph, Problem))
     if not is_loaded and not is_problem_file(source):
         return load_graph(source, **options)
@@ -63,7 +65,12 @@ def load(source: object, **options: Any) -> LoadedGraph | Problem:
 def load_problem(source: object, **options: Any) -> Problem:
     """Loads a problem from a problem file, or from a TensorFlow graph and a machine.
 
-    Logs what had to be assumed. `load_graph` has the options, which are for graphs only.
+    Logs what had to be assumed.
+
+    Args:
+        source: a problem file, what `load_graph` takes, or "example": nine ops on a CPU and two
+            GPUs, to try things with (write "./example" for a file so named).
+        options: of `load_graph`, for graphs only.
 
     Raises:
         GraphError: the graph cannot be read or captured.
@@ -71,6 +78,12 @@ def load_problem(source: object, **options: Any) -> Problem:
         MachineError: the machine's description is wrong.
         CostTableError: the cost table is malformed.
         OSError: a file cannot be opened.
+
+    Example:
+        >>> import hplacer_optimizer as hp
+        >>> problem = hp.load_problem("example")  # or a file, a tf.Graph, a ConcreteFunction
+        >>> problem.num_ops, problem.device_names
+        (9, ['/device:CPU:0', '/device:GPU:0', '/device:GPU:1'])
     """
     loaded = load(source, **options)
     return loaded if isinstance(loaded, Problem) else loaded.problem

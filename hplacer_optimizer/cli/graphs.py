@@ -32,7 +32,7 @@ _GRAPH = "a MetaGraphDef (.meta), a GraphDef (.pb), either as text (.pbtxt), a S
 def add_graph_arguments(parser: argparse.ArgumentParser) -> None:
     """What `load` reads."""
     parser.add_argument(
-        "graph", metavar="GRAPH", help=f"{_GRAPH} or a problem file (*.hplacer.json)"
+        "graph", metavar="GRAPH", help=f"{_GRAPH}, a problem file (*.hplacer.json), or 'example'"
     )
     add_graph_options(parser)
 

@@ -14,6 +14,7 @@ import io
 import os
 import zlib
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
@@ -25,7 +26,9 @@ from hplacer_optimizer.errors import ProblemError
 from hplacer_optimizer.support.formats import json_type
 from hplacer_optimizer.support.new_file import new_file
 
-__all__ = ["Problem", "check_placement", "load_problem_file", "save_problem"]
+__all__ = ["EXAMPLE_FILE", "Problem", "check_placement", "load_problem_file", "save_problem"]
+
+EXAMPLE_FILE = Path(__file__).with_name("example.hplacer.json")
 
 _GZIP_MAGIC = b"\x1f\x8b"
 
@@ -50,6 +53,19 @@ def save_problem(problem: Problem, path: str | os.PathLike[str]) -> None:
     """Writes a problem file, gzip-compressed if the name ends with `.gz`.
 
     The bytes depend on the problem only. A reader sees the old file or the new one, never a part.
+
+    Args:
+        problem: the graph and the machine.
+        path: of the file, by custom `NAME.hplacer.json` or `NAME.hplacer.json.gz`.
+
+    Raises:
+        OSError: the file cannot be written.
+
+    Example:
+        >>> import hplacer_optimizer as hp
+        >>> hp.save_problem(hp.load_problem("example"), "mine.hplacer.json.gz")
+        >>> hp.load_problem("mine.hplacer.json.gz").num_ops
+        9
     """
     with new_file(path, may_compress=True) as file:
         _engine.write_problem(problem, file)

@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import hplacer_optimizer as hp
 from hplacer_optimizer import _engine
 from hplacer_optimizer.errors import ProblemError
 from hplacer_optimizer.problem.files import load_problem_file, save_problem
@@ -364,6 +365,15 @@ def test_files_round_trip_with_equal_bytes(tmp_path: Path, name: str) -> None:
     assert first.startswith(b"\x1f\x8b") == name.endswith(".gz")
     assert os.listdir(tmp_path) == [name]
     assert problem_to_dict(load_problem_file(tmp_path / name)) == document()
+
+
+def test_a_file_that_is_named_like_the_example_is_read_by_its_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "example").write_text(json.dumps(document()))
+    monkeypatch.chdir(tmp_path)
+    assert hp.load_problem("example").name == "example"
+    assert hp.load_problem("./example").name == "small"
 
 
 def test_gzip_is_recognised_by_its_bytes(tmp_path: Path) -> None:
