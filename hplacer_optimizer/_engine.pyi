@@ -15,7 +15,7 @@ _Int32 = NDArray[np.int32]
 _Int64 = NDArray[np.int64]
 
 class Problem:
-    """One training step and one machine, checked and immutable; safe to share between threads."""
+    """One training step and one machine, checked and immutable."""
 
     def __init__(
         self,
@@ -141,7 +141,7 @@ def write_problem(problem: Problem, file: BufferedIOBase) -> None:
     """Writes a problem file; `file.write` must take all bytes that it is given."""
 
 class StepTrace:
-    """One simulated step. Times are nanoseconds from the start of the step."""
+    """One simulated step, as `simulate` returns it."""
 
     @property
     def has_trace(self) -> bool:

@@ -1,7 +1,7 @@
 // The Python module hplacer_optimizer._engine: cc/engine for Python, nothing else.
 //
 // Arrays that a Problem or a StepTrace owns are seen as read-only numpy views that keep their owner
-// alive. Computation runs without the GIL. hplacer_optimizer/_engine.pyi documents the result.
+// alive. Computation runs without the GIL. hplacer_optimizer/_engine.pyi has the types.
 
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
@@ -137,6 +137,60 @@ Problem MakeProblem(const py::kwargs& kwargs) {
 
 using ProblemClass = py::class_<Problem>;
 
+constexpr char kProblemDoc[] = R"(One training step and one machine, checked and immutable.
+
+`load_problem` makes one of a graph or a file; the keywords of `Problem(...)` are the attributes
+below but `num_*`, `units`, `candidate*` and `channel_names`. Threads may share a problem. Arrays
+are read-only views.
+
+n ops, T output tensors, U units, m devices of K kinds, L links, E data edges, C control edges,
+A allowed devices. An array `*_ptr` holds offsets: what belongs to i is `ptr[i]:ptr[i + 1]`.
+
+Attributes:
+    name: of the graph, for people.
+    num_ops, num_units, num_devices: n, U and m.
+    device_kinds, device_names: K and m names.
+    device_kind: int32[m], index into device_kinds.
+    device_memory_bytes: int64[m].
+    device_slots: int32[m], how many ops a device runs at once.
+    link_src, link_dst: int32[L], devices.
+    link_channel: L names; links of one channel take turns.
+    link_latency_ns, link_bytes_per_s: int64[L].
+    channel_names: distinct channels in the order in which links first name them.
+    op_names, op_types: n names.
+    cost_ns: int64[n, K], -1 where a kind has no kernel.
+    output_ptr: int64[n + 1], the outputs of each op.
+    output_bytes: int64[T].
+    output_alias_src: int32[T], source op, -1: no alias, -2: persistent memory.
+    output_alias_output: int32[T], output of the source op.
+    temp_bytes: int64[n], held while the op runs.
+    persistent_bytes: int64[n], held for the whole step, such as variables.
+    edges: int32[E, 3], distinct (src, output, dst), sorted.
+    control_edges: int32[C, 2], distinct (src, dst), sorted.
+    allowed_ptr: int64[n + 1], the allowed devices of each op.
+    allowed_device: int32[A].
+    allowed_given: bool[n], False: every device with a kernel is allowed.
+    colocation_group: int32[n], index into colocation_group_names, -1: none.
+    colocation_group_names: names of groups; the ops of one share a device.
+    units: int32[n], the unit of each op: a colocation group, or an op without one.
+    candidate_ptr: int32[U + 1], the candidates of each unit.
+    candidates: devices where every op of a unit is allowed and has a kernel, ascending.
+
+Raises:
+    ProblemError: a value is wrong; has the path of the faulty field, as in a problem file.
+    TypeError: a keyword is missing, unknown, or of the wrong type.
+    ValueError: an array has the wrong number of dimensions.
+
+Example:
+    >>> import hplacer_optimizer as hp
+    >>> problem = hp.load_problem("example")
+    >>> problem.num_ops, problem.num_units, problem.device_names
+    (9, 7, ['/device:CPU:0', '/device:GPU:0', '/device:GPU:1'])
+    >>> problem.op_names[3], dict(zip(problem.device_kinds, problem.cost_ns[3].tolist()))
+    ('left/matmul', {'cpu': 3000000, 'gpu': 300000})
+    >>> problem.edges[0].tolist()  # left/matmul reads output 0 of the op 0
+    [0, 0, 3])";
+
 // A read-only property that shows one array of the spec; two-dimensional if `columns` is not 0.
 template <typename T>
 void AddArray(ProblemClass* cls, const char* name, std::vector<T> ProblemSpec::* member,
@@ -204,7 +258,7 @@ void AddOpProperties(ProblemClass* cls) {
 }
 
 void RegisterProblem(py::module_* module) {
-  ProblemClass cls(*module, "Problem", "An immutable placement problem; see the .pyi stub.");
+  ProblemClass cls(*module, "Problem", kProblemDoc);
   cls.def(py::init(&MakeProblem));
   cls.def_property_readonly("name", [](const Problem& problem) { return problem.spec().name; });
   cls.def_property_readonly("num_ops", &Problem::num_ops);
@@ -292,14 +346,49 @@ py::list PeakHolderList(const PlacedTrace& trace, int32_t device) {
 
 void AddMemoryDetail(py::class_<PlacedTrace>* cls) {
   PYBIND11_NUMPY_DTYPE(HeldBytes, time_ns, device, bytes);
-  cls->def("memory_timeline", &MemoryTimelineArray);
-  cls->def("peak_holders", &PeakHolderList, py::arg("device"));
+  cls->def("memory_timeline", &MemoryTimelineArray,
+           R"(Every change of what a device holds, in order; empty without a trace.
+
+Fields: int64 time_ns, int32 device, int64 bytes (held on that device after the change). Simulates
+the step once more.)");
+  cls->def("peak_holders", &PeakHolderList, py::arg("device"),
+           R"(What a device holds when its peak is first reached, as (op, what, bytes).
+
+Largest first; `what` is "persistent", "temp", "output K" or "copy of output K". Empty without a
+trace. Simulates the step once more. Raises ProblemError for no such device.)");
 }
+
+constexpr char kStepTraceDoc[] = R"(One simulated step, as `simulate` returns it.
+
+Times are nanoseconds from the start of the step; n ops, m devices.
+
+Attributes:
+    has_trace: whether every op has a kernel on its device and every transfer a link.
+    feasible: whether the placement breaks no constraint: kernels, links, memory, allowed devices,
+        colocation groups.
+    infeasible_because: sentences that name the op, device or link and what is wrong.
+    makespan_ns: the step time; None without a trace.
+    start_ns, finish_ns: int64[n]; None without a trace.
+    transfers: structured array in the order (src_op, output, dst_device), with the fields int32
+        src_op, output (-1: a control signal), src_device, dst_device, channel (index into
+        `Problem.channel_names`); int64 issue_ns, start_ns, finish_ns, bytes.
+    peak_bytes: int64[m]; zeros without a trace.
+
+Example:
+    >>> import hplacer_optimizer as hp
+    >>> problem = hp.load_problem("example")
+    >>> trace = hp.simulate(problem, [0, 1, 1, 1, 2, 2, 2, 2, 2])
+    >>> trace.makespan_ns, trace.feasible
+    (438000, True)
+    >>> trace.finish_ns[[3, 6]].tolist()  # of both matmuls
+    [370000, 420000]
+    >>> trace.peak_holders(1)[0]  # what fills the first GPU most
+    (1, 'persistent', 4000000))";
 
 void RegisterStepTrace(py::module_* module) {
   PYBIND11_NUMPY_DTYPE(Transfer, src_op, output, src_device, dst_device, channel, issue_ns,
                        start_ns, finish_ns, bytes);
-  py::class_<PlacedTrace> cls(*module, "StepTrace", "One simulated step; see the .pyi stub.");
+  py::class_<PlacedTrace> cls(*module, "StepTrace", kStepTraceDoc);
   cls.def_readonly("has_trace", &PlacedTrace::has_trace);
   cls.def_readonly("feasible", &PlacedTrace::feasible);
   cls.def_readonly("infeasible_because", &PlacedTrace::infeasible_because);
@@ -364,9 +453,25 @@ void RegisterSimulator(py::module_* module) {
               py::arg("threads"));
 }
 
+constexpr char kLowerBoundDoc[] = R"(A step time that no feasible placement beats, and why.
+
+Attributes:
+    ns: integer nanoseconds; None if it is proved that no placement is feasible.
+    term: what binds, such as "critical path through decoder/MatMul" or "load of gpu"; None, too.
+    terms: nanoseconds of all terms by name, by falling value.
+    infeasible_because: sentences; empty unless it is proved that no placement is feasible.
+
+Example:
+    >>> import hplacer_optimizer as hp
+    >>> bound = hp.lower_bound(hp.load_problem("example"))
+    >>> for term, ns in bound.terms.items():
+    ...     print(ns, term)
+    438000 critical path through add
+    431667 load of cpu and gpu
+    373000 load of cpu)";
+
 void RegisterLowerBound(py::module_* module) {
-  py::class_<LowerBound> cls(*module, "LowerBound",
-                             "A step time that no placement beats; see the .pyi stub.");
+  py::class_<LowerBound> cls(*module, "LowerBound", kLowerBoundDoc);
   cls.def_property_readonly("ns", [](const LowerBound& bound) -> py::object {
     if (bound.terms.empty()) return py::none();
     return py::int_(bound.terms.front().ns);
@@ -391,7 +496,16 @@ Args:
 Returns:
     A LowerBound: `ns` (integer nanoseconds), `term` (the name of the term that gives it), `terms`
     (all of them by falling value) and `infeasible_because` (sentences if it is proved that no
-    placement is feasible; then `ns` and `term` are None).)");
+    placement is feasible; then `ns` and `term` are None).
+
+Example:
+    >>> import hplacer_optimizer as hp
+    >>> problem = hp.load_problem("example")
+    >>> bound = hp.lower_bound(problem)
+    >>> bound.ns, bound.term
+    (438000, 'critical path through add')
+    >>> hp.simulate(problem, [0, 1, 1, 1, 2, 2, 2, 2, 2]).makespan_ns == bound.ns  # it is optimal
+    True)");
 }
 
 template <typename T>
