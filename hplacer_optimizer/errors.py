@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class HPlacerError(Exception):
-    """Base of all errors of this package."""
+    """Base of all errors of this package; the message names what is wrong, and the fix."""
 
 
 class DocumentError(HPlacerError, ValueError):
@@ -12,31 +12,56 @@ class DocumentError(HPlacerError, ValueError):
 
 
 class ProblemError(HPlacerError, ValueError):
-    """A problem or a placement is malformed; the message has the path of the faulty field."""
+    """A problem or a placement is malformed.
+
+    The message starts with the path of the faulty field, such as `ops[17].cost_ns`, and names the
+    file. Correct that field, or export the problem anew.
+    """
 
 
 class GraphError(HPlacerError, ValueError):
-    """A graph cannot be read or captured; the message names the file and what is wrong in it."""
+    """A graph cannot be read, captured or run outside of its program.
+
+    The message names the file or function, what is wrong in it, and TensorFlow's own words.
+    """
 
 
 class MachineError(HPlacerError, ValueError):
-    """A machine description is malformed; the message has the path of the faulty field."""
+    """A machine description is malformed, or a device of it is not there.
+
+    The message has the path of the faulty field, such as `devices[1].kind`, and the file; or it
+    lists the devices that there are. Correct the file, or name another machine.
+    """
 
 
 class ClusterError(HPlacerError):
-    """A TensorFlow cluster cannot be started, or has lost a worker; the message names it."""
+    """A TensorFlow cluster cannot be started, or has lost a worker.
+
+    The message names the worker. Start the cluster again.
+    """
 
 
 class CostTableError(HPlacerError, ValueError):
-    """A table of measured costs is malformed; the message has the path of the faulty field."""
+    """A table of measured costs is malformed.
+
+    The message has the path of the faulty field, such as `costs[3].time_ns`, and the file. Correct
+    that entry, or measure again with `hplacer calibrate`.
+    """
 
 
 class InfeasibleError(HPlacerError):
-    """No placement can satisfy the constraints; the message names the op and the devices."""
+    """No placement can satisfy the constraints, or no measured one ran.
+
+    The message names the op and the devices that it is limited to. Allow it another device, or plan
+    for a machine that has a kernel for it.
+    """
 
 
 class OptionError(HPlacerError, ValueError):
-    """An option is unknown, or its value is wrong; the message names the valid ones."""
+    """An option is unknown, or its value is wrong.
+
+    The message names the option and what is valid. Nothing has been switched on or planned.
+    """
 
 
 class PlannerUnavailableError(HPlacerError):
@@ -44,15 +69,24 @@ class PlannerUnavailableError(HPlacerError):
 
 
 class PlanError(HPlacerError, ValueError):
-    """A plan file is unreadable, damaged, of a newer format, or does not fit the graph."""
+    """A plan or its file is damaged, of another format, or does not fit the graph or the devices.
+
+    The message names the file and the remedy: mostly to delete it, since the next run plans again.
+    """
 
 
 class StoreError(HPlacerError, OSError):
-    """The plan store cannot be read or written; the message names the path and the fix."""
+    """The plan store cannot be read or written, or does not have the plan that was asked for.
+
+    The message names the path and the fix. Training goes on without the store.
+    """
 
 
 class NativeBuildError(HPlacerError, ImportError):
-    """The native part is missing or built for another TensorFlow; names the rebuilding command."""
+    """The native part is missing, or was built for another TensorFlow.
+
+    Raised where the optimizer is switched on. The message has the command that builds it anew.
+    """
 
 
 class BenchError(HPlacerError):

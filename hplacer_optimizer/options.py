@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import inspect
 import json
 import numbers
 import os
 import re
+import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -45,7 +47,18 @@ class Options:
 
     Lists and single strings are accepted where a tuple is declared, integers where a float is.
     Floats keep six significant digits, so that they are the same on both sides of the protocol
-    buffer, which holds 32-bit floats. Raises OptionError, which names the option and the fix.
+    buffer, which holds 32-bit floats.
+
+    Raises:
+        OptionError: an option is unknown or its value wrong; names the option and the fix.
+
+    Example:
+        >>> import hplacer_optimizer as hp
+        >>> options = hp.Options(planner="etf", budget_s=5)
+        >>> options.budget_s, options.min_ops
+        (5.0, 20)
+        >>> options.changed()  # what `set_experimental_options` takes under "hierarchical_placer"
+        {'planner': 'etf', 'budget_s': 5.0}
     """
 
     planner: str = _option("auto", "planner by name, or one's own as package.module:function")
@@ -335,3 +348,6 @@ def describe() -> str:
         default = field.default if isinstance(field.default, str) else json.dumps(field.default)
         lines.append(f"  {name:<16} {field.metadata['doc']} (default: {default})")
     return "\n".join(lines)
+
+
+Options.__doc__ = f"{inspect.getdoc(Options)}\n\nAttributes:\n{textwrap.indent(describe(), '  ')}\n"

@@ -51,9 +51,21 @@ def shipped_kinds() -> Mapping[str, DeviceKind]:
 
 
 def load_machine(name_or_path: str | os.PathLike[str]) -> Machine:
-    """Reads a shipped machine by its name, or a machine file (write "./NAME" for a file so named).
+    """Reads a shipped machine by its name, or a machine file.
 
-    Raises MachineError, which names the field and the file, or OSError if it cannot be opened.
+    Args:
+        name_or_path: as `hplacer machine list` has them, or a YAML file. Write "./NAME" for a file
+            that is named like a shipped machine.
+
+    Raises:
+        MachineError: the description is malformed; names the field and the file.
+        OSError: the file cannot be opened.
+
+    Example:
+        >>> import hplacer_optimizer as hp
+        >>> machine = hp.load_machine("1cpu-2xk40")
+        >>> machine.device_names
+        ('/device:CPU:0', '/device:GPU:0', '/device:GPU:1')
     """
     path = Path(name_or_path)
     if os.fspath(name_or_path) in shipped_machines():
@@ -75,6 +87,20 @@ def save_machine(machine: Machine, path: str | os.PathLike[str]) -> None:
     """Writes a machine file; `load_machine` of it returns an equal machine.
 
     The bytes depend on the machine only. A reader sees the old file or the new one, never a part.
+
+    Args:
+        machine: to be written, with its own kinds and every link by itself.
+        path: of the YAML file.
+
+    Raises:
+        OSError: the file cannot be written.
+
+    Example:
+        >>> import hplacer_optimizer as hp
+        >>> machine = hp.load_machine("1cpu-2xk40")
+        >>> hp.save_machine(machine, "mine.yaml")
+        >>> hp.load_machine("mine.yaml") == machine
+        True
     """
     with new_file(path) as file:
         file.write(machine_to_yaml(machine).encode())

@@ -109,16 +109,36 @@ class Link:
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """K kinds, D devices and L links, which are kept in the order of (source, destination).
+    """K device kinds with their rates, D devices, and the L links between them.
 
-    Raises MachineError, which has the path of the faulty field, when they do not fit together.
+    Attributes:
+        name: of the machine, for people.
+        kinds: K kinds; their rates are FLOP/s and bytes/s, their sizes bytes, their times ns.
+        devices: D devices, in the order of device indices.
+        links: L links in the order of (source, destination), at most one per ordered pair; a pair
+            without one cannot talk.
+        assumptions: what is not known but taken for granted, one sentence each.
+        device_names: of the D devices, as TensorFlow names them.
+
+    Raises:
+        MachineError: the parts do not fit together; has the path of the faulty field.
+
+    Example:
+        >>> import hplacer_optimizer as hp
+        >>> machine = hp.load_machine("1cpu-2xk40")
+        >>> [kind.name for kind in machine.kinds], machine.device_kind
+        (['haswell-18', 'k40'], (0, 1, 1))
+        >>> machine.memory_bytes
+        (50000000000, 12884901888, 12884901888)
+        >>> machine.links[0].src, machine.links[0].dst, machine.links[0].bytes_per_s
+        ('/device:CPU:0', '/device:GPU:0', 10000000000)
     """
 
     name: str
-    kinds: tuple[DeviceKind, ...]  # [K]
-    devices: tuple[Device, ...]  # [D]
-    links: tuple[Link, ...]  # [L], at most one per ordered pair; a pair without one cannot talk
-    assumptions: tuple[str, ...] = ()  # what is not known but taken for granted
+    kinds: tuple[DeviceKind, ...]
+    devices: tuple[Device, ...]
+    links: tuple[Link, ...]
+    assumptions: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         _check_text(self.name, "name")
@@ -161,7 +181,7 @@ class Machine:
         return tuple(sorted(self.links, key=lambda link: (order[link.src], order[link.dst])))
 
     @property
-    def device_names(self) -> tuple[str, ...]:  # [D]
+    def device_names(self) -> tuple[str, ...]:
         return tuple(device.name for device in self.devices)
 
     @property

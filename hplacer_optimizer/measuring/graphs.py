@@ -51,6 +51,16 @@ def measure(
         MachineError: a device of the problem is not there.
         OptionError: an option is wrong.
         ProblemError: the placement is none of this problem.
+
+    Example:
+        >>> import hplacer_optimizer as hp
+        >>> import tensorflow as tf
+        >>> weights = tf.Variable(tf.ones([64, 64]))
+        >>> step = tf.function(lambda: weights.assign(weights @ weights)).get_concrete_function()
+        >>> problem = hp.load_problem(step)  # on this machine
+        >>> measured = hp.measure(step, [0] * problem.num_ops, steps=5)
+        >>> len(measured.times_s), measured.error
+        (5, None)
     """
     effort = Effort(steps=steps, warmup=warmup, time_limit_s=time_limit_s)
     if isinstance(graph, Problem):

@@ -119,37 +119,74 @@ _COLUMNS: dict[str, Callable[[Any], Any]] = {
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Plan:
-    """One placement with its provenance; D devices, N nodes. Raises PlanError for a bad value."""
+    """One placement with its provenance; D devices, N nodes of the graph.
 
-    fingerprint: str  # 32 hex digits, the key of the plan store; "": not captured from a graph
-    fingerprint_parts: dict[str, str]  # named parts in order: graph, targets, machine, ...
-    label: str  # function or graph name, for people
+    Attributes:
+        fingerprint: 32 hex digits, the key of the plan store; "": not captured from a graph.
+        fingerprint_parts: named parts in order: graph, targets, machine, ...
+        label: function or graph name, for people.
+        planner: by name, with its planner_options, seed and budget.
+        planner_notes: what it said, such as a limit that it hit.
+        step_time_ns: simulated; None where nothing simulated it.
+        lower_bound_ns: no feasible placement beats it; None if unknown.
+        lower_bound_term: the name of what binds.
+        feasible: whether it fits into every device's memory, as simulated, or ran when measured.
+        peak_bytes: D sizes.
+        device_names: D full TensorFlow names.
+        device_kinds: D names, such as "k40".
+        machine: the text of a machine file; None if unknown.
+        num_ops, num_units: of the problem.
+        planning_s: seconds that planning took.
+        learning_curve: points of `Progress` as dictionaries.
+        cost_source: "analytic", "measured" or both.
+        assumptions: one sentence each.
+        versions: of hplacer, tensorflow and python.
+        created: when, ISO 8601 in UTC.
+        host: where.
+        node_names: N names, given as any iterable and kept as NodeNames.
+        node_hashes: uint64[N].
+        node_devices: int32[N], indices into device_names.
+        packed_problem: what `problem()`, `placement` and `node_op` read; None without them.
+
+    Raises:
+        PlanError: a value is wrong; names the field.
+
+    Example, after that of `plan_model`:
+        >>> plan.step.planner, plan.step.seed, plan.step.feasible
+        ('etf', 0, True)
+        >>> len(plan.step.node_names) == len(plan.step.node_devices)
+        True
+    """
+
+    fingerprint: str
+    fingerprint_parts: dict[str, str]
+    label: str
     planner: str
-    planner_notes: list[str] = field(default_factory=list)  # what it said, e.g. a limit that it hit
+    planner_notes: list[str] = field(default_factory=list)
     planner_options: dict[str, Any]
     seed: int
     budget: dict[str, Any]
-    step_time_ns: int | None  # simulated; None where nothing simulated it
-    lower_bound_ns: int | None = None  # no feasible placement beats it; None if unknown
-    lower_bound_term: str | None = None  # the name of what binds
-    feasible: bool  # fits into every device's memory, as simulated, or ran when it was measured
-    peak_bytes: list[int]  # [D]
-    device_names: list[str]  # [D] full TensorFlow names
-    device_kinds: list[str]  # [D] e.g. CPU, GPU
-    machine: str | None = None  # the text of a machine file; None if unknown
+    step_time_ns: int | None
+    lower_bound_ns: int | None = None
+    lower_bound_term: str | None = None
+    feasible: bool
+    peak_bytes: list[int]
+    device_names: list[str]
+    device_kinds: list[str]
+    machine: str | None = None
     num_ops: int
     num_units: int
     planning_s: float
-    learning_curve: list[dict[str, Any]] = field(default_factory=list)  # `Progress` as dicts
-    cost_source: str  # e.g. "analytic"
+    learning_curve: list[dict[str, Any]] = field(default_factory=list)
+    cost_source: str
     assumptions: list[str]
-    versions: dict[str, str]  # hplacer, tensorflow, python
-    created: str  # ISO 8601, UTC
+    versions: dict[str, str]
+    created: str
     host: str
-    node_names: Sequence[str]  # [N]; any iterable of names, kept as NodeNames
-    node_hashes: npt.NDArray[np.uint64]  # [N]
-    node_devices: npt.NDArray[np.int32]  # [N] indices into device_names
-    packed_problem: PackedProblem | None = None  # see problem(), placement and node_op
+    node_names: Sequence[str]
+    node_hashes: npt.NDArray[np.uint64]
+    node_devices: npt.NDArray[np.int32]
+    packed_problem: PackedProblem | None = None
 
     def __post_init__(self) -> None:
         for name, check in (_SUMMARY | _COLUMNS).items():

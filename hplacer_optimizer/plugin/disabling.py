@@ -24,6 +24,14 @@ def disabled() -> Iterator[None]:
 
     Planners run in it, so that the TensorFlow they use never plans its own graphs. A session or a
     function call takes its config when it starts: those made outside the block are not affected.
+
+    Example:
+        >>> import hplacer_optimizer as hp
+        >>> import tensorflow as tf
+        >>> double = tf.function(lambda x: 2.0 * x)
+        >>> with hp.disabled():
+        ...     float(double(3.0))  # is not planned, whatever the options say
+        6.0
     """
     context = eager_context()
     kept = context._thread_local_data.function_call_options if context else None

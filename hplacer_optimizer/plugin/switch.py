@@ -69,6 +69,12 @@ def session_config(config: Any = None, **options: Any) -> Any:
     Raises:
         OptionError: an unknown option or an invalid value.
         NativeBuildError: the native part is missing or built for another TensorFlow.
+
+    Example:
+        >>> import hplacer_optimizer as hp
+        >>> import tensorflow as tf
+        >>> config = hp.session_config(planner="etf", targets=["train_op"])
+        >>> session = tf.compat.v1.Session(config=config, graph=tf.Graph())
     """
     chosen = Options.from_user(options)
     import tensorflow as tf

@@ -34,6 +34,14 @@ def simulate(problem: Problem, placement: Sequence[int] | NDArray[np.integer[Any
 
     Raises:
         ProblemError: wrong length, an index outside 0..m-1, or no integers.
+
+    Example:
+        >>> import hplacer_optimizer as hp
+        >>> problem = hp.load_problem("example")
+        >>> hp.simulate(problem, [0] * problem.num_ops).makespan_ns  # all on the CPU
+        3140000
+        >>> hp.simulate(problem, [0, 1, 1, 1, 2, 2, 2, 2, 2]).makespan_ns  # a branch on each GPU
+        438000
     """
     return _engine.simulate(problem, check_placement(problem, placement))
 
@@ -55,6 +63,18 @@ def simulate_batch(
     Raises:
         ProblemError: wrong shape, an index outside 0..m-1, or no integers.
         OptionError: `threads` is not a positive integer.
+
+    Example:
+        >>> import hplacer_optimizer as hp
+        >>> import numpy as np
+        >>> problem = hp.load_problem("example")
+        >>> placements = np.zeros([2, problem.num_ops], np.int32)
+        >>> placements[1, 1:] = 1
+        >>> makespan_ns, feasible, peak_bytes = hp.simulate_batch(problem, placements)
+        >>> makespan_ns.tolist(), feasible.tolist()
+        ([3140000, 688000], [True, True])
+        >>> peak_bytes.tolist()
+        [[9200000, 0, 0], [400000, 9200000, 0]]
     """
     if type(threads) is not int or not 1 <= threads < 2**31:
         raise OptionError(f"threads: must be an integer of at least 1, got {threads!r}")

@@ -42,11 +42,26 @@ def inter_op_threads(cores: int) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class LocalCluster:
-    """N workers that run on this machine; the index of each sequence is the task."""
+    """N workers that run on this machine; the index of each sequence is the task.
 
-    addresses: tuple[str, ...]  # [N], "host:port"
-    cores: tuple[tuple[int, ...], ...]  # [N], on which the worker may run
-    processes: tuple[subprocess.Popen[bytes], ...]  # [N]
+    Attributes:
+        addresses: of N workers, "HOST:PORT".
+        cores: of N workers, on which each may run.
+        processes: of N workers.
+        pids: of N workers.
+        device_names: of N CPU devices, one per worker.
+
+    Example, after that of `local_cluster`:
+        >>> cluster.device_names
+        ('/job:worker/replica:0/task:0/device:CPU:0', '/job:worker/replica:0/task:1/device:CPU:0')
+        >>> cluster.check()  # the block has ended, and with it the workers
+        Traceback (most recent call last):
+        hplacer_optimizer.errors.ClusterError: worker 0 ... ended with exit code -9; start ...
+    """
+
+    addresses: tuple[str, ...]
+    cores: tuple[tuple[int, ...], ...]
+    processes: tuple[subprocess.Popen[bytes], ...]
 
     @property
     def spec(self) -> dict[str, list[str]]:
@@ -59,11 +74,11 @@ class LocalCluster:
         return f"grpc://{self.addresses[0]}"
 
     @property
-    def pids(self) -> tuple[int, ...]:  # [N]
+    def pids(self) -> tuple[int, ...]:
         return tuple(process.pid for process in self.processes)
 
     @property
-    def device_names(self) -> tuple[str, ...]:  # [N]
+    def device_names(self) -> tuple[str, ...]:
         return tuple(
             f"/job:{JOB}/replica:0/task:{task}/device:CPU:0" for task in range(len(self.addresses))
         )
@@ -82,8 +97,27 @@ class LocalCluster:
 def local_cluster(*, workers: int = 2, timeout_s: float = 120.0) -> Iterator[LocalCluster]:
     """Starts so many workers, and stops them when the block ends or this process does.
 
-    They write to this process's standard error. Raises ClusterError if one does not start within
-    the time limit.
+    They write to this process's standard error.
+
+    Args:
+        workers: how many, at least 1.
+        timeout_s: seconds that all of them may take to start.
+
+    Yields:
+        A LocalCluster.
+
+    Raises:
+        ClusterError: a worker does not start within the time limit.
+
+    Example:
+        >>> import hplacer_optimizer as hp
+        >>> import tensorflow as tf
+        >>> with tf.Graph().as_default(), hp.local_cluster(workers=2) as cluster:
+        ...     with tf.device("/job:worker/task:1"):
+        ...         total = tf.constant(1.0) + tf.constant(2.0)
+        ...     with tf.compat.v1.Session(cluster.target) as session:
+        ...         float(session.run(total))
+        3.0
     """
     if workers < 1:
         raise ClusterError(f"workers: must be at least 1, got {workers}")

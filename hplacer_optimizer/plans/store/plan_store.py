@@ -36,11 +36,25 @@ def default_directory() -> Path:
 class PlanStore:
     """Plans by fingerprint, in local directories or at TensorFlow filesystem addresses.
 
-    `directory` is one of them, or several with `;` between them, the nearest first. `trust_shared`
-    allows a local directory that other users can write: whoever can write there decides where your
-    ops run, so the default is to refuse it. New files then get the read and write permissions of
-    the directory, so that the whole team can use them. `max_bytes` limits each local directory;
-    None: no limit. Opening a store does not touch it.
+    Opening a store does not touch it.
+
+    Args:
+        directory: one of them, or several with `;` between them, the nearest first; None:
+            `$XDG_CACHE_HOME/hplacer`, else `~/.cache/hplacer`.
+        trust_shared: allows a local directory that other users can write: whoever can write there
+            decides where your ops run, so the default is to refuse it. New files then get the read
+            and write permissions of the directory, so that the whole team can use them.
+        max_bytes: limits each local directory; None: no limit.
+
+    Raises:
+        StoreError: an address is empty, or there is no home directory.
+
+    Example, after that of `plan_model`:
+        >>> store = hp.PlanStore("plans")
+        >>> store.put(plan.step)
+        True
+        >>> store.get(plan.step.fingerprint).planner
+        'etf'
     """
 
     def __init__(

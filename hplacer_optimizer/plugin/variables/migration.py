@@ -31,8 +31,15 @@ def migrate(model: Any, optimizer: Any, plan: ModelPlan) -> None:
         optimizer: whose variables move, too; None: that of a compiled Keras model, if any.
         plan: of `plan_model`, for a model of the same names and shapes.
 
-    Raises PlanError, before anything is moved, if a variable is not in the plan, has another shape
-    or dtype there, or this process lacks a device of the plan.
+    Raises:
+        PlanError: before anything is moved, if a variable is not in the plan, has another shape or
+            dtype there, or this process lacks a device of the plan.
+
+    Example, after that of `plan_model`:
+        >>> weights = make_weights()  # on TensorFlow's default device
+        >>> hp.migrate([weights], None, plan)
+        >>> weights.device == plan.devices["weights"]
+        True
     """
     import tensorflow as tf
 

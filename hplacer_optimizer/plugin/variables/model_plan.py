@@ -56,10 +56,22 @@ class PlannedVariable:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelPlan:
-    """Devices of a model's variables, in order of creation, and the plan of its training step."""
+    """Devices of a model's variables, and the plan of its training step.
+
+    Attributes:
+        variables: in order of creation, each with key, shape, dtype and device.
+        step: the plan of the step with its variables there, which training will look up.
+
+    Example, after that of `plan_model`:
+        >>> plan.variables[0].key, plan.variables[0].shape
+        ('weights', (64, 8))
+        >>> plan.save("model.hplan")
+        >>> hp.ModelPlan.load("model.hplan") == plan
+        True
+    """
 
     variables: tuple[PlannedVariable, ...]
-    step: Plan  # of the step with its variables there; what the pass looks up
+    step: Plan
 
     @property
     def devices(self) -> dict[str, str]:

@@ -71,6 +71,17 @@ def plan_model(
         GraphError: there is no such step, or it cannot be captured.
         InfeasibleError: an op has no device at all.
         MachineError, OptionError, CostTableError: an argument is wrong.
+
+    Example:
+        >>> import hplacer_optimizer as hp
+        >>> import tensorflow as tf
+        >>> def make_weights():
+        ...     return tf.Variable(tf.random.normal([64, 8]), name="weights")
+        >>> def step(weights, batch):
+        ...     weights.assign_sub(0.1 * tf.transpose(batch) @ (batch @ weights))
+        >>> plan = hp.plan_model(make_weights, step, [tf.TensorSpec([16, 64])], planner="etf")
+        >>> list(plan.devices)
+        ['weights']
     """
     options = switch.current_options() or Options()
     if options.devices:

@@ -30,8 +30,18 @@ def variable_scope(plan: ModelPlan) -> Iterator[None]:
     slot, gets that one, inside of the block and outside. Where model and plan are not of one kind,
     one warning tells the variables, which TensorFlow then places.
 
-    Raises PlanError, before anything is created, if this process lacks a device of the plan, or
-    inside of a distribution strategy.
+    Args:
+        plan: of `plan_model`, for a model of the same names and shapes.
+
+    Raises:
+        PlanError: before anything is created, if this process lacks a device of the plan, or
+            inside of a distribution strategy.
+
+    Example, after that of `plan_model`:
+        >>> with hp.variable_scope(plan):
+        ...     weights = make_weights()
+        >>> weights.device == plan.devices["weights"]
+        True
     """
     import tensorflow as tf
 
