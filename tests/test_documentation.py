@@ -1,4 +1,4 @@
-"""What the documentation shows can be pasted: examples in docstrings."""
+"""What the documentation shows can be pasted: Python in documents, examples in docstrings."""
 
 from __future__ import annotations
 
@@ -14,9 +14,19 @@ import pytest
 
 import hplacer_optimizer as hp
 from tests import examples
-from tests.processes import clean_environment
+from tests.processes import ROOT, clean_environment
 
+DOCUMENTS = {path.name: path.read_text() for path in (ROOT / "README.md", *ROOT.glob("docs/*.md"))}
 PUBLIC = sorted({*hp.__all__} - {"__version__"})
+
+LANGUAGES = {"json", "python", "sh", "yaml"}
+MAX_NOT_RUN = 2
+
+_LANGUAGE = re.compile(r"^ *(?:```|~~~) *(\S+)", re.MULTILINE)
+_BLOCK = re.compile(
+    r"^(?:<!-- not run: (?P<reason>.+) -->\n)?```python\n(?P<code>.*?)^```$",
+    re.MULTILINE | re.DOTALL,
+)
 
 
 def run(arguments: list[str], directory: Path) -> subprocess.CompletedProcess[str]:
@@ -33,6 +43,50 @@ def run(arguments: list[str], directory: Path) -> subprocess.CompletedProcess[st
         | {"XDG_CACHE_HOME": str(directory / "cache"), "HPLACER_LOG": "warning"},
         timeout=200,
     )
+
+
+# ---- documents ----
+
+
+def script_of(text: str) -> str:
+    """The Python blocks of a document, on the lines where the document has them."""
+    script, end = "", 0
+    for block in _BLOCK.finditer(text):
+        if not block["reason"]:
+            script += "\n" * text.count("\n", end, block.start("code")) + block["code"]
+            end = block.end("code")
+    return script
+
+
+def test_a_script_keeps_the_lines_of_its_document() -> None:
+    blocks = (
+        "```python\na = 1\n```\n",
+        "<!-- not run: b -->\n```python\nb\n```\n",
+        "```python\na\n```\n",
+    )
+    assert script_of("# A\n\n" + "".join(blocks)) == "\n\n\na = 1\n" + "\n" * 6 + "a\n"
+
+
+@pytest.mark.parametrize("name", sorted(DOCUMENTS))
+def test_every_block_has_a_language_and_all_python_is_found(name: str) -> None:
+    found = _LANGUAGE.findall(DOCUMENTS[name])
+    assert {*found} <= LANGUAGES
+    assert found.count("python") == len(_BLOCK.findall(DOCUMENTS[name]))
+
+
+@pytest.mark.parametrize("name", [name for name in sorted(DOCUMENTS) if script_of(DOCUMENTS[name])])
+def test_the_python_of_a_document_runs_as_it_is_printed(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("tensorflow")
+    (tmp_path / name).write_text(script_of(DOCUMENTS[name]))
+    done = run([name], tmp_path)
+    assert done.returncode == 0, done.stderr  # a traceback with the document's name and lines
+    assert "hplacer: " not in done.stderr, done.stderr
+
+
+def test_few_blocks_are_not_run() -> None:
+    blocks = [block for text in DOCUMENTS.values() for block in _BLOCK.finditer(text)]
+    reasons = [block["reason"] for block in blocks if block["reason"]]
+    assert len(reasons) <= MAX_NOT_RUN, reasons
 
 
 # ---- docstrings ----
