@@ -10,6 +10,7 @@ import pytest
 
 import hplacer_optimizer as hp
 from hplacer_optimizer.planners import Progress
+from tests.large_problem import large_problem
 from tests.processes import ROOT
 
 GOLDEN = ROOT / "tests" / "golden" / "two_towers.hplacer.json"
@@ -58,7 +59,8 @@ def test_progress_is_told_and_a_search_can_be_stopped() -> None:
         told.append(progress)
         stop.set()
 
-    plan = hp.plan(GOLDEN, on_progress=watch, stop=stop, budget_s=60, planner="exact")
+    problem = large_problem(1_000)
+    plan = hp.plan(problem, "local_search", on_progress=watch, stop=stop, budget_s=60)
     assert told
     assert plan.budget["steps_done"] == told[-1].steps
     assert plan.planning_s < 30

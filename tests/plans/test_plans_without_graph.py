@@ -46,7 +46,9 @@ def problem() -> Problem:
 
 @pytest.fixture(scope="module")
 def plan(problem: Problem) -> Plan:
-    return plan_without_graph(problem, get_planner("etf")(problem), label=problem.name)
+    return plan_without_graph(
+        problem, get_planner("etf").plan(problem).placement, label=problem.name
+    )
 
 
 def test_its_nodes_are_the_ops(plan: Plan, problem: Problem) -> None:
@@ -125,7 +127,7 @@ def test_it_is_shown_explained_and_exported(
 def test_two_are_compared(
     plan: Plan, problem: Problem, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    other = plan_without_graph(problem, get_planner("round_robin")(problem))
+    other = plan_without_graph(problem, get_planner("round_robin").plan(problem).placement)
     plan.save(tmp_path / "a.hplan")
     other.save(tmp_path / "b.hplan")
     found = run(capsys, "diff", str(tmp_path / "a.hplan"), str(tmp_path / "b.hplan"))
@@ -133,7 +135,7 @@ def test_two_are_compared(
     assert found["b"]["step_time_ns"] == other.step_time_ns
     moved = int((plan.node_devices != other.node_devices).sum())
     assert (found["moves"]["common"], found["moves"]["moved"]) == (problem.num_ops, moved)
-    captured = plan_of(problem, get_planner("round_robin")(problem))
+    captured = plan_of(problem, get_planner("round_robin").plan(problem).placement)
     captured.save(tmp_path / "c.hplan")
     found = run(capsys, "diff", str(tmp_path / "a.hplan"), str(tmp_path / "c.hplan"))
     assert found["basis"] == "each simulated on its own graph and machine"
