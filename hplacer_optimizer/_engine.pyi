@@ -6,6 +6,7 @@ Arrays named `*_ptr` are CSR offsets. Properties that are arrays are read-only v
 
 from collections.abc import Callable
 from io import BufferedIOBase
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,6 +51,14 @@ class Problem:
     ) -> None:
         """Raises ProblemError with the path of the faulty field, as in a problem file."""
 
+    def replace(self, **changes: Any) -> Problem:
+        """A problem with other values for some of the arguments above; raises as they do."""
+
+    def _repr_html_(self) -> str: ...
+    def __copy__(self) -> Problem: ...
+    def __deepcopy__(self, memo: dict[int, Any]) -> Problem: ...
+    def __getstate__(self) -> dict[str, Any]: ...
+    def __setstate__(self, keywords: dict[str, Any]) -> None: ...
     @property
     def name(self) -> str: ...
     @property
@@ -142,6 +151,19 @@ def write_problem(problem: Problem, file: BufferedIOBase) -> None:
 
 class StepTrace:
     """One simulated step, as `simulate` returns it."""
+
+    def _repr_html_(self) -> str: ...
+    def __copy__(self) -> StepTrace: ...
+    def __deepcopy__(self, memo: dict[int, Any]) -> StepTrace: ...
+    def __getstate__(self) -> tuple[Problem, _Int32]: ...
+    def __setstate__(self, made_of: tuple[Problem, _Int32]) -> None: ...
+    @property
+    def problem(self) -> Problem:
+        """What was simulated."""
+
+    @property
+    def placement(self) -> _Int32:
+        """int32[n]: where each op was."""
 
     @property
     def has_trace(self) -> bool:

@@ -48,6 +48,11 @@ py::array ReadOnlyView(const std::vector<T>& values, std::vector<py::ssize_t> sh
   return view;
 }
 
+template <typename T>
+py::array_t<T> ToArray(const std::vector<T>& values) {
+  return py::array_t<T>(static_cast<py::ssize_t>(values.size()), values.data());
+}
+
 // Takes the keyword arguments of Problem(...) one by one; each must be there and fit its type.
 class Keywords {
  public:
@@ -135,13 +140,69 @@ Problem MakeProblem(const py::kwargs& kwargs) {
   return Problem::Build(std::move(spec));
 }
 
+// The keyword arguments that make an equal problem.
+py::dict KeywordsOf(const py::object& problem) {
+  py::dict keywords;
+  for (const char* name : {"name",
+                           "device_kinds",
+                           "device_names",
+                           "device_kind",
+                           "device_memory_bytes",
+                           "device_slots",
+                           "link_src",
+                           "link_dst",
+                           "link_channel",
+                           "link_latency_ns",
+                           "link_bytes_per_s",
+                           "op_names",
+                           "op_types",
+                           "cost_ns",
+                           "output_ptr",
+                           "output_bytes",
+                           "output_alias_src",
+                           "output_alias_output",
+                           "temp_bytes",
+                           "persistent_bytes",
+                           "edges",
+                           "control_edges",
+                           "allowed_ptr",
+                           "allowed_device",
+                           "allowed_given",
+                           "colocation_group",
+                           "colocation_group_names"}) {
+    keywords[name] = problem.attr(name);
+  }
+  return keywords;
+}
+
+Problem ReplaceArrays(const py::object& problem, const py::kwargs& changes) {
+  py::kwargs keywords(KeywordsOf(problem));
+  keywords.attr("update")(changes);
+  return MakeProblem(keywords);
+}
+
+// For a class of values that never change: each is its own copy. What `repr` and notebooks show is
+// made in Python, of what the function `describe` of problem/description.py says.
+template <typename T>
+void AddValueMethods(py::class_<T>* cls, const char* describe) {
+  for (const auto& [name, form] : {std::pair("__repr__", "as_text"), {"_repr_html_", "as_html"}}) {
+    cls->def(name, [describe, form = form](const py::object& self) {
+      const auto description = py::module_::import("hplacer_optimizer.problem.description");
+      const auto notebook = py::module_::import("hplacer_optimizer.support.notebook");
+      return notebook.attr(form)(*description.attr(describe)(self));
+    });
+  }
+  cls->def("__copy__", [](const py::object& self) { return self; });
+  cls->def("__deepcopy__", [](const py::object& self, const py::dict&) { return self; });
+}
+
 using ProblemClass = py::class_<Problem>;
 
 constexpr char kProblemDoc[] = R"(One training step and one machine, checked and immutable.
 
 `load_problem` makes one of a graph or a file; the keywords of `Problem(...)` are the attributes
 below but `num_*`, `units`, `candidate*` and `channel_names`. Threads may share a problem. Arrays
-are read-only views.
+are read-only views. It can be pickled; as it never changes, it is its own copy.
 
 n ops, T output tensors, U units, m devices of K kinds, L links, E data edges, C control edges,
 A allowed devices. An array `*_ptr` holds offsets: what belongs to i is `ptr[i]:ptr[i + 1]`.
@@ -260,6 +321,12 @@ void AddOpProperties(ProblemClass* cls) {
 void RegisterProblem(py::module_* module) {
   ProblemClass cls(*module, "Problem", kProblemDoc);
   cls.def(py::init(&MakeProblem));
+  cls.def("replace", &ReplaceArrays,
+          "A problem with other values for some of the keywords; raises as `Problem(...)` does.");
+  cls.def(py::pickle(&KeywordsOf, [](const py::dict& keywords) {
+    return MakeProblem(py::kwargs(keywords.attr("copy")()));
+  }));
+  AddValueMethods(&cls, "describe_problem");
   cls.def_property_readonly("name", [](const Problem& problem) { return problem.spec().name; });
   cls.def_property_readonly("num_ops", &Problem::num_ops);
   cls.def_property_readonly("num_devices", &Problem::num_devices);
@@ -358,11 +425,25 @@ Largest first; `what` is "persistent", "temp", "output K" or "copy of output K".
 trace. Simulates the step once more. Raises ProblemError for no such device.)");
 }
 
+PlacedTrace SimulateArray(const py::object& problem, const Array<int32_t>& placement) {
+  if (placement.ndim() != 1) throw py::value_error("placement must have one dimension");
+  const auto& simulated = problem.cast<const Problem&>();
+  PlacedTrace trace;
+  trace.problem = problem;
+  trace.placement.assign(placement.data(), placement.data() + placement.size());
+  const py::gil_scoped_release release;
+  static_cast<StepTrace&>(trace) = Simulate(simulated, trace.placement);
+  return trace;
+}
+
 constexpr char kStepTraceDoc[] = R"(One simulated step, as `simulate` returns it.
 
-Times are nanoseconds from the start of the step; n ops, m devices.
+Times are nanoseconds from the start of the step; n ops, m devices. It can be pickled, as its problem
+and placement, of which it is simulated again; as it never changes, it is its own copy.
 
 Attributes:
+    problem: what was simulated.
+    placement: int32[n], the device of each op.
     has_trace: whether every op has a kernel on its device and every transfer a link.
     feasible: whether the placement breaks no constraint: kernels, links, memory, allowed devices,
         colocation groups.
@@ -389,6 +470,20 @@ void RegisterStepTrace(py::module_* module) {
   PYBIND11_NUMPY_DTYPE(Transfer, src_op, output, src_device, dst_device, channel, issue_ns,
                        start_ns, finish_ns, bytes);
   py::class_<PlacedTrace> cls(*module, "StepTrace", kStepTraceDoc);
+  // The simulator is pure: the same problem and placement give the same trace again.
+  cls.def(py::pickle(
+      [](const PlacedTrace& trace) {
+        return py::make_tuple(trace.problem, ToArray(trace.placement));
+      },
+      [](const py::tuple& made_of) {
+        return SimulateArray(made_of[0], made_of[1].cast<Array<int32_t>>());
+      }));
+  AddValueMethods(&cls, "describe_trace");
+  cls.def_readonly("problem", &PlacedTrace::problem);
+  cls.def_property_readonly("placement", [](const py::object& self) {
+    const auto& placement = self.cast<const PlacedTrace&>().placement;
+    return ReadOnlyView(placement, {static_cast<py::ssize_t>(placement.size())}, self);
+  });
   cls.def_readonly("has_trace", &PlacedTrace::has_trace);
   cls.def_readonly("feasible", &PlacedTrace::feasible);
   cls.def_readonly("infeasible_because", &PlacedTrace::infeasible_because);
@@ -413,17 +508,6 @@ void RegisterStepTrace(py::module_* module) {
     return ReadOnlyView(peak_bytes, {static_cast<py::ssize_t>(peak_bytes.size())}, self);
   });
   AddMemoryDetail(&cls);
-}
-
-PlacedTrace SimulateArray(const py::object& problem, const Array<int32_t>& placement) {
-  if (placement.ndim() != 1) throw py::value_error("placement must have one dimension");
-  const auto& simulated = problem.cast<const Problem&>();
-  PlacedTrace trace;
-  trace.problem = problem;
-  trace.placement.assign(placement.data(), placement.data() + placement.size());
-  const py::gil_scoped_release release;
-  static_cast<StepTrace&>(trace) = Simulate(simulated, trace.placement);
-  return trace;
 }
 
 py::tuple SimulateBatchArray(const Problem& problem, const Array<int32_t>& placements,
@@ -506,11 +590,6 @@ Example:
     (438000, 'critical path through add')
     >>> hp.simulate(problem, [0, 1, 1, 1, 2, 2, 2, 2, 2]).makespan_ns == bound.ns  # it is optimal
     True)");
-}
-
-template <typename T>
-py::array_t<T> ToArray(const std::vector<T>& values) {
-  return py::array_t<T>(static_cast<py::ssize_t>(values.size()), values.data());
 }
 
 template <typename Planner>

@@ -43,7 +43,7 @@ ORDER = (
     "__main__",
 )
 HEAVY = {"keras", "matplotlib", "ortools", "pymetis", "ray", "scipy", "tensorflow", "tf_keras"}
-_NATIVE = {"_engine", "_tf"}  # below everything; they import `errors` only
+_NATIVE = {"_engine", "_tf"}  # below everything; `_engine` calls `errors` and its description
 
 
 @dataclass

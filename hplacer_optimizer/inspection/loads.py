@@ -75,7 +75,7 @@ class ScopeLoad:
 def short_names(names: Sequence[str]) -> list[str]:
     """Device names without what they have in common: "/job:a/device:GPU:0" -> "GPU:0"."""
     split = [name.split("/") for name in names]
-    while len(split[0]) > 1 and all(parts[0] == split[0][0] for parts in split):
+    while split and len(split[0]) > 1 and all(parts[0] == split[0][0] for parts in split):
         if any(len(parts) == 1 for parts in split):
             break
         split = [parts[1:] for parts in split]

@@ -1,4 +1,4 @@
-"""A placement of a problem and its simulated step: what reports, tables and exports are made of."""
+"""The simulated step of a placement: what reports, tables and exports are made of."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from hplacer_optimizer._engine import Problem, StepTrace
 from hplacer_optimizer.problem.bounds import Proof, StepBound, strongest
-from hplacer_optimizer.problem.files import check_placement
 from hplacer_optimizer.problem.simulator import simulate
 
 __all__ = ["SimulatedStep"]
@@ -20,12 +19,10 @@ __all__ = ["SimulatedStep"]
 
 @dataclass(frozen=True, kw_only=True)
 class SimulatedStep:
-    """A problem of n ops, where each of them is, and the step that comes of it."""
+    """A step, and the bounds of its problem that somebody proved."""
 
-    problem: Problem
-    placement: NDArray[np.int32]  # [n]
     trace: StepTrace
-    proofs: tuple[Proof, ...] = ()  # bounds of this problem that somebody proved
+    proofs: tuple[Proof, ...] = ()
 
     @classmethod
     def of(
@@ -35,13 +32,17 @@ class SimulatedStep:
         proofs: Sequence[Proof] = (),
     ) -> SimulatedStep:
         """Simulates the step; raises ProblemError if the placement does not fit the problem."""
-        devices = check_placement(problem, placement)
-        return cls(
-            problem=problem,
-            placement=devices,
-            trace=simulate(problem, devices),
-            proofs=tuple(proofs),
-        )
+        return cls(trace=simulate(problem, placement), proofs=tuple(proofs))
+
+    @property
+    def problem(self) -> Problem:
+        """The graph and the machine."""
+        return self.trace.problem
+
+    @property
+    def placement(self) -> NDArray[np.int32]:
+        """int32[n]: the device of each op."""
+        return self.trace.placement
 
     @functools.cached_property
     def bound(self) -> StepBound:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,14 +25,6 @@ __all__ = ["WhatIf", "changes", "what_if"]
 _Int32 = NDArray[np.int32]
 _Int64 = NDArray[np.int64]
 _MAX = np.iinfo(np.int64).max
-
-_ARRAYS = (
-    "name", "device_kinds", "device_names", "device_kind", "device_memory_bytes", "device_slots",
-    "link_src", "link_dst", "link_channel", "link_latency_ns", "link_bytes_per_s", "op_names",
-    "op_types", "cost_ns", "output_ptr", "output_bytes", "output_alias_src", "output_alias_output",
-    "temp_bytes", "persistent_bytes", "edges", "control_edges", "allowed_ptr", "allowed_device",
-    "allowed_given", "colocation_group", "colocation_group_names",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,26 +75,22 @@ def changes(problem: Problem) -> Iterator[tuple[str, Problem]]:
     for name, links in _link_classes(problem).items():
         rates = problem.link_bytes_per_s.copy()
         rates[links] = np.minimum(rates[links], _MAX // 2) * 2
-        yield f"twice the bandwidth of {name}", _changed(problem, link_bytes_per_s=rates)
+        yield f"twice the bandwidth of {name}", problem.replace(link_bytes_per_s=rates)
         latency_ns = problem.link_latency_ns.copy()
         latency_ns[links] //= 2
-        yield f"half the latency of {name}", _changed(problem, link_latency_ns=latency_ns)
+        yield f"half the latency of {name}", problem.replace(link_latency_ns=latency_ns)
     for kind in np.unique(problem.device_kind).tolist():
         name = problem.device_kinds[kind]
         cost_ns = problem.cost_ns.copy()
         cost_ns[:, kind] = np.where(cost_ns[:, kind] < 0, -1, (cost_ns[:, kind] + 1) // 2)
-        yield f"{name} twice as fast", _changed(problem, cost_ns=cost_ns)
+        yield f"{name} twice as fast", problem.replace(cost_ns=cost_ns)
         memory = problem.device_memory_bytes.copy()
         mine = problem.device_kind == kind
         memory[mine] = np.minimum(memory[mine], _MAX // 2) * 2
-        yield f"twice the memory of {name}", _changed(problem, device_memory_bytes=memory)
+        yield f"twice the memory of {name}", problem.replace(device_memory_bytes=memory)
     kinds = problem.device_kind[accelerators(problem)]
     for kind in np.unique(kinds).tolist():
         yield f"one more {problem.device_kinds[kind]}", _with_one_more(problem, kind)
-
-
-def _changed(problem: Problem, **arrays: Any) -> Problem:
-    return Problem(**{name: getattr(problem, name) for name in _ARRAYS} | arrays)
 
 
 def _link_classes(problem: Problem) -> dict[str, list[int]]:
@@ -129,8 +116,7 @@ def _with_one_more(problem: Problem, kind: int) -> Problem:
     links.copy_those_of_the_twin()
     links.connect_with_the_twin(of_kind)
     ptr, allowed = _allowed(problem, of_kind)
-    return _changed(
-        problem,
+    return problem.replace(
         device_names=[*names, links.name],
         device_kind=np.append(problem.device_kind, np.int32(kind)),
         device_memory_bytes=np.append(

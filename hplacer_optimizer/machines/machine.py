@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 
 from hplacer_optimizer.errors import DocumentError, MachineError
+from hplacer_optimizer.support.formats import format_devices
+from hplacer_optimizer.support.notebook import Described
 from hplacer_optimizer.support.quantities import BYTE_RATE, DURATION, FLOP_RATE, SIZE, Dimension
 
 DTYPES = ("float64", "float32", "bfloat16", "float16", "int8")
@@ -107,8 +109,8 @@ class Link:
         _check_quantity(BYTE_RATE, self.bytes_per_s, "bytes_per_s")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Machine:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Machine(Described):
     """K device kinds with their rates, D devices, and the L links between them.
 
     Attributes:
@@ -197,6 +199,17 @@ class Machine:
             self.kinds[kind].memory_bytes if device.memory_bytes is None else device.memory_bytes
             for device, kind in zip(self.devices, self.device_kind, strict=True)
         )
+
+    def _describe(self) -> tuple[str, dict[str, str]]:
+        kinds = [device.kind for device in self.devices]
+        channels = {link.channel for link in self.links}
+        facts = {
+            "devices": format_devices(kinds, self.memory_bytes),
+            "links": f"{len(self.links)} on {len(channels)} channels",
+        }
+        if self.assumptions:
+            facts["assumes"] = "; ".join(self.assumptions)
+        return f"Machine {self.name!r}", facts
 
     def problem_arrays(self) -> dict[str, Any]:
         """The machine's share of the keywords of `Problem`."""

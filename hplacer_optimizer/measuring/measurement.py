@@ -5,6 +5,9 @@ from __future__ import annotations
 import statistics
 from dataclasses import dataclass, replace
 
+from hplacer_optimizer.support.formats import format_bytes, format_ns
+from hplacer_optimizer.support.notebook import Described
+
 CRASH = "crash"
 INVALID_PLACEMENT = "invalid placement"
 OUT_OF_MEMORY = "out of memory"
@@ -25,8 +28,8 @@ class Failure:
         return f"{self.kind}: {self.message}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Measurement:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Measurement(Described):
     """The steps that were run under one placement; m devices.
 
     Attributes:
@@ -63,11 +66,27 @@ class Measurement:
         low, _, high = statistics.quantiles(self.times_s, n=4, method="inclusive")
         return high - low
 
+    def _describe(self) -> tuple[str, dict[str, str]]:
+        if self.step_s is None:
+            return f"Measurement: {self.error or 'no steps'}", {}
+        steps = f"{len(self.times_s)} after {self.warmup} of warm-up"
+        if self.spread_s is not None:
+            steps += f", interquartile range {_format_s(self.spread_s)}"
+        facts = {"steps": steps}
+        if self.peak_bytes:
+            peaks = ("unknown" if peak is None else format_bytes(peak) for peak in self.peak_bytes)
+            facts["peak memory of each device"] = ", ".join(peaks)
+        return f"Measurement: {_format_s(self.step_s)} a step", facts
+
     def with_more(self, other: Measurement) -> Measurement:
         """Both together; a failure adds nothing."""
         if self.error is not None:
             return other
         return replace(self, times_s=self.times_s + other.times_s)
+
+
+def _format_s(duration_s: float) -> str:
+    return format_ns(round(duration_s * 1e9))
 
 
 def failed(kind: str, message: str) -> Measurement:

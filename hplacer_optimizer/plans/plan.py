@@ -25,6 +25,7 @@ import numpy.typing as npt
 
 from hplacer_optimizer._engine import Problem, StepTrace
 from hplacer_optimizer.errors import PlanError, StoreError
+from hplacer_optimizer.inspection.loads import short_names
 from hplacer_optimizer.inspection.report import write_report
 from hplacer_optimizer.inspection.simulated_step import SimulatedStep
 from hplacer_optimizer.plans.directories.paths import open_file, write_file
@@ -58,6 +59,7 @@ from hplacer_optimizer.plans.file import (
 from hplacer_optimizer.plans.planned_problem import SECTIONS, PackedProblem
 from hplacer_optimizer.problem.bounds import Proof, gap
 from hplacer_optimizer.support.formats import format_ns
+from hplacer_optimizer.support.notebook import Described
 
 __all__ = ["NodeNames", "Plan", "load_plan"]
 
@@ -117,8 +119,8 @@ _COLUMNS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Plan:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Plan(Described):
     """One placement with its provenance; D devices, N nodes of the graph.
 
     Attributes:
@@ -217,6 +219,25 @@ class Plan:
         return self._sections() == other._sections()
 
     __hash__ = None  # type: ignore[assignment]
+
+    def __reduce__(self) -> tuple[Callable[[bytes], Plan], tuple[bytes]]:
+        """A pickled plan is a plan file, its problem included."""
+        return Plan.from_bytes, (self.to_bytes(),)
+
+    def _describe(self) -> tuple[str, dict[str, str]]:
+        facts = {}
+        if self.lower_bound_ns is not None:
+            facts["lower bound"] = f"{format_ns(self.lower_bound_ns)} ({self.lower_bound_term})"
+            if self.gap is not None:
+                facts["lower bound"] += f", gap {self.gap:.1%}"
+        facts["graph"] = (
+            f"{self.num_ops} ops in {self.num_units} units, {len(self.node_names)} nodes"
+        )
+        counts = np.bincount(self.node_devices, minlength=len(self.device_names)).tolist()
+        names = zip(counts, short_names(self.device_names), strict=True)
+        facts["nodes"] = ", ".join(f"{count} on {name}" for count, name in names)
+        facts["made"] = f"{self.created} on {self.host} in {self.planning_s:.3g} s"
+        return f"Plan of {self.label}: {self.summary_line()}", facts
 
     @property
     def node_names_blob(self) -> str:

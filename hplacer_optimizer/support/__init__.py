@@ -1,1 +1,1 @@
-"""What every room needs: child processes, new files, strict YAML, quantities and their formats."""
+"""What every room needs: processes, new files, strict YAML, quantities, and how things look."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+
 
 def format_bytes(size_bytes: int) -> str:
     """`1.5 GiB`, four significant digits."""
@@ -20,6 +23,13 @@ def format_ns(duration_ns: int) -> str:
             value = duration_ns / size
             return f"{value:.3g} {unit}" if value < 999.5 else f"{value:.0f} {unit}"
     return f"{duration_ns} ns"
+
+
+def format_devices(kinds: Sequence[str], memory_bytes: Sequence[int]) -> str:
+    """Devices by kind and memory: `1 haswell of 64 GiB, 2 k40 of 12 GiB`."""
+    counts = Counter(zip(kinds, memory_bytes, strict=True))
+    alike = (f"{count} {kind} of {format_bytes(size)}" for (kind, size), count in counts.items())
+    return ", ".join(alike) or "none"
 
 
 def json_type(value: object) -> str:

@@ -19,6 +19,7 @@ from hplacer_optimizer.log import warn_once
 from hplacer_optimizer.options import Options
 from hplacer_optimizer.plans.plan import FINGERPRINT_HEX_DIGITS, Plan
 from hplacer_optimizer.plans.store.layer import MAX_BYTES, Layer, StoreEntry
+from hplacer_optimizer.support.notebook import Described
 
 SEPARATOR = ";"  # neither `:` nor `,`, which addresses and lists of options need
 
@@ -33,7 +34,7 @@ def default_directory() -> Path:
     return Path(base) / "hplacer"
 
 
-class PlanStore:
+class PlanStore(Described):
     """Plans by fingerprint, in local directories or at TensorFlow filesystem addresses.
 
     Opening a store does not touch it.
@@ -205,6 +206,9 @@ class PlanStore:
             remedy = "give more digits" if matches else "`hplacer cache list` shows what is there"
             raise StoreError(f"{self.directory}: {found} with {prefix!r}; {remedy}")
         return matches[0]
+
+    def _describe(self) -> tuple[str, dict[str, str]]:
+        return "PlanStore", {"directory": self.directory}
 
     def _put(self, plan: Plan, data: bytes, replace: bool) -> bool:
         written, best, content = False, plan, data

@@ -19,6 +19,7 @@ from hplacer_optimizer.plans.directories.paths import read_file, write_file
 from hplacer_optimizer.plans.file import PlanFile, assemble, canonical_json, compress
 from hplacer_optimizer.plans.plan import Plan
 from hplacer_optimizer.support.formats import format_bytes
+from hplacer_optimizer.support.notebook import Described
 
 _SECTION = "variables"
 _MAX_LISTED = 5
@@ -54,8 +55,8 @@ class PlannedVariable:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class ModelPlan:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class ModelPlan(Described):
     """Devices of a model's variables, and the plan of its training step.
 
     Attributes:
@@ -77,6 +78,12 @@ class ModelPlan:
     def devices(self) -> dict[str, str]:
         """The planned device of each variable that the step uses, by key."""
         return {v.key: v.device for v in self.variables if v.device is not None}
+
+    def _describe(self) -> tuple[str, dict[str, str]]:
+        counts = Counter(map(_short, self.devices.values()))
+        spread = ", ".join(f"{counts[device]} on {device}" for device in sorted(counts))
+        title = f"ModelPlan of {self.step.label}: {self.step.summary_line()}"
+        return title, {"variables": spread or "none on a planned device"}
 
     def summary_line(self) -> str:
         """For people: how much lies where."""
