@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,16 +26,10 @@ from hplacer_optimizer.cli.printing import print_json, print_table, step_time
 from hplacer_optimizer.cli.search_progress import SearchProgress
 from hplacer_optimizer.errors import OptionError
 from hplacer_optimizer.planners import get_planner
-from hplacer_optimizer.plans.making import Search
 from hplacer_optimizer.pretraining import jobs as serial
-from hplacer_optimizer.pretraining.job_list import default_budget, get_measuring, read_jobs
-from hplacer_optimizer.pretraining.jobs import (
-    DEFAULT_CAPTURE_TIMEOUT_S,
-    GraphSpec,
-    Job,
-    Outcome,
-    slug,
-)
+from hplacer_optimizer.pretraining.job_fields import DEFAULT_PLANNER, JobFields
+from hplacer_optimizer.pretraining.job_list import read_jobs
+from hplacer_optimizer.pretraining.jobs import Job, Outcome, slug
 from hplacer_optimizer.pretraining.on_ray import run_on_ray
 
 _EXAMPLES = """\
@@ -93,7 +87,7 @@ def add_commands(commands: Any) -> None:
 
 
 def _add_search_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--planner", metavar="NAME", help=f"default: {_DEFAULT_PLANNER}")
+    parser.add_argument("--planner", metavar="NAME", help=f"default: {DEFAULT_PLANNER}")
     parser.add_argument("--seed", type=int, metavar="N", help="default: 0")
     parser.add_argument(
         "--budget", type=duration, metavar="T", help="as 90s, 10m or 1h30m (default: 10m)"
@@ -133,9 +127,6 @@ def _add_search_options(parser: argparse.ArgumentParser) -> None:
         metavar="T",
         help="a placement that takes longer has failed (default: 5m)",
     )
-
-
-_DEFAULT_PLANNER = "hierarchical"
 
 
 def _pretrain(options: argparse.Namespace) -> int:
@@ -211,43 +202,36 @@ def _run(
 
 # ---- jobs ----
 
-_OF_ONE_JOB = (
-    "graph",
-    "capture",
-    "machine",
-    "targets",
-    "signature",
-    "batch_size",
-    "loop_trip_count",
-    "shapes",
-    "cost_table",
-    "soft_placement",
-    "capture_timeout",
-    "planner",
-    "seed",
-    "budget",
-    "steps",
-    "patience",
-    "preset",
-    "reward",
-    "measure_on",
-    "measure_steps",
-    "measure_limit",
-)
-
 
 def _jobs(options: argparse.Namespace) -> list[Job]:
-
+    given = _given(options)
     if options.list is None:
-        jobs = [_job(options)]
-    else:
-        for name in _OF_ONE_JOB:
-            if getattr(options, name):
-                raise OptionError(f"--list: {name} stands in the file; leave it out here")
-        jobs = read_jobs(Path(options.list))
-        if options.checkpoint or options.logdir or options.resume:
-            jobs = _with_directories(jobs, options)
+        if ("graphs" in given) == ("capture" in given):
+            raise OptionError("give either GRAPH, or --capture script.py, or --list FILE")
+        (job,) = JobFields(**given).jobs()
+        learning = {
+            name: value
+            for name in ("preset", "checkpoint", "resume", "logdir")
+            if (value := getattr(options, name))
+        }
+        return [replace(job, search=replace(job.search, **learning))]
+    if given:
+        raise OptionError(f"--list: the file says {', '.join(given)}; leave it out here")
+    jobs = read_jobs(Path(options.list))
+    if options.checkpoint or options.logdir or options.resume:
+        jobs = _with_directories(jobs, options)
     return jobs
+
+
+def _given(options: argparse.Namespace) -> dict[str, Any]:
+    """The fields of a job that are on the command line, as a list names them."""
+    given = {}
+    for field in fields(JobFields):
+        several = field.metadata["several"]
+        value = getattr(options, field.name.removesuffix("s") if several else field.name)
+        if value is not None and value != []:
+            given[field.name] = [value] if several else value
+    return given
 
 
 def _with_directories(jobs: list[Job], options: argparse.Namespace) -> list[Job]:
@@ -268,45 +252,6 @@ def _with_directories(jobs: list[Job], options: argparse.Namespace) -> list[Job]
         return replace(job, search=search)
 
     return [changed(job, name) for job, name in zip(jobs, names, strict=True)]
-
-
-def _job(options: argparse.Namespace) -> Job:
-
-    if (options.graph is None) == (not options.capture):
-        raise OptionError("give either GRAPH, or --capture script.py, or --list FILE")
-    planner = options.planner or _DEFAULT_PLANNER
-    get_planner(planner)  # an unknown name is an error now, not after the capture
-    return Job(
-        graph=GraphSpec(
-            path=options.graph or "",
-            script=tuple(options.capture or ()),
-            machine=options.machine,
-            targets=tuple(options.targets or ()),
-            signature=options.signature,
-            batch_size=options.batch_size,
-            loop_trip_count=options.loop_trip_count,
-            shapes=tuple((name, tuple(sizes)) for name, sizes in options.shapes),
-            allow_soft_placement=options.soft_placement,
-            capture_timeout_s=options.capture_timeout or DEFAULT_CAPTURE_TIMEOUT_S,
-            keep_graph=options.reward == "measure",
-        ),
-        search=Search(
-            planner=planner,
-            seed=options.seed or 0,
-            budget=default_budget(options.budget, options.steps, options.patience),
-            cost_table=options.cost_table,
-            preset=options.preset or Search.preset,
-            checkpoint=options.checkpoint,
-            resume=options.resume,
-            logdir=options.logdir,
-            measuring=get_measuring(
-                options.reward or "simulate",
-                options.measure_on,
-                options.measure_steps,
-                options.measure_limit,
-            ),
-        ),
-    )
 
 
 # ---- what is printed ----

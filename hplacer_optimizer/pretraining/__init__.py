@@ -1,6 +1,7 @@
 """Plans made outside of training: jobs one by one, from a list, on Ray, or in the background.
 
 jobs.py        a graph, a machine, a planner: load, plan, store
+job_fields.py  what jobs are made of, in a list and on the command line
 job_list.py    many of them from a YAML file
 on_ray.py      many of them at once
 background.py  a job that a training script leaves to a process of its own (__main__.py)

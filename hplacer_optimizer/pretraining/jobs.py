@@ -25,8 +25,6 @@ from hplacer_optimizer.plans.making import Search, make_plan
 from hplacer_optimizer.plans.plan import Plan
 from hplacer_optimizer.plans.store import PlanStore
 
-DEFAULT_CAPTURE_TIMEOUT_S = 600.0
-
 
 @dataclass(frozen=True, kw_only=True)
 class GraphSpec:
@@ -41,7 +39,7 @@ class GraphSpec:
     loop_trip_count: int | None = None
     shapes: tuple[tuple[str, tuple[int, ...]], ...] = ()
     allow_soft_placement: bool | None = None
-    capture_timeout_s: float = DEFAULT_CAPTURE_TIMEOUT_S
+    capture_timeout_s: float = 600.0
     keep_graph: bool = False
     """To measure the step."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import itertools
 import os
@@ -19,6 +20,7 @@ import pytest
 pytest.importorskip("tensorflow")
 
 from hplacer_optimizer.capture.captured import CapturedGraph, load_captured, save_captured
+from hplacer_optimizer.cli import pretrain as cli_pretrain
 from hplacer_optimizer.errors import JobListError, OptionError, PlannerUnavailableError
 from hplacer_optimizer.measuring import Effort
 from hplacer_optimizer.measuring.planning import Measuring
@@ -268,6 +270,70 @@ def test_a_list_is_the_product_of_its_entries(tmp_path: Path) -> None:
     assert last.graph.allow_soft_placement is True
     assert len({jobs.slug(job) for job in found}) == len(found)
     assert jobs.slug(last) == "train-8xv100-heft-0"
+
+
+EVERY_OPTION = """
+    --machine 1cpu-2xk40 --planner local_search --seed 3 --budget 2m --steps 7 --patience 5
+    --preset default --reward measure --measure-on a:1,b:2 --measure-on c:3 --measure-steps 4
+    --measure-limit 90s --target train --target loss --signature s --batch-size 8
+    --loop-trip-count 6 --shape x=5,8 --cost-table costs.json --soft-placement
+    --capture-timeout 1m
+"""
+EVERY_FIELD = """
+format: hplacer-pretrain/1
+jobs:
+  - graphs: a.meta
+    machines: 1cpu-2xk40
+    planners: local_search
+    seeds: 3
+    budget: 2m
+    steps: 7
+    patience: 5
+    preset: default
+    reward: measure
+    measure_on: ["a:1,b:2", "c:3"]
+    measure_steps: 4
+    measure_limit: 90s
+    targets: [train, loss]
+    signature: s
+    batch_size: 8
+    loop_trip_count: 6
+    shapes: {x: [5, 8]}
+    cost_table: costs.json
+    soft_placement: true
+    capture_timeout: 1m
+"""
+
+
+def jobs_of(*arguments: str) -> list[jobs.Job]:
+    """As `hplacer pretrain` reads its command line."""
+    parser = argparse.ArgumentParser()
+    cli_pretrain.add_commands(parser.add_subparsers())
+    return cli_pretrain._jobs(parser.parse_args(["pretrain", *arguments]))
+
+
+def test_the_command_line_says_what_a_list_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = Path("jobs.yaml")
+    path.write_text(EVERY_FIELD)
+    assert jobs_of("a.meta", *EVERY_OPTION.split()) == read_jobs(path)
+    path.write_text("format: hplacer-pretrain/1\njobs:\n- capture: [t.py, --epochs, '1']\n")
+    assert jobs_of("--capture", "t.py", "--epochs", "1") == read_jobs(path)
+    assert jobs_of("--list", "jobs.yaml") == read_jobs(path)
+
+
+def test_a_command_line_that_is_refused() -> None:
+    for arguments in ([], ["a.meta", "--capture", "t.py"]):
+        with pytest.raises(OptionError, match="give either GRAPH, or --capture"):
+            jobs_of(*arguments)
+    with pytest.raises(OptionError, match="--list: the file says planners, seeds; leave it out"):
+        jobs_of("--list", "jobs.yaml", "--planner", "etf", "--seed", "0")
+    with pytest.raises(OptionError, match="planner: unknown name 'eft'"):
+        jobs_of("a.meta", "--planner", "eft")
+    with pytest.raises(OptionError, match="preset: the planner 'etf' does not learn"):
+        jobs_of("a.meta", "--planner", "etf", "--preset", "paper")
 
 
 @pytest.mark.parametrize(
