@@ -33,7 +33,7 @@ def best_step_ns(problem: hp.Problem) -> int | None:
 
 
 def solve(problem: hp.Problem, **budget: Any) -> tuple[NDArray[np.int32], list[Proof], list[str]]:
-    found = exact.plan(problem, budget=Budget(**budget)).placement
+    found = exact.plan(problem, budget=Budget(**budget))
     return found.placement, list(found.proofs), list(found.notes)
 
 
@@ -153,9 +153,7 @@ def test_the_same_steps_give_the_same_answer() -> None:
     found = []
     for _ in range(2):
         told: list[Progress] = []
-        plan = exact.plan(
-            problem, budget=Budget(steps=1), seed=1, on_progress=told.append
-        ).placement
+        plan = exact.plan(problem, budget=Budget(steps=1), seed=1, on_progress=told.append)
         found.append((plan.placement.tolist(), plan.notes, told))
     assert found[0] == found[1]
     assert [progress.steps for progress in found[0][2]] == [1]
@@ -164,7 +162,7 @@ def test_the_same_steps_give_the_same_answer() -> None:
 
 def test_large_problems_are_refused() -> None:
     with pytest.raises(PlannerUnavailableError, match=r"2000 ops on 8 devices .* more than 10000"):
-        exact.plan(large_problem(2_000)).placement
+        exact.plan(large_problem(2_000))
 
 
 def test_a_plan_keeps_the_proof(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -25,17 +25,16 @@ from hplacer_optimizer.errors import ProblemError
 from hplacer_optimizer.inspection.chrome_trace import write_chrome_trace
 from hplacer_optimizer.inspection.loads import channel_loads, device_loads
 from hplacer_optimizer.planners import PLANNERS, Budget, StepBound, get_planner, strongest
+from hplacer_optimizer.plans.file import is_plan_file
 from hplacer_optimizer.plans.making import Search, plan_loaded
+from hplacer_optimizer.plans.plan import Plan, load_plan
 from hplacer_optimizer.problem.bounds import gap
 from hplacer_optimizer.problem.files import check_placement
 from hplacer_optimizer.problem.simulator import simulate
 from hplacer_optimizer.support.formats import format_ns
 
-_PLAN_EXAMPLES = """\
-examples:
-  hplacer plan mlp.hplacer.json -o mlp.hplan
-  hplacer plan model.meta --machine 1cpu-2xk40 --budget 2m -o model.hplan
-  hplacer plan model.meta --planner local_search --steps 20000 --seed 1 -o model.hplan
+_PLAN_EXAMPLE = """\
+example: hplacer plan model.meta --machine 1cpu-2xk40 --budget 2m -o model.hplan
 
 Ctrl-C or SIGTERM ends the search and keeps the best plan so far (exit code 130 or 143). `hplacer
 show`, `report`, `explain` and `diff` read the file; `hplacer cache import` puts the plan of a graph
@@ -60,7 +59,7 @@ def add_commands(commands: Any) -> None:
     add_json(simulate)
 
     text = "plan a graph and write the plan; exit code 1 if none that fits was found"
-    plan = add_command(commands, "plan", _plan, text, _PLAN_EXAMPLES)
+    plan = add_command(commands, "plan", _plan, text, _PLAN_EXAMPLE)
     add_graph_arguments(plan)
     plan.add_argument("--planner", default="auto", metavar="NAME", help="default: auto")
     plan.add_argument("--seed", type=int, default=0, metavar="N", help="default: 0")
@@ -135,11 +134,14 @@ def _placement(problem: Problem, text: str) -> npt.NDArray[np.int32]:
         devices = [int(match[1])] * problem.num_ops
     else:
         try:
-            devices = json.loads(Path(text).read_text(encoding="utf-8"))
+            content = Path(text).read_bytes()
+            if is_plan_file(content):
+                return _placement_of_plan(problem, load_plan(text), text)
+            devices = json.loads(content)
         except FileNotFoundError:
             choices = f"{', '.join(PLANNERS)}, NAME:SEED, all:DEVICE_INDEX"
             raise ProblemError(
-                f"{text}: no such file; --placement takes a JSON file, {choices}"
+                f"{text}: no such file; --placement takes a JSON file, a plan file, {choices}"
             ) from None
         except (ValueError, RecursionError) as error:
             raise ProblemError(f"{text}: is not JSON: {error}") from None
@@ -147,6 +149,15 @@ def _placement(problem: Problem, text: str) -> npt.NDArray[np.int32]:
         return check_placement(problem, devices)
     except ProblemError as error:
         raise ProblemError(f"{text}: {error}") from None
+
+
+def _placement_of_plan(problem: Problem, plan: Plan, name: str) -> npt.NDArray[np.int32]:
+    planned = plan.simulated()
+    for what in ("op_names", "device_names"):
+        if getattr(planned.problem, what) != getattr(problem, what):
+            kind = what.removesuffix("_names")
+            raise ProblemError(f"{name}: is a plan of another graph or machine: its {kind}s differ")
+    return planned.placement
 
 
 def _report_step(

@@ -80,6 +80,11 @@ def canonical_json(value: object) -> bytes:
     ).encode()
 
 
+def is_plan_file(content: bytes) -> bool:
+    """Whether a file that begins so says that it is a plan, of whatever version."""
+    return content.startswith(_MAGIC)
+
+
 class PlanFile:
     """An opened plan file whose header is sound; sections are read and checked on demand."""
 

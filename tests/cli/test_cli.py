@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+import hplacer_optimizer as hp
 from hplacer_optimizer import cli
 from hplacer_optimizer.bench import demo
 from hplacer_optimizer.cli import doctor
@@ -413,8 +414,8 @@ def test_names_that_are_not_there(problem: Path, tmp_path: Path) -> None:
 
 
 @needs_engine
-def test_plan_writes_a_placement_that_simulate_reads(problem: Path, tmp_path: Path) -> None:
-    output = tmp_path / "placement.json"
+def test_plan_writes_a_plan_that_simulate_and_show_read(problem: Path, tmp_path: Path) -> None:
+    output = tmp_path / "x.hplan"
     done = hplacer("plan", problem, "--planner", "etf", "--seed", 3, "-o", output, "--json")
     assert (done.returncode, done.stderr) == (0, "")
     report = json.loads(done.stdout)
@@ -422,6 +423,51 @@ def test_plan_writes_a_placement_that_simulate_reads(problem: Path, tmp_path: Pa
     assert report["makespan_ns"] == 3000
     again = json.loads(hplacer("simulate", problem, "--placement", output, "--json").stdout)
     assert again.items() <= report.items()
+    shown = json.loads(hplacer("show", output, "--json").stdout)
+    assert (shown["planner"], shown["step_time_ns"]) == ("etf", 3000)
+    placement = tmp_path / "placement.json"
+    placement.write_text(json.dumps(hp.load_plan(output).placement.tolist()))  # type: ignore[union-attr]
+    listed = json.loads(hplacer("simulate", problem, "--placement", placement, "--json").stdout)
+    assert listed == again
+
+
+def test_a_plan_of_another_graph_is_no_placement(problem: Path, tmp_path: Path) -> None:
+    hp.plan("example", planner="etf").save(tmp_path / "x.hplan")
+    failed = hplacer("simulate", problem, "--placement", tmp_path / "x.hplan")
+    assert "x.hplan: is a plan of another graph or machine: its ops differ" in error_of(failed)
+
+
+WAITING_PLANNER = """
+import pathlib
+from hplacer_optimizer.planners import etf
+
+def waits(problem, *, budget, seed, on_progress):
+    pathlib.Path("searching").touch()
+    budget.stop.wait()
+    return etf.plan(problem)
+"""
+
+
+def test_a_signal_keeps_the_best_plan(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(WAITING_PLANNER)
+    command = [sys.executable, "-m", "hplacer_optimizer", "plan", "example"]
+    process = subprocess.Popen(
+        [*command, "--planner", "own:waits", "--budget", "5m", "-o", "x.hplan"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        while not (tmp_path / "searching").exists():
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "interrupted: the best plan so far is in x.hplan" in stderr
+    assert hp.load_plan(tmp_path / "x.hplan").planner == "own:waits"
 
 
 # ---- doctor ----

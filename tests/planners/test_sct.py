@@ -132,7 +132,7 @@ def test_on_demand_ops_are_left_out_and_what_cannot_part_saves_nothing() -> None
 
 def test_a_time_limit_is_told() -> None:
     problem = large_problem(3_000)
-    found = sct.plan(problem, budget=Budget(seconds=1e-3)).placement
+    found = sct.plan(problem, budget=Budget(seconds=1e-3))
     assert found.placement.tolist() == _engine.place_etf(problem).tolist()
     assert len(found.notes) == 1
     assert "the time limit was hit; no favourite children are known" in found.notes[0]
@@ -141,7 +141,7 @@ def test_a_time_limit_is_told() -> None:
 def test_steps_count_linear_programs() -> None:
     problem = large_problem(1_500)
     calls: list[Progress] = []
-    found = sct.plan(problem, budget=Budget(steps=1), on_progress=calls.append).placement
+    found = sct.plan(problem, budget=Budget(steps=1), on_progress=calls.append)
     assert not found.notes
     one = found.placement
     best_ns = simulate(problem, one).makespan_ns

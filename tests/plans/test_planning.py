@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ def check(plan: hp.Plan, directory: Path) -> None:
     assert hp.simulate(problem, loaded.placement).makespan_ns == loaded.step_time_ns
     assert loaded.trace().makespan_ns == plan.step_time_ns
     loaded.report(directory / "x.html")
-    assert f"<h1>{plan.label}" in (directory / "x.html").read_text()
+    assert f"<h1>{escape(plan.label)}" in (directory / "x.html").read_text()
 
 
 # ---- problems ----
