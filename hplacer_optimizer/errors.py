@@ -65,7 +65,10 @@ class OptionError(HPlacerError, ValueError):
 
 
 class PlannerUnavailableError(HPlacerError):
-    """A planner needs a package, a program or a device that is not there; names it and the fix."""
+    """A planner needs a package, a program or a device that is not there.
+
+    The message names it, and how to get it. Install it, or choose another planner.
+    """
 
 
 class PlanError(HPlacerError, ValueError):

@@ -31,10 +31,11 @@ def predecessor(name: str) -> str | None:
 
 
 def needs_tensorflow(name: str) -> bool:
-    """Whether the example, or one before it, imports TensorFlow."""
+    """Whether the example, or one before it, names TensorFlow."""
     example, before = documented(name), predecessor(name)
-    imports = example is not None and any("tensorflow" in line.source for line in example.examples)
-    return imports or (before is not None and needs_tensorflow(before))
+    lines = example.examples if example else []
+    is_named = any("tensorflow" in line.source.lower() for line in lines)
+    return is_named or (before is not None and needs_tensorflow(before))
 
 
 def main(names: list[str]) -> int:

@@ -12,22 +12,32 @@ from hplacer_optimizer.errors import OptionError
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """How far a search has come."""
+    """How far a search has come.
+
+    Attributes:
+        steps: of the planner (evaluations, updates) done so far.
+        best_ns: makespan of the best feasible placement so far; None if none was found.
+        placements: scored so far.
+        mean_ns: mean makespan of the feasible placements of the last step; None if there is none.
+        infeasible: share of the last step's placements that are infeasible, 0..1.
+        measured: placements that were run so far, failures included; None: they are simulated.
+        failed: of these.
+
+    Example:
+        >>> import hplacer_optimizer as hp
+        >>> told = []  # of Progress
+        >>> plan = hp.plan("example", "local_search", on_progress=told.append)
+        >>> told[-1].best_ns
+        438000
+    """
 
     steps: int
-    """Steps of the planner (evaluations, updates) done so far."""
     best_ns: int | None
-    """Makespan of the best feasible placement so far; None if none was found."""
     placements: int = 0
-    """Placements scored so far."""
     mean_ns: float | None = None
-    """Mean makespan of the feasible placements of the last step; None if there is none."""
     infeasible: float = 0.0
-    """Share of the last step's placements that are infeasible, 0..1."""
     measured: int | None = None
-    """Placements that were run so far, failures included; None: they are simulated."""
     failed: int = 0
-    """Of these."""
 
 
 ProgressCallback = Callable[[Progress], None]
@@ -35,19 +45,31 @@ ProgressCallback = Callable[[Progress], None]
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """Where a search stops: at whichever limit it meets first. Raises OptionError.
+    """Where a search stops: at whichever limit it meets first.
 
     Without any limit a planner takes its own default.
+
+    Attributes:
+        seconds: of wall-clock time, more than 0; None: no limit.
+        steps: of the planner (evaluations, updates), at least 1; None: no limit.
+        patience: ends after so many steps without a better placement, at least 1; None: no limit.
+        stop: ends the search as soon as somebody sets it, such as a signal handler.
+
+    Raises:
+        OptionError: a limit is out of range.
+
+    Example:
+        >>> import hplacer_optimizer as hp
+        >>> budget = hp.Budget(seconds=60, patience=1_000)
+        >>> hp.Budget(steps=0)
+        Traceback (most recent call last):
+        hplacer_optimizer.errors.OptionError: budget steps: must be an integer of at least 1, got 0
     """
 
     seconds: float | None = None
-    """Wall-clock seconds, more than 0; None: no limit."""
     steps: int | None = None
-    """Steps of the planner (evaluations, updates), at least 1; None: no limit."""
     patience: int | None = None
-    """Ends after so many steps without a better placement, at least 1; None: no limit."""
     stop: threading.Event | None = None
-    """Ends the search as soon as somebody sets it, such as a signal handler."""
 
     def __post_init__(self) -> None:
         if self.seconds is not None and (

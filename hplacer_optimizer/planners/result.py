@@ -18,20 +18,32 @@ _CURVE_POINTS = 1000
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PlannerResult:
-    """A placement of n ops, and what the planner has to say of it."""
+    """A placement of n ops, and what the planner has to say of it.
+
+    Attributes:
+        placement: int32[n], a device index per op.
+        notes: a limit that was hit, a quality that was not reached: sentences that name the
+            planner.
+        proofs: step times that were proved on the way: no feasible placement beats them.
+        curve: how the search went, at most 1,000 points of it, evenly spread.
+        steps: of the budget that were used; 0 of a planner that does not search.
+        placements: how many were scored.
+
+    Example, a planner of one's own:
+        >>> import hplacer_optimizer as hp
+        >>> def first_candidate(problem, *, budget=None, seed=0, on_progress=None):
+        ...     of_units = problem.candidates[problem.candidate_ptr[:-1]]
+        ...     return hp.PlannerResult(placement=of_units[problem.units], notes=["took the first"])
+        >>> first_candidate(hp.load_problem("example")).placement.tolist()
+        [0, 0, 0, 0, 0, 0, 0, 0, 0]
+    """
 
     placement: NDArray[np.int32]
-    """[n], a device index per op."""
     notes: Sequence[str] = ()
-    """A limit that was hit, a quality that was not reached: sentences that name the planner."""
     proofs: Sequence[Proof] = ()
-    """Step times that were proved on the way: no feasible placement beats them."""
     curve: Sequence[Progress] = ()
-    """How the search went, at most 1,000 points of it, evenly spread."""
     steps: int = 0
-    """Steps of the budget that were used; 0 of a planner that does not search."""
     placements: int = 0
-    """Placements scored."""
 
 
 class Planner(Protocol):

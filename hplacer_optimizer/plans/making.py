@@ -157,6 +157,12 @@ def plan(
         InfeasibleError: an op has no device at all.
         PlannerUnavailableError: the planner needs a package or a program that is not there.
         PlanError: one's own planner placed an op where it may not run.
+
+    Example:
+        >>> import hplacer_optimizer as hp
+        >>> plan = hp.plan("example")  # or a graph and a machine
+        >>> plan.step_time_ns, plan.placement.tolist()
+        (438000, [0, 1, 1, 1, 2, 2, 2, 2, 2])
     """
     search = Search(
         planner=planner,

@@ -153,11 +153,13 @@ class Plan(Described):
     Raises:
         PlanError: a value is wrong; names the field.
 
-    Example, after that of `plan_model`:
-        >>> plan.step.planner, plan.step.seed, plan.step.feasible
-        ('etf', 0, True)
-        >>> len(plan.step.node_names) == len(plan.step.node_devices)
-        True
+    Example:
+        >>> import hplacer_optimizer as hp
+        >>> plan = hp.plan("example")
+        >>> plan.planner, plan.feasible, plan.step_time_ns, plan.gap
+        ('auto', True, 438000, 0.0)
+        >>> plan.problem().op_names[3], plan.device_names[plan.placement[3]]
+        ('left/matmul', '/device:GPU:0')
     """
 
     fingerprint: str
@@ -439,11 +441,21 @@ class Plan(Described):
 
 
 def load_plan(path: str | os.PathLike[str]) -> Plan:
-    """Reads the plan file of a path, or of an address such as gs://bucket/x.hplan.
+    """Reads a plan file, whose problem stays there until somebody asks for it.
 
-    Its problem stays in the file until somebody asks for it. The file of a `ModelPlan` gives the
-    plan of its step. Raises PlanError if it holds no valid plan, StoreError, an OSError, if it
-    cannot be read; both name the path.
+    Args:
+        path: of the file, or an address such as gs://bucket/x.hplan. The file of a `ModelPlan`
+            gives the plan of its step.
+
+    Raises:
+        PlanError: the file holds no valid plan; names the path.
+        StoreError: an OSError, the file cannot be read; names the path.
+
+    Example:
+        >>> import hplacer_optimizer as hp
+        >>> hp.plan("example").save("example.hplan")
+        >>> hp.load_plan("example.hplan").step_time_ns
+        438000
     """
 
     def reopen() -> AbstractContextManager[BinaryFile | None]:

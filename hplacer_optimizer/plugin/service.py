@@ -93,6 +93,21 @@ def history() -> list[dict[str, Any]]:
     ops, units, devices, placed (nodes whose device was requested), planner, planning_s,
     predicted_ns, store_path, and seconds of each phase: pass_s, step_s, fingerprint_s, lookup_s,
     capture_s, plan_s, rewrite_s.
+
+    Raises:
+        NativeBuildError: the native part is missing or built for another TensorFlow.
+
+    Example:
+        >>> import hplacer_optimizer as hp
+        >>> import tensorflow as tf
+        >>> two_cpus = tf.compat.v1.ConfigProto(device_count={"CPU": 2})
+        >>> with tf.Graph().as_default():
+        ...     square = tf.linalg.matmul(*[tf.random.normal([64, 64])] * 2)
+        ...     config = hp.session_config(two_cpus, cache="plans", min_ops=1)
+        ...     with tf.compat.v1.Session(config=config) as session:
+        ...         _ = session.run(square)
+        >>> hp.history()[-1]["outcome"]  # "loaded" from the next time on
+        'planned'
     """
     return [_describe(report) for report in native.load().reports()]
 
@@ -102,6 +117,13 @@ def step_checks() -> list[dict[str, Any]]:
 
     Keys: fingerprint, fetches, nodes, planned (nodes of the graph that the plan names),
     differences (node, planned device, actual device).
+
+    Raises:
+        NativeBuildError: the native part is missing or built for another TensorFlow.
+
+    Example, after that of `history`:
+        >>> hp.step_checks()[-1]["differences"]
+        []
     """
     return [
         {

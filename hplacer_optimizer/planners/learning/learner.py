@@ -57,12 +57,20 @@ _SAVING_S = 30.0  # the same where there is a checkpoint to write
 class Learned(PlannerResult):
     """What a learned planner found.
 
-    Its `steps` are updates of the policy, those before a resumed checkpoint included; its curve is
-    of this run.
+    Its `steps` are updates of the policy, those before a resumed checkpoint included; its `curve`
+    is of this run. Its `placement`, `notes`, `proofs` and `placements` are those of any planner.
+
+    Attributes:
+        makespan_ns: by the simulator, or as measured; None if no placement was feasible.
+
+    Example, after that of `learn`:
+        >>> learned.steps, len(learned.curve)
+        (5, 5)
+        >>> learned.makespan_ns == hp.simulate(problem, learned.placement).makespan_ns
+        True
     """
 
     makespan_ns: int | None
-    """By the simulator, or as measured; None if no placement was feasible."""
 
     @property
     def feasible(self) -> bool:
@@ -117,6 +125,13 @@ def learn(
         PlanError: the start breaks a constraint.
         CheckpointError: the checkpoint is damaged, or of another graph, setting or seed.
         PlannerUnavailableError: TensorFlow is not installed, or its process ended.
+
+    Example:
+        >>> import hplacer_optimizer as hp
+        >>> problem = hp.load_problem("example")
+        >>> learned = hp.learn(problem, budget=hp.Budget(steps=5))  # starts TensorFlow
+        >>> learned.placement.shape, learned.feasible
+        ((9,), True)
     """
     budget = (budget or Budget()).or_default(DEFAULT_BUDGET)
     if model not in LEARNED_PLANNERS:
