@@ -160,7 +160,7 @@ def test_the_reader_on_the_format_page_works(tmp_path: Path) -> None:
     plan = make_plan()
     path = tmp_path / "x.hplan"
     path.write_bytes(plan.to_bytes())
-    (source,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    source, *_ = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     names: dict[str, Any] = {}
     exec(source, names)
     cpu, gpu = plan.device_names
