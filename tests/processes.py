@@ -1,4 +1,4 @@
-"""Runs snippets with the real TensorFlow and the optimizer, each in a fresh process.
+"""Runs snippets with the real TensorFlow and the optimizer, each in a process of its own.
 
 A snippet finds two CPU devices, the names of PRELUDE below and the planners of OWN_PLANNERS, and
 hands its findings over with `report(name=value, ...)`.
@@ -6,15 +6,19 @@ hands its findings over with `report(name=value, ...)`.
 
 from __future__ import annotations
 
+import atexit
+import functools
 import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from tests.fork_server import ForkServer
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -184,12 +188,13 @@ def run(
     package: Path = ROOT,
     log: str = "warning",
     timeout_s: float = 90.0,
+    fresh: bool = False,
     wrapper: Sequence[str] = (),
     **environment: str,
 ) -> Outcome:
-    """Runs the code in a fresh interpreter, with `directory` for its plans and its own modules.
+    """Runs the code in a process of its own, with `directory` for its plans and its own modules.
 
-    `wrapper` is a command that runs the interpreter, whose command line is appended to it.
+    `fresh` and `wrapper` are those of `run_script`.
 
     Fails unless it ends with `returncode`.
     """
@@ -197,13 +202,13 @@ def run(
     (directory / "own.py").write_text(OWN_PLANNERS)
     script = directory / "script.py"  # in a file, since AutoGraph reads the source
     script.write_text(prelude + code)
-    done = subprocess.run(
-        [*wrapper, sys.executable, str(script)],
-        capture_output=True,
-        text=True,
-        env=clean_environment(directory, package) | {"HPLACER_LOG": log} | environment,
+    done = run_script(
+        [str(script)],
         cwd=directory,
-        timeout=timeout_s,
+        environment=clean_environment(directory, package) | {"HPLACER_LOG": log} | environment,
+        timeout_s=timeout_s,
+        fresh=fresh,
+        wrapper=wrapper,
     )
     ended = time.time()
     assert done.returncode == returncode, f"exit code {done.returncode}\n{done.stderr}"
@@ -215,3 +220,39 @@ def run(
         stderr=done.stderr,
         ended=ended,
     )
+
+
+def run_script(
+    arguments: Sequence[str],
+    *,
+    cwd: Path,
+    environment: Mapping[str, str],
+    timeout_s: float = 90.0,
+    fresh: bool = False,
+    wrapper: Sequence[str] = (),
+) -> subprocess.CompletedProcess[str]:
+    """Runs Python with these arguments, a script and its own; captures the output.
+
+    The script starts with TensorFlow imported, in a fork; `fresh`: in an interpreter that starts
+    now, for what depends on the order of imports, on hash seeds or on addresses. `wrapper` is a
+    command that runs such an interpreter, whose command line is appended to it.
+    """
+    forks = not (fresh or wrapper or "HPLACER_TEST_FRESH" in os.environ)
+    if forks and _fork_server().fits(environment):
+        return _fork_server().run(arguments, cwd=cwd, environment=environment, timeout_s=timeout_s)
+    return subprocess.run(
+        [*wrapper, sys.executable, *arguments],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        env=environment,
+        cwd=cwd,
+        timeout=timeout_s,
+    )
+
+
+@functools.cache
+def _fork_server() -> ForkServer:
+    server = ForkServer(clean_environment(Path()))
+    atexit.register(server.close)
+    return server

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import ROOT, run
+from tests.processes import ROOT, Outcome, run
 
 PACKAGE = ROOT / "hplacer_optimizer"
 
@@ -25,6 +25,8 @@ for _ in range(2):
         message = str(error)
     else:
         raise AssertionError("no error")
+shown = tf.config.optimizer.get_experimental_options()
+assert not {{"hierarchical_placer", "remapping"}} & set(shown)
 assert float(tf.function(lambda: tf.constant(1.0))()) == 1.0
 report(message=message)
 """
@@ -56,6 +58,11 @@ def copied(directory: Path) -> Path:
     return directory
 
 
+def run_copy(code: str, package: Path) -> Outcome:
+    """Runs the code, which does its own imports, with the copy."""
+    return run(code, package / "work", prelude=ONLY_THE_COPY, package=package, fresh=True)
+
+
 @pytest.fixture
 def foreign(tmp_path: Path) -> Path:
     """A copy of the package whose `_tf` says that it was built for TensorFlow 2.99.0."""
@@ -84,9 +91,7 @@ def check_message(message: str) -> None:
 
 def test_a_build_for_another_tensorflow_is_refused_at_switching_on(foreign: Path) -> None:
     imports = IMPORTS.format(first="hplacer_optimizer", second="tensorflow")
-    outcome = run(
-        imports + SWITCH_ON_FAILS, foreign / "work", prelude=ONLY_THE_COPY, package=foreign
-    )
+    outcome = run_copy(imports + SWITCH_ON_FAILS, foreign)
     check_message(outcome.report["message"])
     assert len(outcome.log) == 1
     check_message(outcome.log[0])
@@ -100,7 +105,7 @@ try:
 except ImportError as error:
     print("REPORT " + json.dumps({"message": str(error), "type": type(error).__name__}))
 """
-    outcome = run(code, foreign / "work", prelude=ONLY_THE_COPY, package=foreign)
+    outcome = run_copy(code, foreign)
     assert outcome.report["type"] == "NativeBuildError"
     check_message(outcome.report["message"])
 
@@ -109,9 +114,7 @@ def test_a_missing_build(tmp_path: Path) -> None:
     pytest.importorskip("tensorflow")
     package = copied(tmp_path)
     imports = IMPORTS.format(first="tensorflow", second="hplacer_optimizer")
-    outcome = run(
-        imports + SWITCH_ON_FAILS, package / "work", prelude=ONLY_THE_COPY, package=package
-    )
+    outcome = run_copy(imports + SWITCH_ON_FAILS, package)
     assert "hplacer_optimizer._tf is missing" in outcome.report["message"]
     assert "make build" in outcome.report["message"]
     (line,) = outcome.log

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
+from tests import processes
+
 pytest.importorskip("tensorflow")
 
-ROOT = Path(__file__).resolve().parents[2]
 KEY = "hierarchical_placer"
 PRELUDE = f"""
 import threading
-import hplacer_optimizer as hp
 import tensorflow as tf
+import hplacer_optimizer as hp
 from tensorflow.python.eager import context
 from hplacer_optimizer.plugin import switch
 from hplacer_optimizer.options import Options
@@ -59,19 +58,10 @@ def raised(function, *arguments):
 """
 
 
-def run(code: str, path: Path = ROOT, **environment: str) -> str:
-    """Runs the code in a fresh interpreter; what it prints to stderr, TensorFlow's own left out."""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith("HPLACER_")}
-    quiet = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(path)}
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        env=kept | quiet | environment,
-        cwd=path,
-    )
-    assert done.returncode == 0, done.stderr
-    return "".join(line for line in done.stderr.splitlines(True) if line.startswith("hplacer:"))
+def run(code: str, fresh: bool = False, **environment: str) -> list[str]:
+    """Runs the code; returns what the package writes to stderr."""
+    with tempfile.TemporaryDirectory() as directory:
+        return processes.run(code, Path(directory), prelude="", fresh=fresh, **environment).log
 
 
 def test_the_option_travels_in_the_config_and_is_shown() -> None:
@@ -103,7 +93,7 @@ set_options({KEY: None, "remapping": None, "constant_folding": None,
 assert context.context().config.SerializeToString(deterministic=True) == before
 """
     )
-    assert log == ""
+    assert log == []
 
 
 def test_an_error_leaves_everything_as_before() -> None:
@@ -285,14 +275,14 @@ with tf.Graph().as_default():
 """,
         HPLACER_OPTIONS="seed=6",
     )
-    assert log == ""
+    assert log == []
 
 
 def test_a_wrong_environment_is_one_warning() -> None:
-    log = run(PRELUDE + "assert seen() is None and on_thread(seen) is None", HPLACER_OPTIONS="sed=")
-    assert log.count("hplacer:") == 1
-    assert "HPLACER_OPTIONS is ignored" in log
-    assert "did you mean 'seed'" in log
+    code = "assert seen() is None and on_thread(seen) is None"
+    (line,) = run(PRELUDE + code, HPLACER_OPTIONS="sed=")
+    assert "HPLACER_OPTIONS is ignored" in line
+    assert "did you mean 'seed'" in line
 
 
 @pytest.mark.parametrize("options", ["off", "seed=1"])
@@ -340,7 +330,8 @@ def test_both_import_orders(imports: str) -> None:
 tf.config.optimizer.set_experimental_options({{"{KEY}": {{"seed": 1}}}})
 assert tf.config.optimizer.get_experimental_options()["{KEY}"] == {{"seed": 1}}
 assert tf.__spec__.loader is tf.__loader__ and tf.__spec__.name == "tensorflow"
-"""
+""",
+        fresh=True,
     )
 
 
@@ -360,106 +351,6 @@ try:
     hp.nothing
 except AttributeError as error:
     assert "nothing" in str(error)
-"""
+""",
+        fresh=True,
     )
-
-
-# ---- a native part that does not fit ----
-
-
-@pytest.fixture
-def package(tmp_path: Path) -> Path:
-    """The package without its native TensorFlow module."""
-    copy = tmp_path / "hplacer_optimizer"
-    copy.mkdir()
-    for file in (ROOT / "hplacer_optimizer").iterdir():
-        if not file.name.startswith(("_tf.", "__pycache__")):
-            (copy / file.name).symlink_to(file)
-    return tmp_path
-
-
-def foreign(package: Path) -> None:
-    (package / "hplacer_optimizer" / "_tf.py").write_text(
-        "raise ImportError('undefined symbol: x')  # HPLACER_TF_VERSION=1.2.3\n"
-    )
-
-
-SWITCH_ON_FAILS = f"""
-for _ in range(2):
-    try:
-        tf.config.optimizer.set_experimental_options({{"{KEY}": True, "remapping": False}})
-    except hp.NativeBuildError as error:
-        assert tf.__version__ in str(error) and "--force-reinstall" in str(error), error
-        assert EXPECTED in str(error), error
-    else:
-        raise AssertionError("no error")
-shown = tf.config.optimizer.get_experimental_options()
-assert "{KEY}" not in shown and "remapping" not in shown
-"""
-
-
-def test_a_foreign_native_part_with_tensorflow_imported_later(package: Path) -> None:
-    foreign(package)
-    order = "import hplacer_optimizer as hp, tensorflow as tf\nEXPECTED = 'built for TensorFlow 1.2"
-    log = run(f"{order}.3'" + SWITCH_ON_FAILS, path=package)
-    assert log.count("hplacer:") == 1
-    assert "built for TensorFlow 1.2.3, running is TensorFlow" in log
-
-
-def test_a_foreign_native_part_with_tensorflow_imported_before(package: Path) -> None:
-    foreign(package)
-    code = """
-import tensorflow as tf
-try:
-    import hplacer_optimizer
-except ImportError as error:
-    assert "built for TensorFlow 1.2.3" in str(error) and tf.__version__ in str(error)
-else:
-    raise AssertionError("no error")
-"""
-    assert run(code, path=package) == ""
-    run("import tensorflow, hplacer_optimizer", path=package, HPLACER_DISABLE="1")
-
-
-def test_with_the_environment_a_foreign_native_part_breaks_nothing(package: Path) -> None:
-    foreign(package)
-    code = PRELUDE + "assert seen() is None\nassert float(tf.function(lambda: 1.0)()) == 1.0"
-    assert "built for TensorFlow 1.2.3" in run(code, path=package, HPLACER_OPTIONS="on")
-
-
-# ---- Keras ----
-
-COMPILE = """
-def compiled(jit):
-    model = keras.Sequential([keras.layers.Dense(1)])
-    model.compile("sgd", "mse", jit_compile=jit)
-    return model
-
-compiled(True)  # the optimizer is off: nothing to say
-set_options({KEY: True})
-compiled(False)
-with hp.disabled():
-    compiled(True)
-print("hplacer: now", file=sys.stderr)
-compiled(True)
-compiled(True)
-"""
-
-
-@pytest.mark.parametrize(
-    ("module", "first"),
-    [
-        ("keras", False),
-        pytest.param("keras", True, marks=pytest.mark.slow),
-        pytest.param("tf_keras", False, marks=pytest.mark.slow),
-        pytest.param("tf_keras", True, marks=pytest.mark.slow),
-    ],
-)
-def test_a_keras_model_compiled_with_xla_is_one_warning(module: str, first: bool) -> None:
-    pytest.importorskip(module)
-    imports = f"import sys, {module} as keras\n"
-    code = (imports + PRELUDE if first else PRELUDE + imports) + COMPILE
-    before, after = run(code).split("hplacer: now\n")
-    assert before == ""
-    assert after.count("hplacer:") == 1
-    assert "jit_compile=False" in after

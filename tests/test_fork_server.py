@@ -1,0 +1,128 @@
+"""The fork server: a forked script cannot tell that it did not start in a fresh interpreter."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.processes import ROOT, clean_environment, run, run_script
+
+pytest.importorskip("tensorflow")
+pytestmark = pytest.mark.skipif("HPLACER_TEST_FRESH" in os.environ, reason="HPLACER_TEST_FRESH")
+
+LOOK_AROUND = """
+import tensorflow, os, signal, sys, threading
+import __main__
+found = {
+    "argv": sys.argv, "path": sys.path, "cwd": os.getcwd(), "environment": dict(os.environ),
+    "main": [__name__, __file__, vars(__main__) is globals()],
+    "own": sorted(name for name in sys.modules if name.startswith(("hplacer", "tests"))),
+    "signals": {s.name: str(signal.getsignal(s)) for s in signal.Signals},
+    "threads": [thread.name for thread in threading.enumerate()],
+    "input": sys.stdin.read(), "open": sorted(os.listdir("/proc/self/fd")),
+    "streams": [[s.line_buffering, s.encoding, s.isatty()] for s in (sys.stdout, sys.stderr)],
+    "flags": str(sys.flags), "affinity": sorted(os.sched_getaffinity(0)),
+}
+"""
+
+
+def test_a_fork_finds_what_a_fresh_interpreter_finds(tmp_path: Path) -> None:
+    script = tmp_path / "look_around.py"
+    script.write_text(LOOK_AROUND + "import json\nprint(json.dumps(found))")
+    environment = clean_environment(tmp_path) | {"TEST_A": "1"}
+    fresh, forked = (
+        run_script(
+            ["look_around.py", "--a", "b"], cwd=tmp_path, environment=environment, fresh=fresh
+        )
+        for fresh in (True, False)
+    )
+    assert json.loads(forked.stdout) == json.loads(fresh.stdout)
+
+
+def test_scripts_draw_other_random_numbers(tmp_path: Path) -> None:
+    draw = "import random\nreport(drawn=[random.random(), np.random.random()])"
+    first, second = (run(draw, tmp_path).report["drawn"] for _ in range(2))
+    assert not set(first) & set(second)
+
+
+@pytest.mark.parametrize(
+    ("end", "returncode"),
+    [
+        ("", 0),
+        ("raise SystemExit(3)", 3),
+        ("raise KeyError('x')", 1),
+        ("os._exit(4)", 4),
+        ("os.kill(os.getpid(), 9)", -signal.SIGKILL),
+        ("os.kill(os.getpid(), 2)", -signal.SIGINT),
+    ],
+)
+def test_how_a_script_ended(end: str, returncode: int, tmp_path: Path) -> None:
+    code = f"import atexit\natexit.register(lambda: report(last=1))\nprint('x' * 10**6)\n{end}"
+    outcome = run(code, tmp_path, returncode=returncode)
+    assert outcome.report == ({"last": 1} if returncode in (0, 1, 3, -signal.SIGINT) else {})
+    assert ("KeyError: 'x'" in outcome.stderr) == (returncode == 1)
+
+
+def test_an_environment_that_tensorflow_reads_at_its_import_gets_a_fresh_interpreter(
+    tmp_path: Path,
+) -> None:
+    parents = [
+        run("report(pid=os.getppid())", tmp_path, **{name: "1"}).report["pid"]
+        for name in ("HPLACER_X", "TF_X")
+    ]
+    assert parents[0] != os.getpid()
+    assert parents[1] == os.getpid()
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def ended(pid: str) -> bool:
+    """Also where the process that adopted it does not ask how."""
+    status = Path(f"/proc/{pid}/status")
+    return not status.exists() or "Z (zombie)" in status.read_text()
+
+
+ENDLESS = """
+import os, time
+open("began", "w").write(f"{os.getpid()} {os.getppid()}")
+os.rename("began", "pids")
+time.sleep(600)
+"""
+
+
+def test_a_script_that_takes_too_long_is_killed(tmp_path: Path) -> None:
+    with pytest.raises(subprocess.TimeoutExpired):
+        run(ENDLESS, tmp_path, prelude="", timeout_s=5)
+    script, server = (tmp_path / "pids").read_text().split()
+    assert ended(script)
+    assert run("report(server=os.getppid())", tmp_path).report == {"server": int(server)}
+
+
+def test_nothing_outlives_a_client_that_is_killed(tmp_path: Path) -> None:
+    client = f"""
+from pathlib import Path
+from tests.processes import clean_environment, run_script
+here = Path({str(tmp_path)!r})
+run_script(["endless.py"], cwd=here, environment=clean_environment(here))
+"""
+    (tmp_path / "endless.py").write_text(ENDLESS)
+    pids = tmp_path / "pids"
+    with subprocess.Popen([sys.executable, "-c", client], cwd=ROOT) as process:
+        wait_for(pids.exists)
+        process.kill()
+    for pid in pids.read_text().split():
+        wait_for(functools.partial(ended, pid))
