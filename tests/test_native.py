@@ -110,6 +110,33 @@ except ImportError as error:
     check_message(outcome.report["message"])
 
 
+def test_with_the_environment_another_build_breaks_nothing(foreign: Path) -> None:
+    code = (
+        IMPORTS.format(first="hplacer_optimizer", second="tensorflow")
+        + """
+assert float(tf.function(lambda: tf.constant(1.0))()) == 1.0
+"""
+    )
+    outcome = run(
+        code,
+        foreign / "on",
+        prelude=ONLY_THE_COPY,
+        package=foreign,
+        fresh=True,
+        HPLACER_OPTIONS="on",
+    )
+    check_message(outcome.log[0])
+    outcome = run(
+        code,
+        foreign / "off",
+        prelude=ONLY_THE_COPY,
+        package=foreign,
+        fresh=True,
+        HPLACER_DISABLE="1",
+    )
+    assert outcome.log == []
+
+
 def test_a_missing_build(tmp_path: Path) -> None:
     pytest.importorskip("tensorflow")
     package = copied(tmp_path)

@@ -354,3 +354,42 @@ except AttributeError as error:
 """,
         fresh=True,
     )
+
+
+# ---- Keras ----
+
+COMPILE = """
+import sys
+
+def compiled(jit):
+    model = keras.Sequential([keras.layers.Dense(1)])
+    model.compile("sgd", "mse", jit_compile=jit)
+    return model
+
+compiled(True)  # the optimizer is off: nothing to say
+set_options({KEY: True})
+compiled(False)
+with hp.disabled():
+    compiled(True)
+print("hplacer: now", file=sys.stderr)
+compiled(True)
+compiled(True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "first"),
+    [
+        ("keras", False),
+        pytest.param("keras", True, marks=pytest.mark.slow),
+        pytest.param("tf_keras", False, marks=pytest.mark.slow),
+        pytest.param("tf_keras", True, marks=pytest.mark.slow),
+    ],
+)
+def test_a_keras_model_compiled_with_xla_is_one_warning(module: str, first: bool) -> None:
+    pytest.importorskip(module)
+    imports = f"import {module} as keras\n"
+    code = (imports + PRELUDE if first else PRELUDE + imports) + COMPILE
+    now, warning = run(code, fresh=first)
+    assert now == "hplacer: now"
+    assert "jit_compile=False" in warning
