@@ -40,7 +40,7 @@ from hplacer_optimizer.planners import (
 )
 from hplacer_optimizer.planners.result import Watch
 from hplacer_optimizer.plans.plan import CURVE_POINT, Plan
-from hplacer_optimizer.plans.planned_problem import PackedProblem
+from hplacer_optimizer.plans.planned_problem import PackedProblem, fields_without_graph
 from hplacer_optimizer.problem.constraints import check_constraints
 from hplacer_optimizer.problem.files import check_placement
 from hplacer_optimizer.problem.simulator import simulate
@@ -261,11 +261,9 @@ def plan_problem(
         raise OptionError("cost_table: a problem has its own costs; leave it out")
     started = time.monotonic()
     solved = _solve(problem, search, None, on_progress)
-    node_op = np.arange(problem.num_ops, dtype=np.int32)
     plan = Plan(
         **solved.fields,
-        fingerprint="",
-        fingerprint_parts={},
+        **fields_without_graph(problem, solved.placement),
         label=problem.name,
         device_names=list(problem.device_names),
         device_kinds=[problem.device_kinds[kind] for kind in problem.device_kind],
@@ -273,10 +271,6 @@ def plan_problem(
         cost_source="given",
         assumptions=[],
         versions=_versions(""),
-        node_names=problem.op_names,
-        node_hashes=np.zeros(problem.num_ops, np.uint64),
-        node_devices=solved.placement,
-        packed_problem=PackedProblem.of(problem, solved.placement, node_op),
     )
     return plan, solved.trace
 

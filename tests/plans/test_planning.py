@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from html import escape
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 import hplacer_optimizer as hp
 from hplacer_optimizer.planners import Progress
+from tests.documents import problem_from_dict
 from tests.large_problem import large_problem
 from tests.processes import ROOT
 
@@ -45,6 +47,14 @@ def test_a_problem_file_and_its_problem_have_the_same_plan(tmp_path: Path) -> No
     assert (of_file.fingerprint, of_file.label) == ("", "two-towers")
     assert of_file.budget["steps_done"] <= 300
     check(of_file, tmp_path)
+
+
+def test_ops_of_any_names_are_planned(tmp_path: Path) -> None:
+    document = json.loads(GOLDEN.read_text())
+    document["ops"][0]["name"], document["ops"][1]["name"] = "", "of\ntwo lines"
+    plan = hp.plan(problem_from_dict(document), planner="etf")
+    assert plan.node_names[:2] == ['""', '"of\\ntwo lines"']
+    check(plan, tmp_path)
 
 
 def test_a_plan_without_a_fingerprint_is_not_stored(tmp_path: Path) -> None:
