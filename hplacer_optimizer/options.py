@@ -7,7 +7,6 @@ whose `parameter_map` holds the options that differ from their default.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import inspect
 import json
 import numbers
@@ -20,6 +19,7 @@ from typing import Any
 
 from hplacer_optimizer.errors import OptionError
 from hplacer_optimizer.planners import PLANNERS, get_planner
+from hplacer_optimizer.support.keywords import unknown_name
 
 OPTIMIZER_NAME = "HierarchicalPlacer"
 
@@ -138,7 +138,7 @@ class Options:
             return cls.from_parameters(value)
         raise OptionError(
             f"hierarchical_placer: must be True, False or a dict of options, got {value!r}; "
-            f"valid options are {_valid_names()}"
+            f"valid options are {', '.join(_FIELDS)}"
         )
 
     @classmethod
@@ -207,16 +207,9 @@ class Options:
 _FIELDS = {field.name: field for field in dataclasses.fields(Options)}
 
 
-def _valid_names() -> str:
-    return ", ".join(_FIELDS)
-
-
 def _check_name(name: object) -> None:
-    if name in _FIELDS:
-        return
-    close = difflib.get_close_matches(str(name), _FIELDS, n=1)
-    hint = f"did you mean {close[0]!r}? " if close else ""
-    raise OptionError(f"unknown option {name!r}; {hint}valid are {_valid_names()}")
+    if name not in _FIELDS:
+        raise unknown_name("option", name, _FIELDS)
 
 
 # ---- one check per declared type: (field, value) -> the value as the type declares it ----

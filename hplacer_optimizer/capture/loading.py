@@ -28,6 +28,7 @@ from hplacer_optimizer.log import LOGGER
 from hplacer_optimizer.machines import Machine, full_device_name
 from hplacer_optimizer.options import Options
 from hplacer_optimizer.problem.files import EXAMPLE_FILE, load_problem_file
+from hplacer_optimizer.support.keywords import checks_keywords
 
 __all__ = ["LoadedGraph", "load_graph", "load_problem"]
 
@@ -62,21 +63,45 @@ def load(source: object, **options: Any) -> LoadedGraph | Problem:
     return source if is_loaded else load_problem_file(source)  # type: ignore[arg-type,return-value]
 
 
-def load_problem(source: object, **options: Any) -> Problem:
+@checks_keywords
+def load_problem(
+    source: object,
+    *,
+    machine: Machine | str | os.PathLike[str] | None = None,
+    targets: Sequence[object] | None = None,
+    signature: str | None = None,
+    batch_size: int | None = None,
+    loop_trip_count: int | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    cost_table: CostTable | str | os.PathLike[str] | None = None,
+    allow_soft_placement: bool | None = None,
+) -> Problem:
     """Loads a problem from a problem file, or from a TensorFlow graph and a machine.
 
-    Logs what had to be assumed.
+    Logs what had to be assumed. The keywords are for graphs only: a problem file has its own
+    devices and costs.
 
     Args:
         source: a problem file, what `load_graph` takes, or "example": nine ops on a CPU and two
             GPUs, to try things with (write "./example" for a file so named).
-        options: of `load_graph`, for graphs only.
+        machine: a Machine, a shipped one's name or a YAML file; None: this machine.
+        targets: op names (or ops) of the training step in a session's graph; None: the outputs of
+            the signature, else found automatically.
+        signature: of a SavedModel or a MetaGraphDef, or a SavedModel's function; None: a
+            SavedModel's default or only signature.
+        batch_size: for unknown batch dimensions; None: the largest static one, else 32.
+        loop_trip_count: for while loops without a constant bound; None: 10.
+        shapes: of fed tensors, by the name of their placeholder or argument.
+        cost_table: measured costs, which replace the estimates of the ops that it has.
+        allow_soft_placement: whether TensorFlow may replace devices that the graph asks for and
+            the machine lacks; None: as by default, yes in a function and no in a session.
 
     Raises:
         GraphError: the graph cannot be read or captured.
         ProblemError: a problem file is malformed, or the step is no valid problem.
         MachineError: the machine's description is wrong.
         CostTableError: the cost table is malformed.
+        OptionError: there is no such keyword.
         OSError: a file cannot be opened.
 
     Example:
@@ -85,7 +110,17 @@ def load_problem(source: object, **options: Any) -> Problem:
         >>> problem.num_ops, problem.device_names
         (9, ['/device:CPU:0', '/device:GPU:0', '/device:GPU:1'])
     """
-    loaded = load(source, **options)
+    loaded = load(
+        source,
+        machine=machine,
+        targets=targets,
+        signature=signature,
+        batch_size=batch_size,
+        loop_trip_count=loop_trip_count,
+        shapes=shapes,
+        cost_table=cost_table,
+        allow_soft_placement=allow_soft_placement,
+    )
     return loaded if isinstance(loaded, Problem) else loaded.problem
 
 

@@ -150,6 +150,8 @@ def test_an_exported_problem_simulates_alike(reference: hp.Problem, tmp_path: Pa
     assert makespans_ns[0] == makespans_ns[1] > 0
     with pytest.raises(hp.GraphError, match="leave out machine, batch_size"):
         hp.load_problem(tmp_path / "graph.hplacer.json.gz", machine="8xv100", batch_size=3)
+    with pytest.raises(hp.OptionError, match="did you mean 'batch_size'"):
+        hp.load_problem(tmp_path / "graph.hplacer.json.gz", batchsize=3)
 
 
 def test_measured_costs_replace_estimates(files: Path) -> None:

@@ -80,6 +80,10 @@ def test_what_cannot_be_measured_is_an_error(loaded: LoadedGraph) -> None:
         measure(replace(loaded, step=None), placement)
     with pytest.raises(hp.ProblemError, match="placement: has 1 devices"):
         measure(loaded, placement[:1])
+    with pytest.raises(hp.GraphError, match="is loaded already; leave out machine, batch_size"):
+        measure(loaded, placement, machine="1cpu-2xk40", batch_size=3)
+    with pytest.raises(OptionError, match=r"measure.* 'warm_up'; did you mean 'warmup'"):
+        measure(loaded, placement, warm_up=3)
     with pytest.raises(OptionError, match="steps: must be an integer of at least 1, got 0"):
         measure(loaded, placement, steps=0)
     with pytest.raises(OptionError, match="'here' is no address"):
