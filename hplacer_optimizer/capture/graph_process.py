@@ -19,14 +19,14 @@ from hplacer_optimizer.capture.captured import save_captured
 from hplacer_optimizer.capture.runnable_step import Argument, argument_from_dict, save_graph
 from hplacer_optimizer.errors import GraphError, HPlacerError
 from hplacer_optimizer.machines import DeviceKind
-from hplacer_optimizer.support.child_process import end_with_parent
+from hplacer_optimizer.support import tf_process
 
 REQUEST, RESULT, GRAPH = "request.json", "result.json", "graph.pb"
 
 
 def main(directory: str) -> None:
     """Answers the request in the directory."""
-    end_with_parent()
+    tf_process.begin()
     where = Path(directory)
     request = json.loads((where / REQUEST).read_text())
     try:

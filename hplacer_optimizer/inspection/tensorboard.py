@@ -18,7 +18,7 @@ import numpy as np
 
 from hplacer_optimizer.errors import HPlacerError
 from hplacer_optimizer.inspection.simulated_step import SimulatedStep
-from hplacer_optimizer.support import child_process, tf_process
+from hplacer_optimizer.support import tf_process
 from hplacer_optimizer.support.new_file import new_file
 
 __all__ = ["RUN_TAG", "write_tensorboard"]
@@ -69,7 +69,7 @@ def _describe(step: SimulatedStep) -> dict[str, Any]:
 
 def main(directory: str) -> None:
     """Answers the request in the directory."""
-    child_process.end_with_parent()
+    tf_process.begin()
     import tensorflow as tf
 
     where = Path(directory)

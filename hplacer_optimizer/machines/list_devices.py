@@ -14,6 +14,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from hplacer_optimizer.support import tf_process
+
 MARK = "hplacer-devices "
 
 
@@ -52,6 +54,7 @@ def _list_server(address: str, timeout_s: float) -> list[dict[str, Any]]:
 
 
 def main(timeout_s: float, addresses: Sequence[str]) -> None:
+    tf_process.begin()
     for address in addresses or [""]:  # one by one: a session keeps the GIL while it waits
         answer: dict[str, Any] = {"address": address}
         try:

@@ -22,7 +22,7 @@ from hplacer_optimizer.measuring.measurement import (
     TIME_LIMIT,
 )
 from hplacer_optimizer.measuring.step_runner import StepRunner
-from hplacer_optimizer.support import child_process
+from hplacer_optimizer.support import tf_process
 
 _LONGEST = 500  # characters of a message
 _REFUSED = re.compile(r"Cannot assign a device|Cannot colocate|Could not satisfy|No OpKernel")
@@ -30,7 +30,7 @@ _REFUSED = re.compile(r"Cannot assign a device|Cannot colocate|Could not satisfy
 
 def main(fd: int) -> None:
     """Loads one step and measures placements of it."""
-    child_process.end_with_parent()
+    tf_process.begin()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C comes from the parent
     connection = Connection(fd)
     _, request = connection.recv()

@@ -25,7 +25,7 @@ from hplacer_optimizer.errors import GraphError, PlanError
 from hplacer_optimizer.machines import machine_from_yaml
 from hplacer_optimizer.plans.matching import map_nodes
 from hplacer_optimizer.plans.plan import Plan
-from hplacer_optimizer.support import child_process, tf_process
+from hplacer_optimizer.support import tf_process
 from hplacer_optimizer.support.new_file import new_file
 
 __all__ = ["Applied", "apply_plan"]
@@ -101,7 +101,7 @@ def apply_plan(
 
 def main(directory: str) -> None:
     """Answers the request in the directory."""
-    child_process.end_with_parent()
+    tf_process.begin()
 
     where = Path(directory)
     request = json.loads((where / _REQUEST).read_text())

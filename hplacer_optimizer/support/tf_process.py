@@ -6,6 +6,8 @@ a reason here.
 
 from __future__ import annotations
 
+import atexit
+import gc
 import re
 import signal
 import subprocess
@@ -16,7 +18,7 @@ from pathlib import Path
 from hplacer_optimizer.errors import GraphError
 from hplacer_optimizer.support import child_process
 
-__all__ = ["Child", "run"]
+__all__ = ["Child", "begin", "run"]
 
 _MAX_REASON = 500
 _INFORMATION = re.compile(r"I\d{4} |WARNING: All log messages before absl::InitializeLog")
@@ -80,3 +82,15 @@ def run(module: str, where: Path, *, limit_s: float, name: str, hides_gpus: bool
             process.kill()  # without effect on a process that has ended
             process.wait()
     return Child(returncode=process.returncode, log=log.read_text(errors="replace"))
+
+
+def begin() -> None:
+    """The first act of a child: it will end with its parent, and not do what only takes time.
+
+    `import tensorflow` imports Keras, which no child needs, and at its end an interpreter visits
+    all objects of both. Without these two, a child takes half the time: 1.8 s of a core, not 3.5 s.
+    """
+    child_process.end_with_parent()
+    for name in ("keras", "tf_keras"):
+        sys.modules[name] = None  # type: ignore[assignment]  # as if it was not installed
+    atexit.register(gc.freeze)

@@ -25,7 +25,7 @@ from hplacer_optimizer.errors import CheckpointError, HPlacerError
 from hplacer_optimizer.planners.budget import Budget, Progress
 from hplacer_optimizer.planners.learning.scoring import Scorer
 from hplacer_optimizer.planners.learning.settings import Settings
-from hplacer_optimizer.support import child_process
+from hplacer_optimizer.support import tf_process
 from hplacer_optimizer.support.new_file import new_file
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ _SAVE_EVERY_S = 60.0
 
 def main(fd: int) -> None:
     """Answers one request."""
-    child_process.end_with_parent()
+    tf_process.begin()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C comes from the parent
     parent = _Parent(Connection(fd))
     try:
