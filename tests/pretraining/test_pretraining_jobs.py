@@ -112,7 +112,7 @@ def test_a_plan_keeps_the_strongest_proof(loaded: jobs.Loaded) -> None:
 
     def proves(problem: Any, **_: Any) -> Any:
         proofs = [Proof(1, "all that is trivial"), Proof(proved_ns, "all that is tried")]
-        return PlannerResult(placement=weak.placement(), proofs=proofs)
+        return PlannerResult(placement=weak.placement, proofs=proofs)
 
     sys.modules["own"].proves = proves  # type: ignore[attr-defined]
     plan, _ = make_plan(loaded.captured, loaded.machine, Search(planner="own:proves"))
