@@ -44,6 +44,7 @@ from hplacer_optimizer.plans.planned_problem import PackedProblem, fields_withou
 from hplacer_optimizer.problem.constraints import check_constraints
 from hplacer_optimizer.problem.files import check_placement
 from hplacer_optimizer.problem.simulator import simulate
+from hplacer_optimizer.support.keywords import checks_keywords
 
 # Fields of `Search` that are keywords of a planner's, each with the ability that it needs.
 _LEARNING = {"preset": "learns", "checkpoint": "resumes", "resume": "resumes", "logdir": "logs"}
@@ -95,6 +96,7 @@ class Search:
         return {name: getattr(self, name) for name in _LEARNING} if self.entry.learns else {}
 
 
+@checks_keywords
 def plan(
     graph: object,
     planner: str = "auto",

@@ -6,6 +6,7 @@ import inspect
 
 import pytest
 
+import hplacer_optimizer as hp
 from hplacer_optimizer.errors import OptionError
 from hplacer_optimizer.support.keywords import checks_keywords
 
@@ -39,3 +40,11 @@ def test_an_unknown_keyword_gets_a_suggestion(name: str, hint: str) -> None:
 def test_the_signature_stays() -> None:
     assert inspect.signature(checked) == inspect.signature(plain)
     assert (checked.__name__, checked.__doc__) == ("plain", plain.__doc__)
+
+
+@pytest.mark.parametrize("name", ["learn", "load_problem", "measure", "plan", "plan_model"])
+def test_public_functions_check_their_keywords(name: str) -> None:
+    function = getattr(hp, name)
+    last = list(inspect.signature(function).parameters)[-1]
+    with pytest.raises(OptionError, match=f"keyword of {name}.*did you mean '{last}'"):
+        function(**{f"{last}s": None})

@@ -34,6 +34,7 @@ from hplacer_optimizer.planners.result import PlannerResult, Watch
 from hplacer_optimizer.problem.constraints import check_constraints
 from hplacer_optimizer.problem.simulator import simulate
 from hplacer_optimizer.support.child_process import ConnectedProcess
+from hplacer_optimizer.support.keywords import checks_keywords
 from hplacer_optimizer.support.tf_process import Child
 
 DEFAULT_BUDGET = Budget(seconds=60)
@@ -78,6 +79,7 @@ class Learned(PlannerResult):
         return self.makespan_ns is not None
 
 
+@checks_keywords
 def learn(
     problem: Problem,
     *,

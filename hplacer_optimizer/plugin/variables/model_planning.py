@@ -34,8 +34,10 @@ from hplacer_optimizer.plugin.variables.symbolic import SymbolicVariable, buildi
 from hplacer_optimizer.plugin.variables.tracing import trace_step
 from hplacer_optimizer.problem.constraints import check_constraints
 from hplacer_optimizer.problem.files import Problem
+from hplacer_optimizer.support.keywords import checks_keywords
 
 
+@checks_keywords
 def plan_model(
     model_fn: Callable[[], Any],
     step_fn: Callable[..., Any] | None = None,
