@@ -12,6 +12,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -41,6 +42,12 @@ class Result:
     graphs: list[ExecutedGraph]
     history: list[dict[str, Any]]
 
+    @classmethod
+    def from_report(cls, report: Mapping[str, Any]) -> Result:
+        """Of what `train` returned, sent as JSON."""
+        graphs = [[ExecutedNode(*node) for node in graph] for graph in report["graphs"]]
+        return cls(losses=report["losses"], graphs=graphs, history=report["history"])
+
 
 def run_in_fresh_process(name: str, setup: Setup) -> Result:
     """Runs the workload of this name; raises WorkloadError if it fails or takes too long."""
@@ -61,20 +68,21 @@ def run_in_fresh_process(name: str, setup: Setup) -> Result:
         end = "\n".join(done.stderr.splitlines()[-12:])
         raise WorkloadError(f"{name} ended with exit code {done.returncode}: {end}")
     # TensorFlow and Keras may print to stdout as well: the report is the last line.
-    report = json.loads(done.stdout.splitlines()[-1])
-    graphs = [[ExecutedNode(*node) for node in graph] for graph in report["graphs"]]
-    return Result(losses=report["losses"], graphs=graphs, history=report["history"])
+    return Result.from_report(json.loads(done.stdout.splitlines()[-1]))
+
+
+def train(name: str, setup: Setup) -> dict[str, Any]:
+    """Runs the workload in this process, which must not have run any op; returns its report."""
+    training = importlib.import_module(f"hplacer_optimizer.workloads.{name}").train(setup)
+    history = [] if setup.options is None else service.history()
+    return {"losses": training.losses, "graphs": training.graphs, "history": history}
 
 
 def main(name: str) -> None:
     """Runs the workload in this process and prints its report."""
     if name not in WORKLOADS:
         raise SystemExit(f"no workload {name!r}; there are {', '.join(WORKLOADS)}")
-    setup = Setup(**json.load(sys.stdin))
-    training = importlib.import_module(f"hplacer_optimizer.workloads.{name}").train(setup)
-    history = [] if setup.options is None else service.history()
-    report = {"losses": training.losses, "graphs": training.graphs, "history": history}
-    print("\n" + json.dumps(report))
+    print("\n" + json.dumps(train(name, Setup(**json.load(sys.stdin)))))
 
 
 if __name__ == "__main__":

@@ -112,7 +112,7 @@ report(usual=usual, cases=cases, differences=differences(),
         directory,
     )
     assert first.log == []
-    second = run(MODEL + "report(usual=placed(), renamed=placed(scope='x'))", directory)
+    second = run(MODEL + "report(usual=placed(), renamed=placed(scope='x'))", directory, fresh=True)
     assert second.log == []
     return first.report | {"second": second.report}
 

@@ -146,15 +146,14 @@ def python(
     exported: Path, work: Path, *arguments: object, **environment: str
 ) -> subprocess.CompletedProcess[str]:
     """A process in the directory of the files, whose plans lie under `work`."""
-    return subprocess.run(
-        [sys.executable, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        env=processes.clean_environment(exported)
+    return processes.run_script(
+        [str(argument) for argument in arguments],
+        cwd=exported,
+        environment=processes.clean_environment(exported)
         | {"TEST_CACHE": str(work / "cache")}
         | environment,
-        cwd=exported,
-        timeout=120,
+        timeout_s=120,
+        fresh=arguments[0] == "-m",
     )
 
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,8 +11,8 @@ from hplacer_optimizer import load_problem, simulate
 from hplacer_optimizer.planners import get_planner
 from hplacer_optimizer.planners.devices import candidate_mask
 from hplacer_optimizer.problem.files import Problem
+from tests.processes import run
 
-ROOT = Path(__file__).resolve().parents[2]
 SIZES: dict[str, dict[str, int]] = {
     "small": {"batch_size": 4, "hidden": 32, "steps": 4, "vocabulary": 100},
     "papers": {},
@@ -25,12 +22,10 @@ SIZES: dict[str, dict[str, int]] = {
 @pytest.fixture(scope="module", params=["small", pytest.param("papers", marks=pytest.mark.slow)])
 def problem(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Problem:
     """NMT with two layers on two K40 and a CPU."""
-    path = tmp_path_factory.mktemp("nmt") / "nmt.meta"
-    command = [sys.executable, "-m", "hplacer_optimizer.workloads.graphs", "nmt"]
-    command += [f"{name}={size}" for name, size in SIZES[request.param].items()]
-    command += ["-o", str(path)]
-    subprocess.run(command, check=True, capture_output=True, cwd=ROOT)
-    return load_problem(path, machine="1cpu-2xk40", targets=["train_op"])
+    directory = tmp_path_factory.mktemp("nmt")
+    write = "from hplacer_optimizer.workloads.graphs import write_graph\n"
+    run(write + f"write_graph('nmt', 'nmt.meta', **{SIZES[request.param]!r})", directory)
+    return load_problem(directory / "nmt.meta", machine="1cpu-2xk40", targets=["train_op"])
 
 
 def on_gpus(problem: Problem, seed: int) -> np.ndarray[Any, Any]:
