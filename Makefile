@@ -6,6 +6,9 @@ CLANG_FORMAT = .venv/bin/clang-format
 SHELL = /bin/bash
 .SHELLFLAGS = -euo pipefail -c
 JOBS := $(shell nproc)
+SEED ?= $(shell date +%Y%m%d)
+# A file's tests run in one process, which makes the fixtures of the file once.
+PYTEST = .venv/bin/python -m pytest -n $(JOBS) --dist loadfile --randomly-seed $(SEED)
 
 export HPLACER_WERROR = 1
 
@@ -29,12 +32,23 @@ demo: build ## Build, then run `hplacer demo`
 
 ##@ Check
 .PHONY: test
-test: build lint cc-test-if-possible ## Lint, type check, C++ tests, fast Python tests
-	@.venv/bin/python -m pytest -n $(JOBS)
+test: build lint cc-test-if-possible py-test ## Lint, type check, C++ tests, fast Python tests
 
 .PHONY: test-all
 test-all: build lint cc-test cc-test-sanitize ## The same with sanitizers and slow tests
-	@.venv/bin/python -m pytest -n $(JOBS) -m ''
+	@$(PYTEST) -m ''
+
+.PHONY: py-test
+py-test: build ## The fast Python tests, in an order that SEED decides; the ten slowest are listed
+	@$(PYTEST) --durations 10 --durations-min 1
+
+# SLOW_PART of SLOW_PARTS, counted from 0, is by default another one every day.
+SLOW_PARTS = 4
+SLOW_PART ?= $(shell echo $$(($$(date +%s) / 86400 % $(SLOW_PARTS))))
+.PHONY: slow-share
+slow-share: build ## A part of the slow Python tests, for a quarter of an hour at most
+	@echo "slow tests: part $(SLOW_PART) of $(SLOW_PARTS)"
+	@$(PYTEST) --slow-share $(SLOW_PART)/$(SLOW_PARTS) --slow-limit-s 900 -rs --durations 0 --durations-min 1
 
 .PHONY: lint
 lint: .venv/.locked ## Check format, style and types
