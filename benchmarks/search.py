@@ -192,11 +192,8 @@ def curve(problem: Problem, planner: str) -> dict[str, Any]:
         if progress.best_ns is not None and (not points or progress.best_ns < points[-1][1]):
             points.append((time.monotonic() - begin_s, progress.best_ns))
 
-    placement = (
-        PLANNERS[planner]
-        .plan(problem, budget=Budget(seconds=MOMENTS_S[-1]), on_progress=told)
-        .placement
-    )
+    budget = Budget(seconds=MOMENTS_S[-1])
+    placement = PLANNERS[planner].plan(problem, budget=budget, on_progress=told).placement
     last_ns = step_ns(problem, placement)
     if np.isfinite(last_ns) and (not points or last_ns < points[-1][1]):
         points.append((MOMENTS_S[-1], int(last_ns)))

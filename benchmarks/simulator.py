@@ -123,8 +123,8 @@ def compare_with_measure_costs(path: str, repeats: int, measured: int) -> dict[s
 
     write_graph("inception_v3", path, batch_size=BATCH_SIZE)
     problem = hp.load_problem(path, machine=MACHINE, batch_size=BATCH_SIZE)
-    random = get_planner("random")
-    placements = [random(problem, seed=seed) for seed in range(max(repeats, measured))]
+    random = get_planner("random").plan
+    placements = [random(problem, seed=seed).placement for seed in range(max(repeats, measured))]
     simulated_s = [cpu_s(lambda p=p: hp.simulate(problem, p)) for p in placements[:repeats]]
     nodes, measured_s = measure_costs(path, problem, placements[:measured])
     ours_s, theirs_s = min(simulated_s), min(measured_s)
