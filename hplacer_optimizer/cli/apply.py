@@ -39,7 +39,6 @@ def add_commands(commands: Any) -> None:
 
 
 def _apply(options: argparse.Namespace) -> int:
-
     plan = find_plan(options, options.plan)
     applied = apply_plan(plan, options.graph, options.out, **graph_options(options))
     if options.json:

@@ -79,7 +79,6 @@ def _add_options(parser: argparse.ArgumentParser, name: str) -> None:
 
 
 def _paper(options: argparse.Namespace) -> int:
-
     tasks = PAPER
     if options.machine:  # the published figures are those of the papers' machine
         tasks = tuple(
@@ -97,13 +96,11 @@ def _paper(options: argparse.Namespace) -> int:
 
 
 def _modern(options: argparse.Namespace) -> int:
-
     tasks = modern_tasks(tuple(options.machine)) if options.machine else modern_tasks()
     return _run(options, tasks)
 
 
 def _run(options: argparse.Namespace, tasks: Any) -> int:
-
     if options.seeds < 1:
         raise BenchError(f"--seeds: must be at least 1, got {options.seeds}")
     if options.placements is not None and options.placements < 1:

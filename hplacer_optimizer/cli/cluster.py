@@ -39,7 +39,6 @@ def _count(text: str) -> int:
 
 
 def _start(options: argparse.Namespace) -> int:
-
     interruption = Interruption()
     with interruption.watched(), local_cluster(workers=options.workers) as cluster:
         if options.output:
@@ -66,5 +65,4 @@ def _start(options: argparse.Namespace) -> int:
 
 
 def _describe(addresses: tuple[str, ...], output: str) -> None:
-
     save_machine(describe_cluster(addresses, timeout_s=_DESCRIBE_TIMEOUT_S), output)

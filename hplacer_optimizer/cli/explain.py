@@ -51,7 +51,6 @@ def add_commands(commands: Any) -> None:
 
 
 def _explain(options: argparse.Namespace) -> int:
-
     planner = get_planner(options.planner).plan
     plan = find_plan(options, options.plan)
     budget = None if options.budget is None else Budget(seconds=options.budget)

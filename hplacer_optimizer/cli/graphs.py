@@ -134,7 +134,6 @@ def step_options(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _export(options: argparse.Namespace) -> int:
-
     problem = load(options)
     save_problem(problem, options.output)
     print(

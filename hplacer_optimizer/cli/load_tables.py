@@ -114,7 +114,6 @@ def _print_node_counts(plan: Plan, depth: int) -> None:
 
 
 def _node_scopes(plan: Plan, depth: int) -> list[dict[str, Any]]:
-
     scopes, counts, _ = scope_counts(
         plan.node_names, plan.node_devices, len(plan.device_names), depth
     )

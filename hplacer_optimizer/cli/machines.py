@@ -73,7 +73,6 @@ def _show(options: argparse.Namespace) -> int:
 
 
 def _detect(options: argparse.Namespace) -> int:
-
     if options.cluster is None:
         machine = describe_host(timeout_s=options.timeout_s)
     else:

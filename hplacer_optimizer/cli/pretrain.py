@@ -163,7 +163,6 @@ def _run(
     interruption: Interruption,
     shown: SearchProgress,
 ) -> Iterator[Outcome]:
-
     store = open_store(options) if options.cache is not None else None
     numbers = iter(range(1, len(jobs) + 1))
 

@@ -68,7 +68,6 @@ def _why(options: argparse.Namespace) -> int:
 
 
 def _of_log(name: str) -> tuple[list[Miss], list[str]]:
-
     text = sys.stdin.read() if name == "-" else Path(name).read_text(errors="replace")
     lines = text.splitlines()
     remarks = [match[1] for line in lines if (match := _OTHER_OUTCOMES.search(line))]

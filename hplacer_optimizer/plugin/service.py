@@ -141,7 +141,6 @@ def step_checks() -> list[dict[str, Any]]:
 
 
 def _dispatch() -> None:
-
     tf_module = native.load()
     while True:
         request = tf_module.next_request(3600.0)
@@ -210,7 +209,6 @@ def _detect(devices: Any, *, ask_driver: bool = False) -> machines.Machine:
 
 
 def _rates(devices: Any) -> Any:
-
     machine = _detect(devices)
     return native.machine_rates(machine.kinds, machine.device_kind)
 
