@@ -1,6 +1,6 @@
 """What `repr` and notebooks say of the native classes, as a title and facts (support/notebook.py).
 
-python/engine_module.cc asks these functions by name.
+python/engine_arrays.h asks these functions by name.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ def begin() -> None:
     """The first act of a child: it will end with its parent, and not do what only takes time.
 
     `import tensorflow` imports Keras, which no child needs, and at its end an interpreter visits
-    all objects of both. Without these two, a child takes half the time: 1.8 s of a core, not 3.5 s.
+    all objects of both: together they would take longer than what a child does for small graphs.
     """
     child_process.end_with_parent()
     for name in ("keras", "tf_keras"):
