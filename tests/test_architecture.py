@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import hplacer_optimizer as hp
 from tests.processes import ROOT
 
 sys.path.insert(0, str(ROOT / "tools"))
@@ -39,6 +40,11 @@ def test_the_house_is_small() -> None:
     assert {module.room for module in MODULES.values()} == set(architecture.ORDER)
     for package in packages:
         assert (architecture.PACKAGE / package / "__init__.py").exists(), package
+
+
+def test_no_module_hides_a_public_name() -> None:
+    """`hp.plan` would be a module once `hplacer_optimizer.plan` was imported."""
+    assert not MODULES.keys() & set(hp.__all__)
 
 
 def test_imports_point_downwards_wherever_they_stand() -> None:
