@@ -263,7 +263,7 @@ def on_cluster() -> LoadedGraph:
 
 def spread(loaded: LoadedGraph) -> np.ndarray:
     """A placement that uses both workers."""
-    placement = random(loaded.problem, seed=1)
+    placement = random(loaded.problem, seed=1).placement
     assert len(set(placement.tolist())) == 2
     return placement
 
