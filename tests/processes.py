@@ -13,7 +13,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -111,7 +111,7 @@ class Recorder:
 
     def lines(self, expected):
         "Waits for so many lines of the package, which logs on a thread of its own, and for more."
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 30
         found = []
         while len(found) < expected and time.monotonic() < deadline:
             time.sleep(0.02)
@@ -249,6 +249,23 @@ def run_script(
         cwd=cwd,
         timeout=timeout_s,
     )
+
+
+def wait_for(condition: Callable[[], object], limit_s: float = 120.0) -> None:
+    """Until it is true; the limit is for what would never come, however busy the cores are."""
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def has_ended(pid: int) -> bool:
+    """Also where its parent has not asked yet how it ended."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return True
+    return state == "Z"
 
 
 @functools.cache

@@ -8,13 +8,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.processes import ROOT, clean_environment, run, run_script
+from tests.processes import ROOT, clean_environment, has_ended, run, run_script, wait_for
 
 pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.skipif("HPLACER_TEST_FRESH" in os.environ, reason="HPLACER_TEST_FRESH")
@@ -83,19 +81,6 @@ def test_an_environment_that_tensorflow_reads_at_its_import_gets_a_fresh_interpr
     assert parents[1] == os.getpid()
 
 
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
-def ended(pid: str) -> bool:
-    """Also where the process that adopted it does not ask how."""
-    status = Path(f"/proc/{pid}/status")
-    return not status.exists() or "Z (zombie)" in status.read_text()
-
-
 ENDLESS = """
 import os, time
 open("began", "w").write(f"{os.getpid()} {os.getppid()}")
@@ -107,9 +92,9 @@ time.sleep(600)
 def test_a_script_that_takes_too_long_is_killed(tmp_path: Path) -> None:
     with pytest.raises(subprocess.TimeoutExpired):
         run(ENDLESS, tmp_path, prelude="", timeout_s=5)
-    script, server = (tmp_path / "pids").read_text().split()
-    assert ended(script)
-    assert run("report(server=os.getppid())", tmp_path).report == {"server": int(server)}
+    script, server = map(int, (tmp_path / "pids").read_text().split())
+    assert has_ended(script)
+    assert run("report(server=os.getppid())", tmp_path).report == {"server": server}
 
 
 def test_nothing_outlives_a_client_that_is_killed(tmp_path: Path) -> None:
@@ -125,4 +110,4 @@ run_script(["endless.py"], cwd=here, environment=clean_environment(here))
         wait_for(pids.exists)
         process.kill()
     for pid in pids.read_text().split():
-        wait_for(functools.partial(ended, pid))
+        wait_for(functools.partial(has_ended, int(pid)))

@@ -7,7 +7,6 @@ import random
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -238,10 +237,8 @@ def test_other_objects_are_refused() -> None:
 
 def test_a_graph_that_takes_too_long(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(capturing, "_BASE_LIMIT_S", 0.05)
-    start_s = time.monotonic()
-    with pytest.raises(hp.GraphError, match="did not take this graph in within"):
+    with pytest.raises(hp.GraphError, match="did not take this graph in within 0 s"):
         hp.load_problem(files / "graph.meta")
-    assert time.monotonic() - start_s < 20
 
 
 def test_an_abort_of_tensorflow_is_an_error(
@@ -499,10 +496,8 @@ def test_an_interrupt_ends_the_capturing_process_too(files: Path) -> None:
         cwd=processes.ROOT,
     )
     children = Path(f"/proc/{parent.pid}/task/{parent.pid}/children")
-    deadline = time.monotonic() + 60
-    while not (found := children.read_text().split()):
-        assert time.monotonic() < deadline, "no child appeared"
-        time.sleep(0.02)
+    processes.wait_for(children.read_text)
+    child = int(children.read_text().split()[0])
     parent.send_signal(signal.SIGINT)
-    assert parent.wait(30) == 130
-    assert not Path(f"/proc/{found[0]}").exists()
+    assert parent.wait(120) == 130
+    processes.wait_for(lambda: processes.has_ended(child))

@@ -118,16 +118,12 @@ def test_demo_gets_its_arguments_untouched(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_commands_without_a_graph_start_fast_and_without_tensorflow(cache: Path) -> None:
     code = (
-        "import sys; from hplacer_optimizer.cli import main\n"
+        "import sys, time; from hplacer_optimizer.cli import main\n"
         f"assert main(['cache', 'list', '--cache', {str(cache)!r}]) == 0\n"
         "assert 'tensorflow' not in sys.modules\n"
+        "assert time.process_time() < 1.5\n"  # about 0.3
     )
-    seconds = []
-    for _ in range(3):
-        start_s = time.perf_counter()
-        subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True)
-        seconds.append(time.perf_counter() - start_s)
-    assert min(seconds) < 2  # about 0.3 on an idle machine
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True)
 
 
 # ---- cache ----

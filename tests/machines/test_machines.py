@@ -197,9 +197,9 @@ def test_a_fault_is_named(tmp_path: Path, old: str, new: str, message: str) -> N
     ],
 )  # fmt: skip
 def test_what_is_no_machine_file_at_all(tmp_path: Path, data: bytes, message: str) -> None:
-    start_s = time.monotonic()
+    start_s = time.process_time()
     assert error_of(tmp_path, data).startswith(message)
-    assert time.monotonic() - start_s < 10
+    assert time.process_time() - start_s < 10
 
 
 def test_too_many_devices(tmp_path: Path) -> None:

@@ -215,9 +215,9 @@ def test_the_stop_event_ends_the_search_with_its_best(name: str) -> None:
             stop.set()
 
     begin_s = time.monotonic()
-    budget = Budget(seconds=60, stop=stop)
+    budget = Budget(seconds=600, stop=stop)
     placement = PLANNERS[name].plan(problem, budget=budget, on_progress=on_progress).placement
-    assert time.monotonic() - begin_s < 20
+    assert time.monotonic() - begin_s < 120
     assert calls[-1].best_ns == step_ns(problem, placement)
 
 

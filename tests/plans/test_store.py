@@ -12,6 +12,7 @@ import stat
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -40,6 +41,7 @@ def spawn(code: str, *arguments: object) -> subprocess.Popen[str]:
     prelude = "import contextlib, os, sys, time\nfrom tests.plans.test_store import *\n"
     return subprocess.Popen(
         [sys.executable, "-c", prelude + code, *map(str, arguments)],
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -48,6 +50,7 @@ def spawn(code: str, *arguments: object) -> subprocess.Popen[str]:
 
 
 def finish(process: subprocess.Popen[str]) -> str:
+    """Its output, after the end of its input."""
     output, errors = process.communicate(timeout=120)
     assert process.returncode == 0, errors
     return output
@@ -333,7 +336,7 @@ def test_nobody_writes_between_a_comparison_and_its_write(directory: Path) -> No
     writer = spawn(
         "def write_late(self, name, data, write=local.LocalFiles.write):\n"
         "    print('compared', flush=True)\n"
-        "    time.sleep(0.5)\n"
+        "    sys.stdin.read()\n"
         "    write(self, name, data)\n"
         "local.LocalFiles.write = write_late\n"
         "PlanStore(sys.argv[1]).put(make_plan(step_time_ns=20))\n",
@@ -343,8 +346,11 @@ def test_nobody_writes_between_a_comparison_and_its_write(directory: Path) -> No
     assert writer.stdout.readline() == "compared\n"
     store = PlanStore(directory)
     assert store.get(FINGERPRINT) is None
-    assert store.put(fast)
-    finish(writer)
+    with ThreadPoolExecutor() as pool:
+        put = pool.submit(store.put, fast)
+        time.sleep(0.2)  # it gets to the lock
+        finish(writer)
+        assert put.result()
     assert store.get(FINGERPRINT) == fast
     assert not store.put(slow)
 

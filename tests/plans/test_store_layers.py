@@ -293,7 +293,7 @@ def test_a_lock_whose_file_was_removed_is_taken_anew(tmp_path: Path) -> None:
             fcntl.flock(old, fcntl.LOCK_UN)
             time.sleep(0.1)
             assert store.get(FINGERPRINT) == make_plan()
-    waiter.join(10)
+    waiter.join(60)
     assert store.get(FINGERPRINT) == make_plan(step_time_ns=1)
 
 
