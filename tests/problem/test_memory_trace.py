@@ -40,6 +40,13 @@ def test_persistent_memory_is_held_by_its_op() -> None:
     assert trace.peak_holders(1) == []
 
 
+def test_of_equal_peaks_the_first_one_counts() -> None:
+    document = chain()
+    document["ops"][0]["temp_bytes"] = document["ops"][1]["temp_bytes"]
+    trace = simulate(problem_from_dict(document), [0, 0])
+    assert trace.peak_holders(0) == [(0, "output 0", 5), (0, "temp", 2)]
+
+
 def test_without_a_trace_there_is_no_detail() -> None:
     trace = simulate(problem_from_dict(chain()), [1, 0])
     assert len(trace.memory_timeline()) == 0
