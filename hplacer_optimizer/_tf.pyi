@@ -205,6 +205,10 @@ class PlannerRequest(_CapturedStep):
     def report(self) -> PassReport:
         """Of stage "report" only, which waits for no answer."""
 
+    @property
+    def is_abandoned(self) -> bool:
+        """Nobody waits for the answer any more: the time limit has passed, or a signal came."""
+
     def finish_assigned(
         self,
         names: bytes | str,

@@ -12,7 +12,6 @@ from __future__ import annotations
 import logging
 import os
 import sys
-import threading
 
 LEVELS = {
     "debug": logging.DEBUG,
@@ -24,8 +23,7 @@ LEVELS = {
 LOGGER = logging.getLogger("hplacer")
 
 _HANDLER_NAME = "hplacer-default"
-_warned: set[str] = set()
-_warned_lock = threading.Lock()
+_warned: dict[str, object] = {}
 
 
 def _application_configured() -> bool:
@@ -64,11 +62,9 @@ def _configure() -> None:
 
 def warn_once(key: str, message: str) -> None:
     """Logs `message` as a warning the first time this process sees `key`; safe from any thread."""
-    with _warned_lock:
-        if key in _warned:
-            return
-        _warned.add(key)
-    LOGGER.warning("%s", message)
+    this_time = object()
+    if _warned.setdefault(key, this_time) is this_time:  # without a lock, which a fork could copy
+        LOGGER.warning("%s", message)
 
 
 _configure()

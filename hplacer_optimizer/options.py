@@ -11,22 +11,19 @@ import inspect
 import json
 import numbers
 import os
-import re
 import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from hplacer_optimizer.errors import OptionError
-from hplacer_optimizer.planners import PLANNERS, get_planner
+from hplacer_optimizer.planners import PLANNERS, get_planner, is_own
 from hplacer_optimizer.support.keywords import unknown_name
 
 OPTIMIZER_NAME = "HierarchicalPlacer"
 
 _INT64_MAX = 2**63 - 1
 _YEARS_S = 1e9
-_DOTTED = r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*"
-_OWN_PLANNER = re.compile(rf"{_DOTTED}:[A-Za-z_]\w*")
 
 
 def _option(
@@ -290,7 +287,7 @@ def _check_planner(name: str) -> None:
     """A name of the table, or the form of one's own, which is imported only when it plans."""
     if ":" not in name or name.partition(":")[0] in PLANNERS:
         get_planner(name)
-    elif not _OWN_PLANNER.fullmatch(name):
+    elif not is_own(name):
         raise OptionError(f"planner: must be a name or 'package.module:function', got {name!r}")
 
 

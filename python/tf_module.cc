@@ -2,6 +2,7 @@
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cstdint>
@@ -58,6 +59,8 @@ std::shared_ptr<void> ReleaseGil() {
   if (!Py_IsInitialized() || !PyGILState_Check()) return nullptr;
   PyThreadState* const state = PyEval_SaveThread();
   return std::shared_ptr<void>(static_cast<void*>(state), [](void* saved) {
+    // The interpreter is ending: it would end this thread by unwinding frames that forbid it.
+    while (!Bridge::Get().IsOpen()) pause();
     PyEval_RestoreThread(static_cast<PyThreadState*>(saved));
   });
 }
@@ -219,6 +222,7 @@ void RegisterRequest(py::module_& m) {
                              [](const PlannerRequest& self) { return Copy(self.step->node_op); })
       .def_property_readonly("assumptions",
                              [](const PlannerRequest& self) { return self.step->assumptions; })
+      .def_property_readonly("is_abandoned", &PlannerRequest::IsAbandoned)
       .def("finish_assigned", &FinishAssigned)
       .def("finish_missing", &FinishMissing)
       .def("finish_declined", &FinishDeclined);
@@ -321,10 +325,12 @@ PYBIND11_MODULE(_tf, m) {
     if (!entry.ParseFromString(std::string(defaults))) {
       throw std::invalid_argument("not a serialised CustomGraphOptimizer");
     }
-    Bridge::Get().SetWaitGuard(&ReleaseGil);
     RegisterPasses(entry);
   });
-  m.def("open", [] { Bridge::Get().Open(); });
+  m.def("open", [] {
+    Bridge::Get().SetWaitGuard(&ReleaseGil);
+    Bridge::Get().Open();
+  });
   m.def("close", [] { Bridge::Get().Close(); });
   m.def("is_open", [] { return Bridge::Get().IsOpen(); });
   m.def(

@@ -1,15 +1,23 @@
 #include "tf/bridge.h"
 
-#include <unistd.h>
-
+#include <algorithm>
 #include <utility>
 
 namespace hplacer {
 namespace {
 
 constexpr size_t kMaxReports = 1000;
+constexpr std::chrono::milliseconds kBetweenLooks(50);
 
 }  // namespace
+
+void WaitPatiently(std::unique_lock<std::mutex>* lock, std::condition_variable* changed,
+                   Clock::time_point deadline, const std::function<bool()>& done,
+                   const std::function<bool()>& gives_up) {
+  while (!done() && !gives_up() && Clock::now() < deadline) {
+    changed->wait_until(*lock, std::min(deadline, Clock::now() + kBetweenLooks));
+  }
+}
 
 void PlannerRequest::Finish(Reply reply) {
   std::lock_guard<std::mutex> lock(mutex_);
@@ -18,16 +26,19 @@ void PlannerRequest::Finish(Reply reply) {
   finished_.notify_all();
 }
 
-PlannerRequest::Reply PlannerRequest::Wait(Clock::time_point deadline) {
+PlannerRequest::Reply PlannerRequest::Wait(Clock::time_point deadline,
+                                           const std::function<bool()>& gives_up) {
   const std::shared_ptr<void> guard = Bridge::Get().EnterWait();
   std::unique_lock<std::mutex> lock(mutex_);
-  finished_.wait_until(lock, deadline, [this] { return reply_.result != Result::kPending; });
+  const auto finished = [this] { return reply_.result != Result::kPending; };
+  WaitPatiently(&lock, &finished_, deadline, finished, gives_up);
+  abandoned_ = !finished();
   return reply_;
 }
 
-Bridge& Bridge::Get() {
-  static Bridge* const bridge = new Bridge;
-  return *bridge;
+bool PlannerRequest::IsAbandoned() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return abandoned_;
 }
 
 void Bridge::SetWaitGuard(std::function<std::shared_ptr<void>()> guard) {
@@ -46,7 +57,7 @@ std::shared_ptr<void> Bridge::EnterWait() const {
 
 bool Bridge::Submit(std::shared_ptr<PlannerRequest> request) {
   std::lock_guard<std::mutex> lock(mutex_);
-  if (!open_ || owner_pid_ != getpid()) return false;
+  if (!open_) return false;
   queue_.push_back(std::move(request));
   changed_.notify_one();
   return true;
@@ -63,8 +74,6 @@ std::shared_ptr<PlannerRequest> Bridge::Next(std::chrono::milliseconds timeout) 
 
 void Bridge::Open() {
   std::lock_guard<std::mutex> lock(mutex_);
-  if (owner_pid_ != getpid()) queue_.clear();  // a parent's requests are not ours
-  owner_pid_ = getpid();
   open_ = true;
 }
 
@@ -76,7 +85,7 @@ void Bridge::Close() {
 
 bool Bridge::IsOpen() const {
   std::lock_guard<std::mutex> lock(mutex_);
-  return open_ && owner_pid_ == getpid();
+  return open_;
 }
 
 void Bridge::AddReport(PassReport report) {

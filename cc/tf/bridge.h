@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "tf/captured_step.h"
+#include "tf/per_process.h"
 
 namespace hplacer {
 
@@ -68,19 +69,29 @@ struct PlannerRequest {
   // First call wins; later ones are ignored.
   void Finish(Reply reply);
 
-  // The reply, or one with kPending if none came until `deadline`.
-  Reply Wait(Clock::time_point deadline);
+  // The reply, or one with kPending if none came until `deadline`, or until `gives_up` was true
+  // when it was looked at, every 50 ms. Nobody waits for the request any more then.
+  Reply Wait(Clock::time_point deadline, const std::function<bool()>& gives_up);
+
+  // Whether nobody waits for the reply any more, though there was none.
+  bool IsAbandoned() const;
 
  private:
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable finished_;
   Reply reply_;
+  bool abandoned_ = false;
 };
 
+// Until `done` under the lock, `deadline`, or a look at `gives_up`, every 50 ms, that says so.
+void WaitPatiently(std::unique_lock<std::mutex>* lock, std::condition_variable* changed,
+                   Clock::time_point deadline, const std::function<bool()>& done,
+                   const std::function<bool()>& gives_up);
+
+// A forked child has a bridge of its own, closed until it has a dispatcher of its own.
 class Bridge {
  public:
-  // The process's one bridge; never destroyed, since TensorFlow's threads outlive static objects.
-  static Bridge& Get();
+  static Bridge& Get() { return PerProcess<Bridge>::Get(); }
 
   // Called around every wait of a pass; returns an object that ends it (releases a lock that the
   // waiting thread holds and the planner needs: Python's GIL).
@@ -108,7 +119,6 @@ class Bridge {
   std::deque<PassReport> reports_;
   std::function<std::shared_ptr<void>()> wait_guard_;
   bool open_ = false;
-  int owner_pid_ = 0;  // a forked child has no dispatcher until it opens its own
 };
 
 }  // namespace hplacer

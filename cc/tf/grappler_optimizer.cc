@@ -12,6 +12,7 @@
 #include "tensorflow/core/grappler/grappler_item.h"
 #include "tensorflow/core/grappler/optimizers/custom_graph_optimizer.h"
 #include "tensorflow/core/grappler/optimizers/custom_graph_optimizer_registry.h"
+#include "tf/per_process.h"
 
 namespace hplacer {
 namespace {
@@ -31,10 +32,7 @@ struct RememberedPlan {
 
 class CheckBook {
  public:
-  static CheckBook& Get() {
-    static CheckBook* const book = new CheckBook;
-    return *book;
-  }
+  static CheckBook& Get() { return PerProcess<CheckBook>::Get(); }
 
   // Returns the new plan's id.
   std::string Remember(const std::string& fingerprint,

@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <cstdlib>
 #include <exception>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -22,7 +23,9 @@
 #include "tf/capture.h"
 #include "tf/fingerprint.h"
 #include "tf/grappler_optimizer.h"
+#include "tf/interrupt_watch.h"
 #include "tf/pass_input.h"
+#include "tf/per_process.h"
 #include "tf/step.h"
 
 namespace hplacer {
@@ -96,11 +99,12 @@ class Flight {
     changed_.notify_all();
   }
 
-  // Null if it failed or did not land until `deadline`.
-  std::shared_ptr<const Assignment> Wait(Clock::time_point deadline) {
+  // Null if it failed, or did not land until `deadline` or `gives_up`.
+  std::shared_ptr<const Assignment> Wait(Clock::time_point deadline,
+                                         const std::function<bool()>& gives_up) {
     const std::shared_ptr<void> guard = Bridge::Get().EnterWait();
     std::unique_lock<std::mutex> lock(mutex_);
-    changed_.wait_until(lock, deadline, [this] { return landed_; });
+    WaitPatiently(&lock, &changed_, deadline, [this] { return landed_; }, gives_up);
     return assignment_;
   }
 
@@ -113,10 +117,7 @@ class Flight {
 
 class Flights {
  public:
-  static Flights& Get() {
-    static Flights* const flights = new Flights;
-    return *flights;
-  }
+  static Flights& Get() { return PerProcess<Flights>::Get(); }
 
   // The flight for `key`; `leads` is true for the thread that has to do the work.
   std::shared_ptr<Flight> Board(const std::string& key, bool* leads) {
@@ -219,7 +220,7 @@ class GraphPlacement {
   }
 
   absl::Status Follow(Flight* flight) {
-    const std::shared_ptr<const Assignment> assignment = flight->Wait(deadline_);
+    const std::shared_ptr<const Assignment> assignment = flight->Wait(deadline_, gives_up_);
     if (assignment == nullptr) {
       report_.outcome = "skipped";
       report_.reason = "another thread did not get a plan for the same graph";
@@ -299,8 +300,9 @@ class GraphPlacement {
       return absl::UnavailableError("the planner's thread is not running in this process");
     }
     if (names_.empty()) names_ = IndexNames(step_);  // while the planner's thread works
-    *reply = request->Wait(deadline_);
+    *reply = request->Wait(deadline_, gives_up_);
     if (reply->result != Result::kPending) return absl::OkStatus();
+    if (interrupts_.interrupted()) return absl::CancelledError("a signal interrupted the planning");
     return absl::DeadlineExceededError(
         absl::StrCat("no answer within ", pass_options_.wait_s(),
                      " s; raise option timeout_s or lower budget_s"));
@@ -326,6 +328,8 @@ class GraphPlacement {
   const PassOptions& pass_options_;
   const std::vector<SessionDevice> devices_;
   const Clock::time_point deadline_;
+  const InterruptWatch interrupts_;
+  const std::function<bool()> gives_up_ = [this] { return interrupts_.interrupted(); };
   Step step_;
   Fingerprint fingerprint_;
   std::vector<uint64_t> node_hashes_;

@@ -43,10 +43,13 @@ __all__ = [
     "Proof",
     "StepBound",
     "get_planner",
+    "is_own",
     "strongest",
 ]
 
 _SEED = re.compile(r"0|[1-9][0-9]{0,17}")
+_DOTTED = r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*"
+_OWN = re.compile(rf"{_DOTTED}:[A-Za-z_]\w*")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,6 +128,11 @@ def get_planner(name: str) -> PlannerEntry:
     if not callable(planner):
         raise OptionError(f"planner: '{name}' is not callable")
     return PlannerEntry(plan=_with_result(planner))
+
+
+def is_own(name: str) -> bool:
+    """Whether it has the form of one's own planner; it may be missing, nothing is imported."""
+    return name.partition(":")[0] not in PLANNERS and _OWN.fullmatch(name) is not None
 
 
 def _with_seed(entry: PlannerEntry, pinned_seed: int) -> PlannerEntry:

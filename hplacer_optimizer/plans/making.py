@@ -36,8 +36,10 @@ from hplacer_optimizer.planners import (
     PlannerResult,
     ProgressCallback,
     get_planner,
+    is_own,
     strongest,
 )
+from hplacer_optimizer.planners.isolation import isolated
 from hplacer_optimizer.planners.result import Watch
 from hplacer_optimizer.plans.plan import CURVE_POINT, Plan
 from hplacer_optimizer.plans.planned_problem import PackedProblem, fields_without_graph
@@ -68,6 +70,8 @@ class Search:
     """Goes on from the checkpoint."""
     logdir: str | None = None
     """Directory of TensorBoard's event files."""
+    isolated: bool = False
+    """One's own planner runs in a process of its own, which `Budget.stop` ends."""
     measuring: Measuring | None = None
     """Scores placements by measured step time; None: by the simulator."""
 
@@ -88,6 +92,8 @@ class Search:
     @property
     def entry(self) -> PlannerEntry:
         """The planner."""
+        if self.isolated and is_own(self.planner):
+            return PlannerEntry(plan=isolated(self.planner))
         return get_planner(self.planner)
 
     @property

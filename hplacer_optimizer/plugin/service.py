@@ -6,18 +6,20 @@
     report               ---------->  one log line
 
 A dispatcher thread takes requests from the native bridge; each lookup and each plan runs on a
-thread of its own, so that a planner which hangs stops nobody else. Whatever goes wrong is answered
-with a reason: the pass leaves the graph as it was and one warning is logged.
+thread of its own, so that a store which hangs stops nobody else. Planners look at `Budget.stop`,
+which is set once nobody waits for their plan any more: after the time limit, after Ctrl-C, at exit.
+One's own planners may not look, and run in a process that can be ended. Whatever goes wrong is
+answered with a reason: the pass leaves the graph as it was and one warning is logged.
 """
 
 from __future__ import annotations
 
 import atexit
-import ctypes
-import math
+import contextlib
 import os
 import threading
 import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -25,7 +27,7 @@ import numpy as np
 from hplacer_optimizer import machines
 from hplacer_optimizer.capture import native
 from hplacer_optimizer.capture.scripts import child
-from hplacer_optimizer.errors import PlanError, StoreError
+from hplacer_optimizer.errors import HPlacerError, PlanError, PlannerUnavailableError, StoreError
 from hplacer_optimizer.log import LOGGER, warn_once
 from hplacer_optimizer.options import Options
 from hplacer_optimizer.planners import Budget, get_planner, local_search
@@ -37,23 +39,17 @@ from hplacer_optimizer.plugin.disabling import disabled
 from hplacer_optimizer.pretraining import background
 
 _CLOSE_TIMEOUT_S = 2.0
-_PATIENCE_S = 0.1  # between two looks at a planner that others wait for
-_INSISTENCE_S = 1.0  # between two exceptions for a planner that exceeds its limit
+_PATIENCE_S = 0.1  # between two looks at what others do
+_STORING_S = 1.0  # that training waits for a plan to be written
 _AT_ONCE = "etf"  # the planner that takes no time
 _BUDGET_SHARE = 0.8  # of the time limit: capture, simulation and storing need the rest
 
 _start_lock = threading.Lock()
 _dispatcher: threading.Thread | None = None
 _planning = threading.Lock()  # planners use every core: one at a time
-_planning_until = math.inf  # the monotonic time at which the running planner has to be done
+_searches: dict[threading.Thread, threading.Event] = {}  # what ends the one of each thread
+_lookups: dict[Any, str] = {}  # requests that wait for the store of this directory
 _plans: dict[tuple[str, str], Plan] = {}  # (store directory, fingerprint): also without a disk
-
-
-class PlannerTimeoutError(BaseException):
-    """Raised inside a planner that has exceeded the time limit.
-
-    Not an Exception, so that a planner's own `except Exception` does not swallow it.
-    """
 
 
 def start() -> None:
@@ -156,10 +152,17 @@ def _dispatch() -> None:
 
 
 def _stop() -> None:
-    """At exit: no thread of ours may be inside native code when the interpreter ends."""
+    """At exit: no thread of ours may be inside native code when the interpreter ends.
+
+    Searches that are told to end have a moment to store what they found.
+    """
     native.load().close()
-    if _dispatcher is not None:
-        _dispatcher.join(_CLOSE_TIMEOUT_S)
+    deadline = time.monotonic() + _CLOSE_TIMEOUT_S
+    for stop in list(_searches.values()):
+        stop.set()
+    for thread in (*_searches, _dispatcher):
+        if thread is not None:
+            thread.join(max(deadline - time.monotonic(), 0))
 
 
 def _restart_in_child() -> None:
@@ -167,6 +170,8 @@ def _restart_in_child() -> None:
     global _dispatcher, _start_lock, _planning
     _start_lock = threading.Lock()
     _planning = threading.Lock()
+    _searches.clear()
+    _lookups.clear()
     _dispatcher = threading.Thread()  # registered already, but not alive
     start()
 
@@ -182,7 +187,9 @@ def _serve(request: Any) -> None:
                 _look_up(request)
             else:
                 _plan(request)
-        except BaseException as error:  # a planner is foreign code: even SystemExit is an answer
+        except HPlacerError as error:
+            request.finish_declined(str(error))
+        except BaseException as error:  # whatever it is, it is an answer
             request.finish_declined(f"{type(error).__name__}: {error}")
 
 
@@ -218,12 +225,7 @@ def _look_up(request: Any) -> None:
     store = PlanStore.from_options(options)
     plan = _plans.get((store.directory, request.fingerprint))
     if plan is None:
-        try:
-            plan = store.get(request.fingerprint)
-        except PlanError as error:
-            warn_once(f"read {store.directory}", f"a stored plan cannot be used: {error}")
-        except StoreError as error:
-            _warn_of_store(store, error)
+        plan = _read(request, store)
     if plan is None:
         LOGGER.info("%s", miss_line(request.label, dict(request.fingerprint_parts)))
     if plan is not None:
@@ -237,40 +239,86 @@ def _look_up(request: Any) -> None:
         request.finish_missing(_rates(request.devices))
 
 
+def _read(request: Any, store: PlanStore) -> Plan | None:
+    """The stored plan, if there is one that can be read."""
+    for earlier, directory in list(_lookups.items()):
+        if directory == store.directory and earlier.is_abandoned:
+            raise StoreError(
+                f"{directory}: the plan store does not answer; choose another with option cache"
+            )
+    _lookups[request] = store.directory
+    try:
+        return store.get(request.fingerprint)
+    except PlanError as error:
+        warn_once(f"read {store.directory}", f"a stored plan cannot be used: {error}")
+    except StoreError as error:
+        _warn_of_store(store, error)
+    finally:
+        _lookups.pop(request, None)
+    return None
+
+
 def _warn_of_store(store: PlanStore, error: StoreError) -> None:
     """Reading and writing fail for one reason: one warning for each store."""
     warn_once(f"store {store.directory}", f"plans are not kept for the next run: {error}")
 
 
 def _plan(request: Any) -> None:
-    global _planning_until
     options = _options(request)
     store = PlanStore.from_options(options)
     found = _plans.get((store.directory, request.fingerprint))  # by the lookup: it does not fit
-    deadline = time.monotonic() + options.wait_s
-    while not _planning.acquire(timeout=_PATIENCE_S):
-        # A planner that is overdue may never end: nobody waits for it beyond its own limit.
-        if time.monotonic() > min(deadline, _planning_until):
-            raise PlannerTimeoutError("another planner is still running")
-    try:
-        _planning_until = time.monotonic() + options.wait_s
-        with _Watchdog(_planning_until):
+    with _stopped_with(request) as stop:
+        while not _planning.acquire(timeout=_PATIENCE_S):
+            if stop.is_set():
+                raise PlannerUnavailableError("another planner is still running")
+        try:
             machine = _detect(request.devices, ask_driver=True)
-            plan = _make_plan(request, machine, options)
-    finally:
-        _planning_until = math.inf
-        _planning.release()
-    _plans[store.directory, plan.fingerprint] = plan
-    try:
-        store.put(plan, replace=found is not None)  # however good the one was that does not fit
-    except StoreError as error:
-        _warn_of_store(store, error)
-    if options.on_miss == "background":
-        _search_on(request, machine, options, store)
+            plan = _make_plan(request, machine, options, stop)
+        finally:
+            _planning.release()
+        _plans[store.directory, plan.fingerprint] = plan
+        # However good the one was that does not fit. A disk may hang: training goes on meanwhile.
+        _run_at_most(_STORING_S, _put, store, plan, found is not None)
+        if options.on_miss == "background" and not stop.is_set():
+            _search_on(request, machine, options, store)
     _assign(request, plan)
 
 
-def _make_plan(request: Any, machine: machines.Machine, options: Options) -> Plan:
+@contextlib.contextmanager
+def _stopped_with(request: Any) -> Iterator[threading.Event]:
+    """What is set once nobody waits for this request any more, or the process ends."""
+    stop, over = threading.Event(), threading.Event()
+
+    def watch() -> None:
+        while not over.wait(_PATIENCE_S):
+            if request.is_abandoned:
+                stop.set()
+
+    _searches[threading.current_thread()] = stop
+    threading.Thread(target=watch, name="hplacer-watch", daemon=True).start()
+    try:
+        yield stop
+    finally:
+        over.set()
+        _searches.pop(threading.current_thread(), None)
+
+
+def _run_at_most(seconds: float, function: Callable[..., None], *arguments: Any) -> None:
+    thread = threading.Thread(target=function, args=arguments, name="hplacer-store", daemon=True)
+    thread.start()
+    thread.join(seconds)
+
+
+def _put(store: PlanStore, plan: Plan, replace: bool) -> None:
+    try:
+        store.put(plan, replace=replace)
+    except StoreError as error:
+        _warn_of_store(store, error)
+
+
+def _make_plan(
+    request: Any, machine: machines.Machine, options: Options, stop: threading.Event
+) -> Plan:
     planner = _AT_ONCE if options.on_miss == "background" else options.planner
     seconds = _seconds(options)
     if planner != _AT_ONCE:
@@ -279,8 +327,9 @@ def _make_plan(request: Any, machine: machines.Machine, options: Options) -> Pla
     search = Search(
         planner=planner,
         seed=options.seed,
-        budget=Budget(seconds=seconds, patience=patience),
+        budget=Budget(seconds=seconds, patience=patience, stop=stop),
         cost_table=options.cost_table,
+        isolated=True,
     )
     plan, trace = make_plan(request, machine, search)
     if not plan.feasible:
@@ -336,36 +385,6 @@ def _assign(request: Any, plan: Plan) -> None:
         plan.device_names,
         _rates(request.devices),
     )
-
-
-class _Watchdog:
-    """Raises PlannerTimeoutError in the thread that entered it, once `deadline` has passed.
-
-    It reaches Python code only; native code that never returns keeps its thread.
-    """
-
-    def __init__(self, deadline: float) -> None:
-        self._deadline = deadline
-        self._thread_id = threading.get_ident()
-        self._lock = threading.Lock()
-        self._left = threading.Event()
-
-    def __enter__(self) -> None:
-        threading.Thread(target=self._watch, name="hplacer-watchdog", daemon=True).start()
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._left.set()
-
-    def _watch(self) -> None:
-        wait_s = max(self._deadline - time.monotonic(), 0)
-        while not self._left.wait(wait_s):
-            with self._lock:
-                if not self._left.is_set():
-                    ctypes.pythonapi.PyThreadState_SetAsyncExc(
-                        ctypes.c_ulong(self._thread_id), ctypes.py_object(PlannerTimeoutError)
-                    )
-            wait_s = _INSISTENCE_S  # it may have been caught
 
 
 # ---- reports ----

@@ -108,9 +108,8 @@ def _write(
 
 def _spawn(directory: Path, log: int) -> None:
     """Returns when the process has detached itself from this one."""
-    path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
     environment = child_process.environment(
-        PYTHONPATH=path,  # a planner may be the user's own
+        PYTHONPATH=child_process.importable_modules(),  # a planner may be the user's own
         HPLACER_DISABLE="1",
         CUDA_VISIBLE_DEVICES="",  # the GPUs belong to the training
         TF_CPP_MIN_LOG_LEVEL="2",

@@ -25,23 +25,34 @@ def environment(**changes: str) -> dict[str, str]:
     return result
 
 
+def importable_modules() -> str:
+    """PYTHONPATH for a child that has to find the modules which this process finds."""
+    return os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
+
+
 class ConnectedProcess:
     """`python -m module FD`, which talks with its parent over the socket FD, as `connection`.
 
-    What it prints is kept for `log`, in a file, as a pipe that nobody reads would block it.
+    What it prints is kept for `log`, in a file, as a pipe that nobody reads would block it. One
+    that runs `foreign` code prints where this process does, is in a session of its own, and ends
+    together with what it has started.
     """
 
-    def __init__(self, module: str, environment_changes: Mapping[str, str]) -> None:
+    def __init__(
+        self, module: str, environment_changes: Mapping[str, str], *, foreign: bool = False
+    ) -> None:
         self.connection: Connection
         self.connection, theirs = Pipe()
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 (closed by close)
+        self._foreign = foreign
         self._process = subprocess.Popen(
             [sys.executable, "-m", module, str(theirs.fileno())],
             env=environment(**environment_changes),
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
-            stdout=self._log,
-            stderr=self._log,
+            stdout=None if foreign else self._log,
+            stderr=None if foreign else self._log,
+            start_new_session=foreign,
         )
         theirs.close()
 
@@ -69,6 +80,9 @@ class ConnectedProcess:
     def kill(self) -> None:
         """What waits for its answer gets an EOFError or OSError."""
         self._process.kill()  # without effect on a process that has ended
+        if self._foreign:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)  # its session's, and its number's, own
 
     def close(self) -> None:
         """Leaves nothing behind."""

@@ -30,6 +30,8 @@ _LOCK_NAME = ".lock"
 _LOCK_TIMEOUT_S = 10.0
 _LOCK_POLL_S = 0.005
 
+_held: set[int] = set()  # descriptors of locks that this process holds
+
 
 class LocalFiles:
     """`Files` of a local directory."""
@@ -116,9 +118,11 @@ class LocalFiles:
         lock = self.path(_LOCK_NAME)
         with reported(lock, "lock the plan store"):
             descriptor = self._lock(lock)
+        _held.add(descriptor)
         try:
             yield
         finally:
+            _held.discard(descriptor)
             os.close(descriptor)  # gives the lock back
 
     def _lock(self, path: str) -> int:
@@ -180,6 +184,16 @@ class LocalFiles:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def _forget_held() -> None:
+    """In a forked child, whose copies of the parent's descriptors would keep the locks."""
+    for descriptor in _held:
+        os.close(descriptor)
+    _held.clear()
+
+
+os.register_at_fork(after_in_child=_forget_held)
 
 
 def _acquire(descriptor: int, path: str) -> None:
