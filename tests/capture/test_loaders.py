@@ -328,18 +328,22 @@ def test_many_mutated_meta_graphs_raise_typed_errors_only(files: Path, tmp_path:
 
 # ---- the plugin sees the same ----
 
-AGREEMENT = """
-from hplacer_optimizer.capture.loading import load_graph
+WATCH = """
+import pickle
 from hplacer_optimizer.planners import etf
 
-seen = []
-
 def watch(problem, **options):
-    seen.append(problem)
+    with open("seen", "wb") as file:
+        pickle.dump(problem, file)
     return etf.plan(problem, **options).placement
+"""
+AGREEMENT = """
+import pickle
+from hplacer_optimizer.capture.loading import load_graph
 
-import own
-own.watch = watch
+def seen():
+    with open("seen", "rb") as file:
+        return pickle.load(file)
 
 def same(name, planned, fingerprint, loaded):
     arrays = ("cost_ns", "output_bytes", "persistent_bytes", "temp_bytes", "edges",
@@ -356,6 +360,11 @@ def same(name, planned, fingerprint, loaded):
 """
 
 
+def run_watched(code: str, directory: Path) -> dict[str, Any]:
+    (directory / "watching.py").write_text(WATCH)
+    return processes.run(AGREEMENT + code, directory).report
+
+
 def check_agreement(report: dict[str, Any]) -> None:
     assert report["ops"] > 10
     assert (report["names"], report["devices"], report["fingerprint"]) == (True, True, True)
@@ -364,7 +373,7 @@ def check_agreement(report: dict[str, Any]) -> None:
 
 def test_a_function_is_captured_as_in_training(tmp_path: Path) -> None:
     code = """
-on(planner="own:watch", min_ops=5)
+on(planner="watching:watch", min_ops=5)
 weights = [tf.Variable(normal([8, 8], seed)) for seed in (1, 2)]
 
 @tf.function
@@ -387,9 +396,9 @@ step(x)
 fingerprint = plugin.history()[0]["fingerprint"]
 off()
 loaded = load_graph(step.get_concrete_function(x))
-report(**same("function", seen[0], fingerprint, loaded))
+report(**same("function", seen(), fingerprint, loaded))
 """
-    check_agreement(processes.run(AGREEMENT + code, tmp_path).report)
+    check_agreement(run_watched(code, tmp_path))
 
 
 def test_a_session_is_captured_as_in_training(tmp_path: Path) -> None:
@@ -402,7 +411,7 @@ with graph.as_default():
         hidden = tf.nn.relu(hidden @ v1.get_variable(f"w{layer}", [8, 8]))
     train = v1.train.AdamOptimizer().minimize(tf.reduce_sum(hidden ** 2), name="train")
     v1.train.Saver().export_meta_graph("graph.meta")
-with session(graph, planner="own:watch", min_ops=5) as running:
+with session(graph, planner="watching:watch", min_ops=5) as running:
     running.run(v1.global_variables_initializer())
     running.run(train, {x: np.ones([4, 8])})
 fingerprint = plugin.history()[0]["fingerprint"]
@@ -410,10 +419,10 @@ from types import SimpleNamespace
 from hplacer_optimizer import machines
 cpus = [SimpleNamespace(name=n, type="CPU", description="", memory_bytes=0) for n in DEVICES]
 machine = machines.detect(cpus)
-report(file=same("file", seen[0], fingerprint, load_graph("graph.meta", machine=machine)),
-       graph=same("graph", seen[0], fingerprint, load_graph(graph, machine=machine)))
+report(file=same("file", seen(), fingerprint, load_graph("graph.meta", machine=machine)),
+       graph=same("graph", seen(), fingerprint, load_graph(graph, machine=machine)))
 """
-    report = processes.run(AGREEMENT + code, tmp_path).report
+    report = run_watched(code, tmp_path)
     check_agreement(report["graph"])
     check_agreement(report["file"])
 
