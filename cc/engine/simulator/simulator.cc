@@ -2,11 +2,10 @@
 
 #include <algorithm>
 #include <atomic>
-#include <system_error>
-#include <thread>
 
 #include "engine/simulator/infeasibility.h"
 #include "engine/simulator/step_simulation.h"
+#include "engine/simulator/worker_team.h"
 
 namespace hplacer {
 namespace {
@@ -69,19 +68,13 @@ void SimulateBatch(const Problem& problem, const int32_t* placements, int64_t co
     feasible[row] = has_trace && HonoursConstraints(problem, placement) &&
                     FitsMemory(problem, peak_bytes + row * m);
   };
-  const auto work = [&] {
+  WorkerTeam team(static_cast<int>(std::min<int64_t>(threads, count)));
+  // One item per worker, so that each keeps its simulation from row to row.
+  team.ForEach(team.size(), [&](int, int32_t) {
     WithSimulation(problem, [&](auto& simulation) {
       for (int64_t row = next++; row < count; row = next++) score(simulation, row);
     });
-  };
-  std::vector<std::thread> helpers;
-  try {
-    for (int64_t i = 1; i < std::min<int64_t>(threads, count); ++i) helpers.emplace_back(work);
-  } catch (const std::system_error&) {
-    // The system grants no more threads; those that there are do all the work.
-  }
-  work();
-  for (std::thread& helper : helpers) helper.join();
+  });
 }
 
 }  // namespace hplacer

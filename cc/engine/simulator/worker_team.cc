@@ -1,13 +1,15 @@
 #include "engine/simulator/worker_team.h"
 
-#include <system_error>
+#include <algorithm>
+#include <utility>
 
 namespace hplacer {
 
 WorkerTeam::WorkerTeam(int num_workers) {
+  helpers_.reserve(std::max(0, num_workers - 1));
   try {
     for (int i = 1; i < num_workers; ++i) helpers_.emplace_back([this, i] { Help(i); });
-  } catch (const std::system_error&) {
+  } catch (const std::exception&) {
     // Those that there are do all the work.
   }
 }
@@ -34,6 +36,7 @@ void WorkerTeam::ForEach(int32_t count, const std::function<void(int, int32_t)>&
   Work(0);
   std::unique_lock<std::mutex> lock(mutex_);
   end_.wait(lock, [this] { return busy_ == 0; });
+  if (error_ != nullptr) std::rethrow_exception(std::exchange(error_, nullptr));
 }
 
 void WorkerTeam::Help(int worker) {
@@ -51,7 +54,13 @@ void WorkerTeam::Help(int worker) {
 }
 
 void WorkerTeam::Work(int worker) {
-  for (int32_t item = next_++; item < count_; item = next_++) (*run_)(worker, item);
+  try {
+    for (int32_t item = next_++; item < count_; item = next_++) (*run_)(worker, item);
+  } catch (...) {
+    next_ = count_;  // the other workers finish what they are at
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (error_ == nullptr) error_ = std::current_exception();
+  }
 }
 
 }  // namespace hplacer

@@ -2,7 +2,8 @@
 //
 // `ForEach(count, run)` calls run(worker, item) once for every item 0..count-1 and returns when all
 // are done. The calling thread is worker 0. Which worker gets which item is left to chance, so that
-// results must not depend on it.
+// results must not depend on it. An exception of `run` ends the batch: no worker takes another
+// item, and once all have stopped, ForEach throws the first exception to the caller.
 
 #ifndef HPLACER_ENGINE_SIMULATOR_WORKER_TEAM_H_
 #define HPLACER_ENGINE_SIMULATOR_WORKER_TEAM_H_
@@ -10,6 +11,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <mutex>
 #include <thread>
@@ -27,7 +29,6 @@ class WorkerTeam {
 
   int size() const { return static_cast<int>(helpers_.size()) + 1; }
 
-  // `run` must not throw.
   void ForEach(int32_t count, const std::function<void(int worker, int32_t item)>& run);
 
  private:
@@ -37,9 +38,10 @@ class WorkerTeam {
   std::vector<std::thread> helpers_;
   std::mutex mutex_;
   std::condition_variable begin_, end_;
-  int64_t batch_ = 0;  // guarded by mutex_, as are the next two
+  int64_t batch_ = 0;  // guarded by mutex_, as are the next three
   int busy_ = 0;
   bool quit_ = false;
+  std::exception_ptr error_;  // the first one of the batch
   int32_t count_ = 0;
   const std::function<void(int, int32_t)>* run_ = nullptr;
   std::atomic<int32_t> next_ = 0;
