@@ -41,7 +41,6 @@ class Agglomeration {
   }
   void AddTransfer(int32_t u, int32_t v, int64_t ns);
   double Rating(int32_t u, int32_t v, int64_t transfer_ns) const;
-  bool IsCurrent(const Pair& pair) const;
   void Push(int32_t u, int32_t v, int64_t transfer_ns);
   void PushAll();
   void Join(int32_t u, int32_t v);
@@ -97,14 +96,18 @@ Agglomeration::Agglomeration(const Problem& problem, int32_t clusters_per_device
   }
 
   std::map<std::vector<int32_t>, int32_t> ids;
-  std::map<int32_t, int32_t> cluster_of_device;  // of units that have no choice
   for (int32_t unit = 0; unit < problem.num_units(); ++unit) {
     const auto first = problem.candidates().begin() + problem.candidate_ptr()[unit];
     const auto last = problem.candidates().begin() + problem.candidate_ptr()[unit + 1];
-    const std::vector<int32_t> candidates(first, last);
-    candidates_id_[unit] = ids.emplace(candidates, static_cast<int32_t>(ids.size())).first->second;
-    if (candidates.size() > 1) continue;
-    const auto [found, is_new] = cluster_of_device.emplace(candidates.front(), unit);
+    candidates_id_[unit] =
+        ids.emplace(std::vector<int32_t>(first, last), static_cast<int32_t>(ids.size()))
+            .first->second;
+  }
+  std::map<int32_t, int32_t> cluster_of_device;  // of units that have no choice
+  for (int32_t unit = 0; unit < problem.num_units(); ++unit) {
+    const int32_t first = problem.candidate_ptr()[unit];
+    if (problem.candidate_ptr()[unit + 1] - first > 1) continue;
+    const auto [found, is_new] = cluster_of_device.emplace(problem.candidates()[first], unit);
     if (!is_new) Join(Root(found->second), unit);
   }
   PushAll();
@@ -121,12 +124,6 @@ double Agglomeration::Rating(int32_t u, int32_t v, int64_t transfer_ns) const {
   return static_cast<double>(transfer_ns) / (smaller_ns + 1);
 }
 
-// Whether both are still there, and nothing that they were rated by has changed.
-bool Agglomeration::IsCurrent(const Pair& pair) const {
-  if (parent_[pair.u] != pair.u || parent_[pair.v] != pair.v) return false;
-  return Rating(pair.u, pair.v, transfer_ns_[pair.u].at(pair.v)) == pair.rating;
-}
-
 void Agglomeration::Push(int32_t u, int32_t v, int64_t transfer_ns) {
   if (candidates_id_[u] != candidates_id_[v]) return;
   pairs_.push({Rating(u, v, transfer_ns), std::min(u, v), std::max(u, v)});
@@ -141,11 +138,10 @@ void Agglomeration::PushAll() {
   }
 }
 
-// The one with more neighbours stays. Rates anew only what has changed: a cluster that grows is
-// rated by its smaller neighbours as before, and some have thousands of those.
+// The one with more neighbours stays, of which some have thousands: only the other one's are looked
+// at. That its own pairs are rated less now shows when they come first.
 void Agglomeration::Join(int32_t u, int32_t v) {
   if (transfer_ns_[u].size() < transfer_ns_[v].size()) std::swap(u, v);
-  const int64_t before_ns = work_ns_[u];
   parent_[v] = u;
   work_ns_[u] += work_ns_[v];
   position_sum_[u] += position_sum_[v];
@@ -158,17 +154,19 @@ void Agglomeration::Join(int32_t u, int32_t v) {
     Push(u, neighbour, transfer_ns_[u].at(neighbour));
   }
   transfer_ns_[v] = {};
-  for (const auto& [neighbour, ns] : transfer_ns_[u]) {
-    if (work_ns_[neighbour] > before_ns) Push(u, neighbour, ns);
-  }
 }
 
+// Every pair is among `pairs_` with its rating or a greater one: work only grows, which lowers it,
+// and what raises it pushes the pair again.
 bool Agglomeration::JoinBestPair() {
   while (!pairs_.empty()) {
     const Pair best = pairs_.top();
     pairs_.pop();
-    if (!IsCurrent(best)) continue;
+    if (parent_[best.u] != best.u || parent_[best.v] != best.v) continue;
     if (work_ns_[best.u] + work_ns_[best.v] > max_work_ns_) continue;
+    const double rating = Rating(best.u, best.v, transfer_ns_[best.u].at(best.v));
+    if (rating < best.rating) pairs_.push({rating, best.u, best.v});
+    if (rating != best.rating) continue;
     Join(best.u, best.v);
     return true;
   }
