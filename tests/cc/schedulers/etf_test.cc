@@ -158,6 +158,57 @@ TEST_CASE("a favourite child is with its parent, before others") {
   CHECK(PlaceSct(problem, {2, kNoFavourite, kNoFavourite}) == Placement{0, 1, 0});
 }
 
+TEST_CASE("a device is kept for a favourite child until others could start elsewhere") {
+  ProblemBuilder b = TwoDevices(5);
+  b.Op(10, {1});
+  b.Allow({0});
+  b.Op(14, {1});
+  b.Allow({1});
+  b.Op(20);
+  b.Edge(0, 0, 2);
+  b.Op(20);
+  b.Edge(0, 0, 3);
+  b.Edge(1, 0, 3);
+  const Problem problem = b.Build();
+  // op3 waits for op1 until 20. op2 could be on d0 at 10, or on d1 at 10 + 5 + 1.
+  CHECK(PlaceEtf(problem)[2] == 0);
+  CHECK(PlaceSct(problem, {3, kNoFavourite, kNoFavourite, kNoFavourite})[2] == 1);
+}
+
+TEST_CASE("a favourite child goes first on its parent's device") {
+  ProblemBuilder b = TwoDevices(5);
+  b.Op(10, {1});
+  b.Allow({0});
+  b.Op(45);
+  b.Allow({1});
+  b.Op(20);
+  b.Edge(0, 0, 2);
+  b.Op(20, {1});
+  b.Edge(0, 0, 3);
+  b.Op(20);
+  b.Edge(3, 0, 4);
+  const Problem problem = b.Build();
+  // d0 has op2 and op3 to run from 10 to 50. op4 reads op3: if that is first, on d1 from 45.
+  CHECK(PlaceEtf(problem) == Placement{0, 1, 0, 0, 0});
+  const Placement favourites = {3, kNoFavourite, kNoFavourite, kNoFavourite, kNoFavourite};
+  CHECK(PlaceSct(problem, favourites) == Placement{0, 1, 0, 0, 1});
+}
+
+TEST_CASE("a favourite child follows to where it ends as early as elsewhere") {
+  ProblemBuilder b = TwoDevices(5);
+  b.Op(10, {1});
+  b.Allow({0});
+  b.Op(10, {1});
+  b.Allow({1});
+  b.Op(20);
+  b.Edge(0, 0, 2);
+  b.Edge(1, 0, 2);
+  const Problem problem = b.Build();
+  // On both devices one of its inputs arrives at 10 + 5 + 1.
+  CHECK(PlaceEtf(problem)[2] == 0);
+  CHECK(PlaceSct(problem, {kNoFavourite, 2, kNoFavourite})[2] == 1);
+}
+
 TEST_CASE("a favourite child does not follow to where it is slower or does not fit") {
   ProblemBuilder slow = Fork();
   slow.spec.device_kinds = {"slow", "fast"};
