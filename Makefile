@@ -73,6 +73,10 @@ cc-test-sanitize: preflight doctest ## The same under the address and undefined-
 	@$(MAKE) --no-print-directory -sj$(JOBS) build/cc-sanitize/test
 	@build/cc-sanitize/test
 
+.PHONY: coverage
+coverage: build doctest ## Tell which part of the lines and branches the fast tests run
+	@.venv/bin/python -m tests.measure_coverage
+
 # FUZZ = --seed 1 --count 1000 and so on: see `.venv/bin/python -m tests.fuzz --help`.
 .PHONY: fuzz
 fuzz: build ## Load 100,000 mutated problem, machine and plan files under the sanitizers

@@ -204,6 +204,7 @@ class BuildNative(build_ext):
         versions = toolchain_versions(compiler)
         if os.environ.get("HPLACER_WERROR") == "1":
             flags.append("-Werror")
+        flags += os.environ.get("CXXFLAGS", "").split()
 
         compiles: list[Step] = []
         links: list[Step] = []

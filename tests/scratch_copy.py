@@ -1,0 +1,94 @@
+"""A copy of the working tree in which things are built and tested that must not be left here."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO
+
+from tests.processes import ROOT
+
+
+class ScratchCopy:
+    """What git tracks or would add, in build/`name`, which is made anew."""
+
+    def __init__(self, name: str) -> None:
+        self.directory = ROOT / "build" / name
+        shutil.rmtree(self.directory, ignore_errors=True)
+        listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+        done = subprocess.run(listed, cwd=ROOT, check=True, capture_output=True, text=True)
+        for file in filter(None, done.stdout.split("\0")):
+            if (ROOT / file).is_file():  # else it was removed since the last commit
+                self.add(Path(file))
+
+    def add(self, file: Path) -> None:
+        """Copies another file, with its time, so that a build takes up what was built here."""
+        target = self.directory / file
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / file, target)
+
+    def run(
+        self,
+        command: Sequence[str | Path],
+        *,
+        stdout: int | IO[str] = subprocess.PIPE,
+        limit_s: float | None = None,
+        check: bool = False,
+        **environment: str,
+    ) -> subprocess.CompletedProcess[str]:
+        """Runs a command in the copy, whose package Python imports; kills what it leaves behind.
+
+        Raises subprocess.TimeoutExpired; SystemExit if it fails, with `check`.
+        """
+        process = subprocess.Popen(
+            command,
+            cwd=self.directory,
+            env={**os.environ, "PYTHONPATH": str(self.directory), **environment},
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        try:
+            output, _ = process.communicate(timeout=limit_s)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        if check and process.returncode:
+            raise SystemExit(f"{command} failed:\n{output}")
+        return subprocess.CompletedProcess(command, process.returncode, output)
+
+    def build(self, **environment: str) -> None:
+        """Builds the native modules, as `make build` does."""
+        command = [sys.executable, "setup.py", "--quiet", "build_ext", "--inplace"]
+        self.run(command, check=True, **{"HPLACER_WERROR": "1", **environment})
+
+    def run_cpp_tests(
+        self, folder: str, *flags: str, limit_s: float | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """The C++ tests of a folder of the engine ("**": of all), compiled with these flags.
+
+        They are linked with the objects of the last build. Raises subprocess.TimeoutExpired.
+        """
+        tests = {
+            self.directory / "tests/cc/main.cc",
+            *self.directory.glob(f"tests/cc/{folder}/*.cc"),
+        }
+        engine = [
+            next(self.directory.glob(f"build/native/*/{source.with_suffix('.o')}"))
+            for path in self.directory.glob("cc/engine/**/*.cc")
+            for source in [path.relative_to(self.directory)]
+        ]
+        program = self.directory / "build" / "cc_tests"
+        includes = ["-Icc", "-Itests/cc", "-isystem", ROOT / "build" / "doctest" / "include"]
+        compiler = [*os.environ.get("CXX", "g++").split(), "-std=c++17", *includes, *flags]
+        self.run([*compiler, *tests, *engine, "-pthread", "-o", program], check=True)
+        return self.run([program], limit_s=limit_s)
