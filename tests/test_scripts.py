@@ -1,0 +1,200 @@
+"""Scripts as users write them: with plans, their results and their errors are the same.
+
+Each script of tests/scripts/ runs without the optimizer, with an empty store, and with the store
+that this run left. Its results are the JSON lines that it prints. A random planner spreads the ops.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import math
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("tensorflow")
+
+from hplacer_optimizer.capture import native
+from hplacer_optimizer.plans.plan import Plan
+from hplacer_optimizer.plans.store import PlanStore
+from tests import processes
+
+pytestmark = pytest.mark.skipif(native.is_missing(), reason="needs the native module _tf")
+
+SCRIPTS = Path(__file__).parent / "scripts"
+LAUNCHER = str(Path(__file__).parent / "script_launcher.py")
+OPTIONS = "planner=random,seed=1,min_ops=5,cache={cache}"
+PLANNING_S, LOADING_S = 10.0, 3.0  # the most that a script waits in all, on busy cores
+ROUNDING = 1e-5  # Grappler merges and folds ops on one device only, so sums change their order
+_RESULT = re.compile(r"\{.*\}$", re.MULTILINE)
+_OUTCOME = re.compile(r"^hplacer: plan .* (made|loaded) for ", re.MULTILINE)
+_ERROR = re.compile(r"^[\w.]+(?:Error|Interrupt)\b.*", re.MULTILINE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A script and what is expected of it."""
+
+    needs: str = ""  # a module, or the script is skipped
+    tolerance: float = 0.0  # relative, of every number
+    ends: int = 0  # its exit code
+    in_children: bool = False  # only processes that it starts train: they leave a log, no report
+    slow: bool = False
+    fails: str = ""  # why it does not work yet; it is not run
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """What one run of a script left."""
+
+    results: list[Any]
+    errors: list[str]  # first lines of uncaught exceptions
+    returncode: int
+    history: list[dict[str, Any]]
+    checks: list[dict[str, Any]]
+    outcomes: list[str]  # "made" or "loaded", by the log: also in processes that it started
+
+
+CASES = {
+    "assertion_fails.py": Case(ends=1),
+    "branches.py": Case(),
+    "checkpoints.py": Case(slow=True),
+    "custom_gradients.py": Case(),
+    "custom_loop.py": Case(),
+    "data_pipeline.py": Case(slow=True),
+    "errors_in_steps.py": Case(),
+    "fork_before_use.py": Case(fails="the child waits for ever"),
+    "gradients_outside.py": Case(),
+    "interrupted.py": Case(ends=-2),
+    "keras_attention.py": Case(tolerance=ROUNDING, slow=True),
+    "keras_callback_raises.py": Case(ends=1, slow=True),
+    "keras_convolutions.py": Case(slow=True),
+    "keras_custom_loop.py": Case(slow=True),
+    "keras_functional.py": Case(tolerance=ROUNDING, slow=True),
+    "keras_gan.py": Case(slow=True),
+    "keras_gru.py": Case(slow=True),
+    "keras_load_model.py": Case(slow=True),
+    "keras_lstm.py": Case(slow=True),
+    "keras_mirrored_strategy.py": Case(slow=True),
+    "keras_mixed_precision.py": Case(slow=True),
+    "keras_sequential.py": Case(slow=True),
+    "keras_steps_per_execution.py": Case(slow=True),
+    "keras_subclassed.py": Case(tolerance=ROUNDING, slow=True),
+    "loops.py": Case(),
+    "mirrored_strategy.py": Case(slow=True),
+    "multiprocessing_workers.py spawn": Case(in_children=True, slow=True),
+    "multiprocessing_workers.py forkserver": Case(in_children=True, slow=True),
+    "notebook.py": Case(slow=True),
+    "python_functions.py": Case(),
+    "ragged_and_sparse.py": Case(),
+    "random_numbers.py": Case(slow=True),
+    "retraces.py": Case(),
+    "saved_model.py": Case(tolerance=ROUNDING, slow=True),
+    "second_order.py": Case(slow=True),
+    "slim_training.py": Case(needs="tf_slim", slow=True),
+    "strings_and_tables.py": Case(),
+    "tf_keras_fit.py": Case(needs="tf_keras", slow=True),
+    "threads.py": Case(),
+    "unit_tests.py": Case(slow=True),
+    "v1_monitored_session.py": Case(slow=True),
+    "v1_partial_run.py": Case(slow=True),
+    "v1_session.py": Case(),
+    "v1_threads.py": Case(slow=True),
+}
+
+
+def run_script(name: str, directory: Path, **environment: str) -> Run:
+    """Runs it in a process of its own."""
+    script, *arguments = name.split()
+    report = directory / "report.json"
+    report.unlink(missing_ok=True)
+    done = processes.run_script(
+        [LAUNCHER, str(report), str(SCRIPTS / script), *arguments],
+        cwd=directory,
+        environment=processes.clean_environment(directory) | {"HPLACER_LOG": "debug"} | environment,
+    )
+    assert report.exists(), done.stderr
+    told = json.loads(report.read_text())
+    return Run(
+        results=[json.loads(text) for text in _RESULT.findall(done.stdout)],
+        errors=_ERROR.findall(done.stderr),
+        returncode=done.returncode,
+        history=told["history"],
+        checks=told["checks"],
+        outcomes=_OUTCOME.findall(done.stderr),
+    )
+
+
+def parameters() -> list[Any]:
+    """The cases by name, with their marks."""
+    found = []
+    for name, case in CASES.items():
+        marks = [pytest.mark.slow] if case.slow else []
+        if case.fails:
+            marks.append(pytest.mark.xfail(run=False, reason=case.fails))
+        found.append(pytest.param(name, case, id=name, marks=marks))
+    return found
+
+
+@pytest.mark.parametrize(("name", "case"), parameters())
+def test_a_script_does_the_same_with_plans(name: str, case: Case, tmp_path: Path) -> None:
+    if case.needs and importlib.util.find_spec(case.needs) is None:
+        pytest.skip(f"needs {case.needs}")
+    store = tmp_path / "plans"
+    options = OPTIONS.format(cache=store)
+    alone = run_script(name, tmp_path, HPLACER_DISABLE="1")
+    planned = run_script(name, tmp_path, HPLACER_OPTIONS=options)
+    stored = run_script(name, tmp_path, HPLACER_OPTIONS=options)
+
+    assert alone.results
+    assert alone.returncode == case.ends
+    assert alone.outcomes == []
+    for run in (planned, stored):
+        assert_alike(run.results, alone.results, case.tolerance)
+        assert run.returncode == alone.returncode
+        assert run.errors == alone.errors
+    assert "made" in planned.outcomes
+    assert set(stored.outcomes) == {"loaded"}
+    assert any(uses_second_device(entry.plan) for entry in PlanStore(str(store)).list())
+    if not case.in_children:
+        assert_took_effect(planned, {"planned", "loaded", "shared", "skipped"}, PLANNING_S)
+        assert_took_effect(stored, {"loaded", "shared", "skipped"}, LOADING_S)
+
+
+def test_every_script_is_run() -> None:
+    assert {name.split()[0] for name in CASES} == {path.name for path in SCRIPTS.glob("*.py")}
+
+
+def assert_alike(found: Any, expected: Any, tolerance: float) -> None:
+    """Equal, but for the relative tolerance of numbers."""
+    if isinstance(expected, dict):
+        assert found.keys() == expected.keys()
+        assert_alike(list(found.values()), list(expected.values()), tolerance)
+    elif isinstance(expected, list):
+        assert len(found) == len(expected)
+        for one, other in zip(found, expected, strict=True):
+            assert_alike(one, other, tolerance)
+    elif isinstance(expected, float) and math.isfinite(expected):
+        assert found == pytest.approx(expected, rel=tolerance, abs=0)
+    else:
+        assert found == expected
+
+
+def uses_second_device(plan: Plan | None) -> bool:
+    """Whether the plan has nodes there."""
+    assert plan is not None
+    used = {plan.device_names[device] for device in plan.node_devices}
+    return any(name.endswith("CPU:1") for name in used)
+
+
+def assert_took_effect(run: Run, outcomes: set[str], limit_s: float) -> None:
+    """Nodes were placed, and TensorFlow ran them where the plans have them, soon."""
+    assert {entry["outcome"] for entry in run.history} <= outcomes
+    assert sum(entry["placed"] for entry in run.history) > 0
+    assert sum(check["planned"] for check in run.checks) > 0
+    assert [row for check in run.checks for row in check["differences"]] == []
+    assert sum(entry["pass_s"] for entry in run.history) < limit_s
