@@ -100,6 +100,10 @@ class PassReport:
         """The key; empty if it was not reached."""
 
     @property
+    def trains(self) -> bool:
+        """Whether the step computes gradients."""
+
+    @property
     def num_ops(self) -> int: ...
     @property
     def num_devices(self) -> int:
@@ -194,6 +198,10 @@ class PlannerRequest(_CapturedStep):
     @property
     def stage(self) -> Literal["lookup", "plan", "report"]:
         """Arrays, units and nodes are there at stage "plan" only."""
+
+    @property
+    def trains(self) -> bool:
+        """Whether the step computes gradients."""
 
     @property
     def entry(self) -> bytes:

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import argparse
 import builtins
+import functools
 import io
 import os
 import pkgutil
 import runpy
 import sys
 from collections.abc import Sequence
-from importlib.machinery import SourceFileLoader
-from types import CodeType, ModuleType
+from importlib.machinery import SourceFileLoader, SourcelessFileLoader
+from types import CodeType, ModuleType, TracebackType
+from typing import cast
 
 from hplacer_optimizer.errors import OptionError
 from hplacer_optimizer.options import Options, describe
@@ -52,12 +54,32 @@ def main(argv: Sequence[str] | None = None) -> None:
     os.environ["HPLACER_OPTIONS"] = text
     if arguments.module:
         sys.argv = arguments.module
-        _run_module(arguments.module[0])
+        run = functools.partial(_run_module, arguments.module[0])
     elif arguments.script:
         sys.argv = arguments.script
-        _run_script(arguments.script[0])
+        run = functools.partial(_run_script, arguments.script[0])
     else:
         parser.error("name a script, or a module with -m")
+    try:
+        run()
+    except BaseException as error:
+        _show_from_the_script(error)
+        raise
+
+
+def _show_from_the_script(error: BaseException) -> None:
+    """Lets the interpreter print the traceback without the frames that lead to the script."""
+    traceback = shown = error.__traceback__
+    while traceback is not None:
+        if traceback.tb_frame.f_code.co_filename == __file__:
+            shown = traceback.tb_next
+        traceback = traceback.tb_next
+    hook = sys.excepthook
+
+    def show(kind: type[BaseException], value: BaseException, _: TracebackType | None) -> None:
+        hook(kind, value.with_traceback(shown), shown)
+
+    sys.excepthook = show
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -99,26 +121,28 @@ def _run_script(path: str) -> None:
         return
     if not getattr(sys.flags, "safe_path", False):  # Python 3.11
         sys.path[0] = os.path.dirname(os.path.realpath(path))
-    if path.endswith(".pyc"):
-        runpy.run_path(path, run_name="__main__")
-        return
     path = os.path.abspath(path)
-    code = _compiled(path)
-    loader = SourceFileLoader("__main__", path)
+    source = _content(path)
+    loader: SourceFileLoader | SourcelessFileLoader
+    if path.endswith(".pyc"):
+        loader = SourcelessFileLoader("__main__", path)
+        code = cast(CodeType, loader.get_code("__main__"))
+    else:
+        loader = SourceFileLoader("__main__", path)
+        code = compile(source, path, "exec", dont_inherit=True)
     exec(code, _new_main(__file__=path, __cached__=None, __loader__=loader).__dict__)
 
 
-def _compiled(path: str) -> CodeType:
+def _content(path: str) -> bytes:
     try:
         with io.open_code(path) as file:
-            source = file.read()
+            return file.read()
     except OSError as error:
         print(
             f"{sys.executable}: can't open file {path!r}: [Errno {error.errno}] {error.strerror}",
             file=sys.stderr,
         )
         raise SystemExit(USAGE) from None
-    return compile(source, path, "exec", dont_inherit=True)
 
 
 if __name__ == "__main__":

@@ -171,6 +171,7 @@ void RegisterRecords(py::module_& m) {
       .def_readonly("outcome", &PassReport::outcome)
       .def_readonly("reason", &PassReport::reason)
       .def_readonly("fingerprint", &PassReport::fingerprint)
+      .def_readonly("trains", &PassReport::trains)
       .def_readonly("num_ops", &PassReport::num_ops)
       .def_readonly("num_devices", &PassReport::num_devices)
       .def_readonly("num_placed", &PassReport::num_placed)
@@ -199,6 +200,7 @@ void RegisterRequest(py::module_& m) {
       .def_readonly("label", &PlannerRequest::label)
       .def_property_readonly("entry",
                              [](const PlannerRequest& self) { return py::bytes(self.entry); })
+      .def_readonly("trains", &PlannerRequest::trains)
       .def_readonly("num_ops", &PlannerRequest::num_ops)
       .def_property_readonly("fingerprint",
                              [](const PlannerRequest& self) { return self.fingerprint.key; })

@@ -76,6 +76,30 @@ def test_an_application_that_configures_root_later_gets_every_record_once() -> N
     assert run(IMPORT + ROOT_CONFIG + SPEAK) == "app i\napp w\n"
 
 
+NOBODYS = "hplacer: i\nhplacer: w\n"
+
+
+def test_a_root_handler_that_nobody_asked_for_leaves_our_form() -> None:
+    lines = run(IMPORT + "logging.warning('x')\n" + SPEAK)
+    assert lines == "WARNING:root:x\n" + NOBODYS
+
+
+def test_absl_leaves_our_form() -> None:
+    pytest.importorskip("absl")
+    lines = run(IMPORT + "from absl import logging as absl\nabsl.warning('x')\n" + SPEAK)
+    assert lines.endswith(" x\n" + NOBODYS) or lines.endswith(":x\n" + NOBODYS)
+
+
+def test_an_application_that_configures_such_a_handler_gets_every_record_once() -> None:
+    nobodys = IMPORT + "logging.warning('x')\n" + SPEAK
+    own = "logging.getLogger().handlers[0].setFormatter(logging.Formatter('own %(message)s'))\n"
+    assert run(nobodys + own + SPEAK).endswith(NOBODYS + "own i\nown w\n")
+
+
+def test_a_plain_configuration_before_the_import_is_the_applications() -> None:
+    assert run("logging.basicConfig()\n" + IMPORT + SPEAK) == "WARNING:hplacer:w\n"
+
+
 def test_a_handler_of_the_application_replaces_ours() -> None:
     own = "logging.getLogger('hplacer').addHandler(logging.StreamHandler())\n"
     assert run(IMPORT + own + SPEAK) == "i\nw\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import py_compile
 import subprocess
 import sys
 from pathlib import Path
@@ -84,6 +85,60 @@ def test_exit_codes_and_exceptions_pass_through(
 ) -> None:
     (tmp_path / "script.py").write_text(code)
     assert error in python(*RUN, "script.py", cwd=tmp_path, code=status).stderr
+
+
+RAISING = """
+def f(x):
+    return 1 / x
+try:
+    f(0)
+except ZeroDivisionError as error:
+    raise ValueError("second") from error
+"""
+
+
+HOOK = """
+import sys
+sys.excepthook = lambda *args: print(args[2].tb_frame.f_code.co_filename)
+1 / 0
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "arguments"),
+    [
+        (RAISING, ("script.py",)),
+        (RAISING, ("-m", "script")),
+        (RAISING, ("script.pyc",)),
+        (RAISING, (".",)),
+        ("1 +", ("script.py",)),
+        ("raise KeyboardInterrupt", ("script.py",)),
+        ("raise KeyboardInterrupt", ("-m", "script")),
+        (HOOK, ("script.py",)),
+    ],
+)
+def test_a_traceback_is_that_of_python(
+    tmp_path: Path, code: str, arguments: tuple[str, ...]
+) -> None:
+    (tmp_path / "script.py").write_text(code)
+    if arguments == ("script.pyc",):
+        py_compile.compile(str(tmp_path / "script.py"), str(tmp_path / "script.pyc"))
+    if arguments == (".",):
+        (tmp_path / "script.py").rename(tmp_path / "__main__.py")
+    plain, ours = (
+        subprocess.run(
+            [sys.executable, *command, *arguments],
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+        )
+        for command in ((), RUN)
+    )
+    assert plain.returncode != 0
+    assert ours.returncode == plain.returncode
+    assert ours.stdout == plain.stdout
+    assert ours.stderr == plain.stderr
 
 
 @pytest.mark.parametrize("arguments", [("script.py",), ("-m", "script")])

@@ -31,6 +31,7 @@ struct PassReport {
   std::string outcome;      // "loaded", "planned", "shared", "skipped" or "failed"
   std::string reason;       // why it failed or was skipped
   std::string fingerprint;  // key, empty if it was not reached
+  bool trains = false;      // the step computes gradients
   int num_ops = 0;          // ops of the step
   int num_devices = 0;      // devices that may be planned
   int num_placed = 0;       // nodes whose device was requested
@@ -59,7 +60,8 @@ struct PlannerRequest {
 
   Stage stage = Stage::kLookup;
   std::string label;
-  std::string entry;  // serialised RewriterConfig.CustomGraphOptimizer: the options
+  bool trains = false;  // the step computes gradients
+  std::string entry;    // serialised RewriterConfig.CustomGraphOptimizer: the options
   int num_ops = 0;
   Fingerprint fingerprint;
   std::vector<SessionDevice> devices;

@@ -192,6 +192,7 @@ class GraphPlacement {
           FindStep(**options_.graph, options_.is_function_graph, pass_options_.targets, &step_);
       if (!status.ok()) return status;
     }
+    report_.trains = ComputesGradients(step_);
     report_.num_ops = static_cast<int>(step_.nodes.size());
     if (report_.num_ops < pass_options_.min_ops) return absl::OkStatus();
     {
@@ -291,6 +292,7 @@ class GraphPlacement {
     auto request = std::make_shared<PlannerRequest>();
     request->stage = stage;
     request->label = report_.label;
+    request->trains = report_.trains;
     request->entry = serialised;
     request->num_ops = report_.num_ops;
     request->fingerprint = fingerprint_;
@@ -357,15 +359,20 @@ class HierarchicalPlacerPass : public tensorflow::GraphOptimizationPass {
     std::vector<SessionDevice> devices = SessionDevices(options, pass_options.devices);
     int candidates = 0;
     for (const SessionDevice& device : devices) candidates += device.may_plan;
-    if (candidates == 0 && !pass_options.devices.empty()) {
+    if (candidates < 2) {
       PassReport report;
       report.label = GraphLabel(options);
-      report.outcome = "failed";
-      report.reason = absl::StrCat("option devices matches none of this session's devices: ",
-                                   absl::StrJoin(pass_options.devices, ", "));
+      report.num_devices = candidates;
+      report.outcome = "skipped";
+      report.reason = "one device: nothing to place";
+      if (candidates == 0 && !pass_options.devices.empty()) {
+        report.outcome = "failed";
+        report.reason = absl::StrCat("option devices matches none of this session's devices: ",
+                                     absl::StrJoin(pass_options.devices, ", "));
+      }
       Bridge::Get().AddReport(std::move(report));
+      return absl::OkStatus();
     }
-    if (candidates < 2) return absl::OkStatus();
     GraphPlacement(options, *entry, pass_options, std::move(devices)).Run();
     return absl::OkStatus();
   }

@@ -4,11 +4,13 @@
 #include <iterator>
 #include <map>
 #include <mutex>
+#include <string_view>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "tf/parallel.h"
 
 namespace hplacer {
@@ -20,6 +22,8 @@ using tensorflow::Node;
 
 // The most sinks whose closures are compared when no target is named.
 constexpr size_t kMaxCandidateSinks = 64;
+
+constexpr size_t kMaxSuggestions = 3;  // of names for a target that is not there
 
 struct OpTraits {
   double weight;
@@ -243,6 +247,24 @@ class SinkChooser {
   std::vector<double> weight_;  // by node id
 };
 
+std::string_view LastComponent(std::string_view name) {
+  return name.substr(name.rfind('/') + 1);  // npos + 1 is 0
+}
+
+// "; did you mean 'a/train_op'?" if ops of this name are in other scopes.
+std::string Suggestion(const Graph& graph, const std::string& wanted) {
+  std::vector<std::string> found;
+  for (const Node* node : graph.op_nodes()) {
+    if (LastComponent(node->name()) == LastComponent(wanted)) {
+      found.push_back(absl::StrCat("'", node->name(), "'"));
+    }
+  }
+  if (found.empty()) return "";
+  std::sort(found.begin(), found.end());
+  found.resize(std::min(found.size(), kMaxSuggestions));
+  return absl::StrCat("; did you mean ", absl::StrJoin(found, " or "), "?");
+}
+
 absl::Status FindNamed(const Graph& graph, const std::vector<std::string>& names,
                        std::vector<Node*>* targets) {
   for (const std::string& name : names) {
@@ -252,8 +274,9 @@ absl::Status FindNamed(const Graph& graph, const std::vector<std::string>& names
       if (node->name() == node_name) found = node;
     }
     if (found == nullptr) {
-      return absl::NotFoundError(
-          absl::StrCat("target '", name, "' is not in the graph; option 'targets' takes op names"));
+      return absl::NotFoundError(absl::StrCat("target '", name, "' is not in the graph",
+                                              Suggestion(graph, node_name),
+                                              "; option 'targets' takes op names"));
     }
     targets->push_back(found);
   }
@@ -285,6 +308,13 @@ bool UpdatesVariable(const std::string& op) {
          absl::StartsWith(op, "ResourceSparseApply") || absl::StartsWith(op, "ResourceScatter") ||
          absl::StartsWith(op, "Apply") || absl::StartsWith(op, "SparseApply") ||
          (absl::StartsWith(op, "Scatter") && op != "ScatterNd");
+}
+
+bool ComputesGradients(const Step& step) {
+  return std::any_of(step.nodes.begin(), step.nodes.end(), [](const Node* node) {
+    return absl::StrContains(node->name(), "gradient_tape/") ||
+           absl::StrContains(node->name(), "gradients");
+  });
 }
 
 absl::Status FindStep(const Graph& graph, bool is_function,

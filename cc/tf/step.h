@@ -38,6 +38,10 @@ struct Step {
 // True for ops that write to a variable ("ResourceApplyAdam", "AssignVariableOp", ...).
 bool UpdatesVariable(const std::string& op_type);
 
+// Whether the step has gradients, by the scopes that TensorFlow gives them. An initialisation or an
+// inference has none.
+bool ComputesGradients(const Step& step);
+
 // True for the edge that closes a loop; cutting these leaves the graph acyclic.
 inline bool IsBackEdge(const tensorflow::Edge& edge) { return edge.src()->IsNextIteration(); }
 

@@ -27,7 +27,7 @@ from hplacer_optimizer.plans.plan import Plan
 # Outcomes other than a miss, as plugin/service.py words them.
 _OTHER_OUTCOMES = re.compile(
     r"hplacer: (.*(?:keeps TensorFlow's own placement|is left alone|a stored plan cannot be used|"
-    r"plans are not kept|was planned again).*)"
+    r"plans are not kept|was planned again|nothing to place).*)"
 )
 
 
@@ -39,7 +39,7 @@ def add_commands(commands: Any) -> None:
         "log",
         nargs="?",
         metavar="LOG",
-        help="what the script printed to stderr, with HPLACER_LOG=info; - for stdin",
+        help="what the script printed to stderr, with HPLACER_LOG=debug; - for stdin",
     )
     add_optional_graph(why, "in place of a log, look up this graph")
     add_store_options(why)
@@ -63,7 +63,7 @@ def _why(options: argparse.Namespace) -> int:
         for answer in answers:
             _print(answer)
         if not answers and not remarks:
-            print(f"{options.log}: no lookup failed, or it was not logged: HPLACER_LOG=info does")
+            print(f"{options.log}: no lookup failed, or it was not logged: HPLACER_LOG=debug does")
     return OK if all(answer["stored"] for answer in answers) else FAILED
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import logging
 import os
 import threading
 import time
@@ -28,7 +29,7 @@ from hplacer_optimizer import machines
 from hplacer_optimizer.capture import native
 from hplacer_optimizer.capture.scripts import child
 from hplacer_optimizer.errors import HPlacerError, PlanError, PlannerUnavailableError, StoreError
-from hplacer_optimizer.log import LOGGER, warn_once
+from hplacer_optimizer.log import LOGGER, log_once, warn_once
 from hplacer_optimizer.options import Options
 from hplacer_optimizer.planners import Budget, get_planner, local_search
 from hplacer_optimizer.plans.fingerprint import miss_line
@@ -227,11 +228,11 @@ def _look_up(request: Any) -> None:
     if plan is None:
         plan = _read(request, store)
     if plan is None:
-        LOGGER.info("%s", miss_line(request.label, dict(request.fingerprint_parts)))
+        LOGGER.debug("%s", miss_line(request.label, dict(request.fingerprint_parts)))
     if plan is not None:
         _plans[store.directory, request.fingerprint] = plan
         if options.on_miss == "background":
-            _search_again(request.fingerprint, options, store)
+            _search_again(request, options, store)
         _assign(request, plan)
     elif options.on_miss == "skip":
         request.finish_declined("")
@@ -322,7 +323,13 @@ def _make_plan(
     planner = _AT_ONCE if options.on_miss == "background" else options.planner
     seconds = _seconds(options)
     if planner != _AT_ONCE:
-        LOGGER.info("%s plans %s for at most %g s", planner, request.label, seconds)
+        LOGGER.log(
+            _level(request),
+            "no stored plan for %s: %s plans it for at most %g s",
+            request.label,
+            planner,
+            seconds,
+        )
     patience = None if options.on_miss == "learn" else local_search.patience(request.num_ops)
     search = Search(
         planner=planner,
@@ -350,31 +357,43 @@ def _seconds(options: Options) -> float:
 def _search_on(request: Any, machine: machines.Machine, options: Options, store: PlanStore) -> None:
     """Starts the search in the background; training does not depend on it."""
     try:
-        log = background.start(request, machine, options, store)
+        search = background.start(request, machine, options, store)
     except Exception as error:
         warn_once("background", f"no search in the background: {error}")
         return
-    if log is None:
-        LOGGER.info("another process searches for a better plan for %s already", request.label)
+    if search is None:
+        LOGGER.log(
+            _level(request), "another process searches for a better plan for %s", request.label
+        )
     else:
-        LOGGER.info(
-            "%s searches for a better plan for %s for %g s in the background, log %s",
+        LOGGER.log(
+            _level(request),
+            "%s searches for a better plan for %s for %g s in the background, log %s; "
+            "`kill %d` ends it and keeps its best plan",
             options.planner,
             request.label,
             options.budget_s,
-            log,
+            search.log,
+            search.process_id,
         )
 
 
-def _search_again(fingerprint: str, options: Options, store: PlanStore) -> None:
+def _search_again(request: Any, options: Options, store: PlanStore) -> None:
     """A search in the background that was killed, such as by a shutdown, starts again."""
     try:
-        log = background.resume(fingerprint, options, store)
+        search = background.resume(request.fingerprint, options, store)
     except Exception as error:
         warn_once("background", f"no search in the background: {error}")
         return
-    if log is not None:
-        LOGGER.info("the search for a better plan goes on in the background, log %s", log)
+    if search is not None:
+        LOGGER.log(
+            _level(request),
+            "the search for a better plan for %s goes on in the background, log %s; "
+            "`kill %d` ends it and keeps its best plan",
+            request.label,
+            search.log,
+            search.process_id,
+        )
 
 
 def _assign(request: Any, plan: Plan) -> None:
@@ -426,6 +445,11 @@ def _take_report(report: Any) -> None:
         _log_report(report)
 
 
+def _level(request_or_report: Any) -> int:
+    """Of what is told of a graph: initialisations and the like are nobody's concern."""
+    return logging.INFO if request_or_report.trains else logging.DEBUG
+
+
 def _log_report(report: Any) -> None:
     if report.outcome == "failed":
         warn_once(
@@ -434,8 +458,11 @@ def _log_report(report: Any) -> None:
         )
         return
     found = _plan_of(report.fingerprint)
+    if report.outcome == "skipped" and report.num_devices < 2:
+        log_once(logging.INFO, report.reason, report.reason)
+        return
     if found is None or report.outcome == "skipped":
-        LOGGER.info("%s is left alone: %s", report.label, report.reason)
+        LOGGER.log(_level(report), "%s is left alone: %s", report.label, report.reason)
         return
     if report.reason:
         warn_once(
@@ -443,7 +470,8 @@ def _log_report(report: Any) -> None:
             f"{report.label} was planned again: {report.reason}",
         )
     plan = found[1]
-    LOGGER.info(
+    LOGGER.log(
+        _level(report),
         "plan %s %s for %s, %d ops, %d units, %d devices",
         plan.summary_line(),
         {"planned": "made", "loaded": "loaded", "shared": "shared"}[report.outcome],
@@ -454,7 +482,7 @@ def _log_report(report: Any) -> None:
     )
     if report.outcome == "planned":
         if plan.budget.get("steps_done"):
-            LOGGER.info(
+            LOGGER.debug(
                 "planner of %s: %d %s, %d placements scored in %.1f s",
                 report.label,
                 plan.budget["steps_done"],
@@ -463,6 +491,6 @@ def _log_report(report: Any) -> None:
                 plan.planning_s,
             )
         for note in plan.planner_notes:
-            LOGGER.info("planner of %s: %s", report.label, note)
+            LOGGER.debug("planner of %s: %s", report.label, note)
         for assumption in plan.assumptions:
-            LOGGER.info("assumed for %s: %s", report.label, assumption)
+            log_once(logging.DEBUG, f"assumed {assumption}", f"assumed: {assumption}")

@@ -13,6 +13,7 @@ A context without our key follows HPLACER_OPTIONS. HPLACER_DISABLE=1, and a thre
 
 from __future__ import annotations
 
+import difflib
 import functools
 import os
 import threading
@@ -160,6 +161,15 @@ def install() -> None:
             context.Context._hplacer_installed = True
 
 
+def _warn_of_misspelling(options: dict[str, Any]) -> None:
+    """TensorFlow ignores a key that it does not know; it has none that looks like ours."""
+    for name in options:
+        if name != KEY and difflib.get_close_matches(str(name).lower(), [KEY]):
+            warn_once(
+                f"option {name}", f"unknown option {name!r} is ignored; did you mean {KEY!r}?"
+            )
+
+
 def _install_options(context_class: Any) -> None:
     set_original = context_class.set_optimizer_experimental_options
     get_original = context_class.get_optimizer_experimental_options
@@ -168,6 +178,7 @@ def _install_options(context_class: Any) -> None:
     def set_options(self: Any, options: Any) -> None:
         global _epoch
         checked = dict(options)
+        _warn_of_misspelling(checked)
         if KEY in checked:
             checked[KEY] = Options.from_user(checked[KEY])
             if checked[KEY] is not None and not is_disabled():

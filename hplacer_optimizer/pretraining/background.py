@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import NamedTuple
 
 from hplacer_optimizer.capture.captured import Captured, save_captured
 from hplacer_optimizer.machines import Machine, save_machine
@@ -31,8 +32,17 @@ MACHINE, JOB = "machine.yaml", "job.json"
 _START_LIMIT_S = 10.0
 
 
-def start(captured: Captured, machine: Machine, options: Options, store: PlanStore) -> str | None:
-    """Starts the search; returns the path of its log, None if one for this step is running.
+class Detached(NamedTuple):
+    """A search that has started."""
+
+    log: str  # path
+    process_id: int  # SIGTERM ends the search early and keeps the best plan
+
+
+def start(
+    captured: Captured, machine: Machine, options: Options, store: PlanStore
+) -> Detached | None:
+    """Starts the search; None if one for this step is running.
 
     Raises OSError or StoreError if it cannot be started.
     """
@@ -42,20 +52,18 @@ def start(captured: Captured, machine: Machine, options: Options, store: PlanSto
         if not _lock(log.fileno()):
             return None
         _write(parent, captured, machine, options, store)
-        _spawn(parent / captured.fingerprint, log.fileno())
-        return log.name
+        return Detached(log.name, _spawn(parent / captured.fingerprint, log.fileno()))
 
 
-def resume(fingerprint: str, options: Options, store: PlanStore) -> str | None:
-    """Starts a search again that was killed; returns the path of its log, None if there is none."""
+def resume(fingerprint: str, options: Options, store: PlanStore) -> Detached | None:
+    """Starts a search again that was killed; None if there is none."""
     parent = _directory(store, options)
     if not (parent / fingerprint / JOB).exists():
         return None
     with open(_log(parent, fingerprint), "a") as log:
         if not _lock(log.fileno()) or not (parent / fingerprint / JOB).exists():
             return None
-        _spawn(parent / fingerprint, log.fileno())
-        return log.name
+        return Detached(log.name, _spawn(parent / fingerprint, log.fileno()))
 
 
 def _directory(store: PlanStore, options: Options) -> Path:
@@ -106,22 +114,23 @@ def _write(
         raise
 
 
-def _spawn(directory: Path, log: int) -> None:
-    """Returns when the process has detached itself from this one."""
+def _spawn(directory: Path, log: int) -> int:
+    """Returns its id when the process has detached itself from this one."""
     environment = child_process.environment(
         PYTHONPATH=child_process.importable_modules(),  # a planner may be the user's own
         HPLACER_DISABLE="1",
         CUDA_VISIBLE_DEVICES="",  # the GPUs belong to the training
         TF_CPP_MIN_LOG_LEVEL="2",
     )
-    subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-m", __package__, str(directory)],
         env=environment,
         stdin=subprocess.DEVNULL,
-        stdout=log,
+        stdout=subprocess.PIPE,
         stderr=log,
         pass_fds=(log,),
         start_new_session=True,
         timeout=_START_LIMIT_S,
         check=True,
     )
+    return int(done.stdout)

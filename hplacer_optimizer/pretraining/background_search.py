@@ -37,6 +37,7 @@ def main(directory: Path) -> None:
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: stop.set())
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # __main__.py has blocked them
     job["attempts"] += 1
     (directory / JOB).write_text(json.dumps(job))
     if job["attempts"] > _MAX_ATTEMPTS:

@@ -103,7 +103,7 @@ class Trained:
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     pytest.importorskip("tensorflow")
     directory = tmp_path_factory.mktemp("trained")
-    outcome = processes.run(TRAIN, directory, log="info")
+    outcome = processes.run(TRAIN, directory, log="debug")
     (fingerprint,) = outcome.report["fingerprints"]
     (directory / "machine.yaml").write_text(MACHINE)
     plan = PlanStore(directory / "cache").get(fingerprint)

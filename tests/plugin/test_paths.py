@@ -396,22 +396,7 @@ report(equal=np.allclose(found, expected, rtol=1e-5), counts=counts, outcomes=ou
     assert report["outcomes"] == ["planned", "loaded", "skipped", "planned"]
 
 
-def test_one_device_and_the_kill_switch(tmp_path: Path) -> None:
-    one = """
-import json, os, tensorflow as tf, hplacer_optimizer as hp
-from hplacer_optimizer.plugin import service as plugin
-def step(x):
-    for _ in range(50):
-        x = tf.tanh(x)
-    return x
-tf.config.optimizer.set_experimental_options(
-    {"hierarchical_placer": {"cache": os.environ["TEST_CACHE"]}})
-value = float(tf.function(step)(tf.constant(1.0)))
-print("REPORT " + json.dumps({"history": len(plugin.history())}))
-"""
-    outcome = run(one, tmp_path / "one", prelude="", log="info")
-    assert outcome.report == {"history": 0}
-    assert outcome.log == []
+def test_the_kill_switch(tmp_path: Path) -> None:
     code = """
 on()
 losses(trainer())
@@ -595,13 +580,11 @@ time.sleep(0.3)
 report(equal=np.allclose(found, expected, rtol=1e-5), graphs=[h["graph"] for h in plugin.history()])
 """,
         tmp_path,
-        log="info",
+        log="debug",
     )
     assert outcome.report["equal"]
     assert outcome.report["graphs"] == ["function train_step"]
-    assert any(
-        "assumed for function train_step" in line and "batch" in line for line in outcome.log
-    )
+    assert any("assumed: " in line and "batch" in line for line in outcome.log)
 
 
 def test_a_mirrored_strategy_keeps_its_own_devices(tmp_path: Path) -> None:

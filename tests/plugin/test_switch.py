@@ -111,6 +111,22 @@ assert "did you mean 'seed'" in str(raised(set_options, {KEY: {"sed": 2}}))
     )
 
 
+def test_a_misspelt_key_is_one_warning_with_the_right_one() -> None:
+    log = run(
+        PRELUDE
+        + """
+for _ in range(2):
+    set_options({"hierarchical_placr": True, "layout_optimizer": True, "something_else": 1})
+set_options({"HierarchicalPlacer": True})
+assert seen() is None and get_options()["layout_optimizer"] is True
+"""
+    )
+    assert log == [
+        f"hplacer: unknown option {name!r} is ignored; did you mean {KEY!r}?"
+        for name in ("hierarchical_placr", "HierarchicalPlacer")
+    ]
+
+
 def test_every_thread_follows_a_change() -> None:
     run(
         PRELUDE

@@ -185,7 +185,7 @@ def pretrain(
 def train(exported: Path, work: Path, *arguments: object, **options: Any) -> dict[str, Any]:
     """The report of a training script that ended well."""
     text = json.dumps(options)
-    done = python(exported, work, *arguments, TEST_OPTIONS=text, HPLACER_LOG="info")
+    done = python(exported, work, *arguments, TEST_OPTIONS=text, HPLACER_LOG="debug")
     assert done.returncode == 0, done.stderr
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("REPORT ")]
     return {"stderr": done.stderr, **json.loads(line.removeprefix("REPORT "))}

@@ -424,7 +424,7 @@ def test_a_failed_job_does_not_end_the_others(directory: Path, tmp_path: Path) -
 # ---- in the background ----
 
 
-def begin(loaded: jobs.Loaded, cache: Path, **options: Any) -> str | None:
+def begin(loaded: jobs.Loaded, cache: Path, **options: Any) -> background.Detached | None:
     chosen = Options(planner="own:climb", cache=str(cache), **options)
     return background.start(loaded.captured, loaded.machine, chosen, PlanStore(cache))
 
@@ -437,9 +437,10 @@ def process_id(log: str) -> int:
 
 
 def test_one_background_search_at_a_time(loaded: jobs.Loaded, tmp_path: Path) -> None:
-    log = begin(loaded, tmp_path, budget_s=600)
-    assert log is not None
-    number = process_id(log)
+    search = begin(loaded, tmp_path, budget_s=600)
+    assert search is not None
+    log, number = search
+    assert process_id(log) == number
     assert begin(loaded, tmp_path, budget_s=600) is None
     assert os.getpriority(os.PRIO_PROCESS, number) == 19
     assert os.getsid(number) != os.getsid(0)
@@ -459,8 +460,9 @@ def test_a_killed_background_search_is_taken_up(loaded: jobs.Loaded, tmp_path: P
     fingerprint, store = loaded.captured.fingerprint, PlanStore(tmp_path)
     options = Options(planner="own:climb", cache=str(tmp_path), budget_s=60)
     assert background.resume(fingerprint, options, store) is None  # nothing is left
-    log = begin(loaded, tmp_path, budget_s=60)
-    assert log is not None
+    search = begin(loaded, tmp_path, budget_s=60)
+    assert search is not None
+    log = search.log
     job = tmp_path / "pretraining" / fingerprint
     for _ in range(3):
         number = process_id(log)
@@ -475,8 +477,9 @@ def test_a_killed_background_search_is_taken_up(loaded: jobs.Loaded, tmp_path: P
 def test_a_background_search_that_fails_says_so(loaded: jobs.Loaded, tmp_path: Path) -> None:
     chosen = Options(planner="no_such:planner", cache=str(tmp_path), budget_s=1)
     store = PlanStore(tmp_path)
-    log = background.start(loaded.captured, loaded.machine, chosen, store)
-    assert log is not None
+    search = background.start(loaded.captured, loaded.machine, chosen, store)
+    assert search is not None
+    log = search.log
     processes.wait_for(lambda: os.listdir(tmp_path / "pretraining") == [Path(log).name])
     assert "failed: OptionError: planner: cannot load 'no_such:planner'" in Path(log).read_text()
 
