@@ -89,6 +89,11 @@ class Options:
     loop_trip_count: int = _option(
         10, "trips assumed for a while loop without a constant bound", minimum=1, maximum=_INT64_MAX
     )
+    bitwise: bool = _option(
+        False,
+        "the results are those of TensorFlow's own placement to the last bit: devices of one "
+        "kind, which take effect after TensorFlow has rewritten the graph",
+    )
     cost_table: str | None = _option(
         None, "file of measured op costs (docs/costs.md); None: all costs are estimated"
     )

@@ -19,7 +19,6 @@ namespace {
 
 constexpr size_t kMaxPlans = 64;
 constexpr size_t kMaxChecks = 256;
-constexpr size_t kMaxDifferences = 100;
 
 constexpr char kPlanAttr[] = "_hplacer_plan";  // holds RememberedPlan::id
 
@@ -53,9 +52,13 @@ class CheckBook {
     std::lock_guard<std::mutex> lock(mutex_);
     for (RememberedPlan& plan : plans_) {
       if (plan.id != id) continue;
-      checks_.push_back(Compare(item, &plan));
-      if (checks_.size() > kMaxChecks) checks_.pop_front();
+      Keep(Compare(item, &plan));
     }
+  }
+
+  void Add(StepCheck check) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    Keep(std::move(check));
   }
 
   std::vector<StepCheck> Checks() {
@@ -75,11 +78,16 @@ class CheckBook {
       if (it == plan->device_of.end()) continue;
       ++check.num_planned;
       const std::string& planned = plan->assignment->device_names[it->second];
-      if (node.device() != planned && check.differences.size() < kMaxDifferences) {
+      if (node.device() != planned && check.differences.size() < StepCheck::kMaxDifferences) {
         check.differences.push_back({node.name(), planned, node.device()});
       }
     }
     return check;
+  }
+
+  void Keep(StepCheck check) {
+    checks_.push_back(std::move(check));
+    if (checks_.size() > kMaxChecks) checks_.pop_front();
   }
 
   static void Index(RememberedPlan* plan) {
@@ -132,6 +140,8 @@ void RememberPlan(const Step& step, const std::string& fingerprint,
   }
   for (tensorflow::Node* target : step.targets) mark(target);
 }
+
+void AddStepCheck(StepCheck check) { CheckBook::Get().Add(std::move(check)); }
 
 std::vector<StepCheck> StepChecks() { return CheckBook::Get().Checks(); }
 

@@ -22,11 +22,12 @@ struct StepCheck {
     std::string planned;
     std::string actual;
   };
+  static constexpr size_t kMaxDifferences = 100;
   std::string fingerprint;
-  std::vector<std::string> fetches;
+  std::vector<std::string> fetches;  // empty where they are unknown: with option bitwise
   int num_nodes = 0;
   int num_planned = 0;                  // nodes of the graph that the plan names
-  std::vector<Difference> differences;  // at most 100
+  std::vector<Difference> differences;  // at most kMaxDifferences
 };
 
 // Remembers a plan that was written into a graph (node names as in that graph), and marks some of
@@ -35,6 +36,8 @@ void RememberPlan(const Step& step, const std::string& fingerprint,
                   std::shared_ptr<const Assignment> assignment);
 
 std::vector<StepCheck> StepChecks();
+
+void AddStepCheck(StepCheck check);
 
 void RegisterGrapplerOptimizer();
 

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,6 +25,7 @@
 #include "tf/fingerprint.h"
 #include "tf/grappler_optimizer.h"
 #include "tf/interrupt_watch.h"
+#include "tf/late_placement.h"
 #include "tf/pass_input.h"
 #include "tf/per_process.h"
 #include "tf/step.h"
@@ -42,6 +44,7 @@ struct PassOptions {
   double timeout_s = 0;
   double budget_s = 0;
   bool learns = false;     // on a miss, for all of budget_s
+  bool bitwise = false;    // devices take effect after Grappler
   int64_t batch_size = 0;  // 0: choose
   int64_t loop_trip_count = 0;
   std::vector<std::string> targets;
@@ -67,6 +70,7 @@ PassOptions ReadOptions(const Entry& entry, PassOptions options) {
     if (name == "timeout_s") options.timeout_s = Number(value);
     if (name == "budget_s") options.budget_s = Number(value);
     if (name == "on_miss") options.learns = value.s() == "learn";
+    if (name == "bitwise") options.bitwise = value.b();
     if (name == "batch_size") options.batch_size = value.i();
     if (name == "loop_trip_count") options.loop_trip_count = value.i();
     if (name == "targets") options.targets = Strings(value);
@@ -170,11 +174,13 @@ class GraphPlacement {
     {
       Timer timer(&report_.pass_s);
       try {
+        if (pass_options_.bitwise) late_.emplace(options_);
         absl::Status status = Place();
         if (!status.ok()) Fail(std::string(status.message()));
       } catch (const std::exception& error) {
         Fail(error.what());
       }
+      late_.reset();
     }
     if (!report_.outcome.empty()) Bridge::Get().AddReport(std::move(report_));
   }
@@ -317,8 +323,9 @@ class GraphPlacement {
     absl::Status status =
         ResolveAssignment(step_, node_hashes_, *assignment, devices_, names_, &resolved);
     if (!status.ok()) return status;
-    ApplyDevices(resolved);
     report_.num_placed = static_cast<int>(resolved.devices.size());
+    if (late_) return late_->Place(resolved, fingerprint_.key);
+    ApplyDevices(resolved);
     RememberPlan(step_, fingerprint_.key,
                  resolved.renamed ? std::make_shared<const Assignment>(RenamedAssignment(resolved))
                                   : assignment);
@@ -336,6 +343,7 @@ class GraphPlacement {
   Fingerprint fingerprint_;
   std::vector<uint64_t> node_hashes_;
   NameIndex names_;
+  std::optional<LatePlacement> late_;  // with option bitwise
   PassReport report_;
 };
 
@@ -344,6 +352,7 @@ class HierarchicalPlacerPass : public tensorflow::GraphOptimizationPass {
   explicit HierarchicalPlacerPass(const Entry& defaults) : defaults_(ReadOptions(defaults, {})) {}
 
   absl::Status Run(const GraphOptimizationPassOptions& options) override {
+    ForgetEarlierPlans(options);
     const Entry* entry = FindEntry(options);
     if (entry == nullptr || IsDisabled()) return absl::OkStatus();
     if (options.graph == nullptr || *options.graph == nullptr || options.device_set == nullptr) {
@@ -390,6 +399,7 @@ void RegisterPasses(const Entry& defaults) {
     tensorflow::OptimizationPassRegistry::Global()->Register(
         tensorflow::OptimizationPassRegistry::PRE_PLACEMENT, kPhase, std::move(pass));
     RegisterGrapplerOptimizer();
+    RegisterLatePlacementPass();
     return true;
   }();
   static_cast<void>(registered);
