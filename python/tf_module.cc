@@ -23,6 +23,7 @@
 #include "tf/op_estimate_table.h"
 #include "tf/op_work.h"
 #include "tf/pass.h"
+#include "tf/pass_input.h"
 #include "tf/placeholder_kernels.h"
 
 namespace py = pybind11;
@@ -159,6 +160,10 @@ void RegisterRecords(py::module_& m) {
       .def_readonly("description", &SessionDevice::description)
       .def_readonly("memory_bytes", &SessionDevice::memory_bytes)
       .def_readonly("may_plan", &SessionDevice::may_plan);
+  m.def("keep_one_kind", [](std::vector<SessionDevice> devices) {
+    KeepOneKind(&devices);
+    return devices;
+  });
   py::class_<MachineRates>(m, "MachineRates")
       .def(py::init<>())
       .def("add_kind", &AddKind, py::arg("name"), py::arg("type"), py::arg("flops_per_s"),

@@ -12,6 +12,7 @@
 #include "tensorflow/core/public/session_options.h"
 #include "tf/grappler_optimizer.h"
 #include "tf/pass_input.h"
+#include "tf/per_process.h"
 
 namespace hplacer {
 
@@ -40,10 +41,7 @@ constexpr int kFirstPhase =
 // fetches.
 class LatePlans {
  public:
-  static LatePlans& Get() {
-    static LatePlans* const plans = new LatePlans;
-    return *plans;
-  }
+  static LatePlans& Get() { return PerProcess<LatePlans>::Get(); }
 
   void Put(const GraphOptimizationPassOptions& options, std::shared_ptr<const LatePlan> plan) {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -99,7 +97,7 @@ class LatePlacer {
     for (auto it = order.rbegin(); it != order.rend(); ++it) {
       if (!decided_[(*it)->id()]) Follow(*it, Consumer(**it));
     }
-    AddStepCheck(std::move(check_));
+    if (!plan_.fingerprint.empty()) AddStepCheck(std::move(check_));
   }
 
  private:
@@ -222,10 +220,11 @@ absl::Status LatePlacement::Place(const NodeDevices& resolved, const std::string
   auto plan = std::make_shared<LatePlan>();
   plan->session = options_.session_handle;
   plan->fingerprint = fingerprint;
+  // With place_pruned_graph each set of fetches comes here as a graph of its own.
+  if (earlier_ != nullptr) plan->nodes = earlier_->nodes;
   plan->nodes.reserve(copy->num_op_nodes());
   for (const Node* node : copy->op_nodes()) {
-    plan->nodes.emplace(node->name(), LatePlan::Placed{node->assigned_device_name(),
-                                                       requested.contains(node->name())});
+    plan->nodes[node->name()] = {node->assigned_device_name(), requested.contains(node->name())};
   }
   LatePlans::Get().Put(options_, std::move(plan));
   placed_ = true;

@@ -366,23 +366,24 @@ class HierarchicalPlacerPass : public tensorflow::GraphOptimizationPass {
     }
     if (!Bridge::Get().IsOpen()) return absl::OkStatus();
     std::vector<SessionDevice> devices = SessionDevices(options, pass_options.devices);
-    int candidates = 0;
-    for (const SessionDevice& device : devices) candidates += device.may_plan;
-    if (candidates < 2) {
-      PassReport report;
-      report.label = GraphLabel(options);
-      report.num_devices = candidates;
+    PassReport report;
+    report.label = GraphLabel(options);
+    for (const SessionDevice& device : devices) report.num_devices += device.may_plan;
+    if (report.num_devices == 0 && !pass_options.devices.empty()) {
+      report.outcome = "failed";
+      report.reason = absl::StrCat("option devices matches none of this session's devices: ",
+                                   absl::StrJoin(pass_options.devices, ", "));
+    } else if (report.num_devices < 2) {
       report.outcome = "skipped";
       report.reason = "one device: nothing to place";
-      if (candidates == 0 && !pass_options.devices.empty()) {
-        report.outcome = "failed";
-        report.reason = absl::StrCat("option devices matches none of this session's devices: ",
-                                     absl::StrJoin(pass_options.devices, ", "));
-      }
-      Bridge::Get().AddReport(std::move(report));
+    } else if (pass_options.bitwise && KeepOneKind(&devices) < 2) {
+      report.outcome = "skipped";
+      report.reason = "no two devices are of the same kind (option bitwise)";
+    } else {
+      GraphPlacement(options, *entry, pass_options, std::move(devices)).Run();
       return absl::OkStatus();
     }
-    GraphPlacement(options, *entry, pass_options, std::move(devices)).Run();
+    Bridge::Get().AddReport(std::move(report));
     return absl::OkStatus();
   }
 

@@ -1,6 +1,7 @@
 #include "tf/pass_input.h"
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -8,6 +9,7 @@
 #include "absl/strings/strip.h"
 #include "tensorflow/core/common_runtime/device.h"
 #include "tensorflow/core/common_runtime/device_set.h"
+#include "tensorflow/core/framework/types.h"
 #include "tensorflow/core/public/session_options.h"
 #include "tensorflow/core/util/device_name_utils.h"
 
@@ -62,6 +64,35 @@ std::vector<SessionDevice> SessionDevices(const GraphOptimizationPassOptions& op
   std::sort(devices.begin(), devices.end(),
             [](const SessionDevice& a, const SessionDevice& b) { return a.name < b.name; });
   return devices;
+}
+
+namespace {
+
+// "name: Tesla V100-SXM2-16GB" of a GPU; nothing of a CPU, which has no description.
+std::string_view Model(const SessionDevice& device) {
+  const std::string_view description = device.description;
+  const size_t begin = description.find("name: ");
+  if (begin == std::string_view::npos) return {};
+  return description.substr(begin, description.find(',', begin) - begin);
+}
+
+bool IsCpu(const SessionDevice& device) { return device.type == tensorflow::DEVICE_CPU; }
+
+}  // namespace
+
+int KeepOneKind(std::vector<SessionDevice>* devices) {
+  const SessionDevice* first = nullptr;
+  for (const SessionDevice& device : *devices) {
+    if (!device.may_plan) continue;
+    if (first == nullptr || (IsCpu(*first) && !IsCpu(device))) first = &device;
+  }
+  if (first == nullptr) return 0;
+  int left = 0;
+  for (SessionDevice& device : *devices) {
+    device.may_plan &= device.type == first->type && Model(device) == Model(*first);
+    left += device.may_plan;
+  }
+  return left;
 }
 
 bool AllowsSoftPlacement(const GraphOptimizationPassOptions& options) {

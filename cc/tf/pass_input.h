@@ -27,6 +27,10 @@ std::string GraphLabel(const tensorflow::GraphOptimizationPassOptions& options);
 std::vector<SessionDevice> SessionDevices(const tensorflow::GraphOptimizationPassOptions& options,
                                           const std::vector<std::string>& wanted);
 
+// Leaves only devices of one kind to be planned, since kernels of several kinds round differently:
+// that of the first device that is no CPU, else of the first. Returns how many are left.
+int KeepOneKind(std::vector<SessionDevice>* devices);
+
 // Whether TensorFlow may replace a requested device that does not exist.
 bool AllowsSoftPlacement(const tensorflow::GraphOptimizationPassOptions& options);
 
