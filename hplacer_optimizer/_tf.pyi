@@ -302,5 +302,11 @@ def capture_graph(
     TensorFlow's reason. TensorFlow may abort on malformed graphs.
     """
 
+def keep_one_kind(devices: list[SessionDevice], /) -> list[SessionDevice]:
+    """The same devices; of those that may be planned, only devices of one kind still may.
+
+    That is the kind of the first device that is no CPU, else of the first.
+    """
+
 def register_placeholder_kernels(kernels: bytes, /) -> None:
     """Registers the kernels of a serialised KernelList for look-up only; for good."""

@@ -97,6 +97,9 @@ class LatePlacer {
     for (auto it = order.rbegin(); it != order.rend(); ++it) {
       if (!decided_[(*it)->id()]) Follow(*it, Consumer(**it));
     }
+    for (Node* node : order) {
+      if (IsLongSum(*node)) Follow(node, FirstOwnInput(*node));
+    }
     if (!plan_.fingerprint.empty()) AddStepCheck(std::move(check_));
   }
 
@@ -110,7 +113,7 @@ class LatePlacer {
       return;
     }
     Move(node, it->second.device);
-    if (!it->second.planned) return;
+    if (!it->second.planned || IsLongSum(*node)) return;
     ++check_.num_planned;
     if (node->assigned_device_name() != it->second.device &&
         check_.differences.size() < StepCheck::kMaxDifferences) {
@@ -139,6 +142,27 @@ class LatePlacer {
       if (type == tensorflow::DT_RESOURCE || tensorflow::IsRefType(type)) return edge->src();
     }
     return nullptr;
+  }
+
+  // AddN begins with the first input whose memory it can take over, so the order of its sum depends
+  // on that; of an input that is still being received, somebody else has a share.
+  static bool IsLongSum(const Node& node) {
+    return node.type_string() == "AddN" && node.num_inputs() > 2;
+  }
+
+  static const Node* FirstOwnInput(const Node& sum) {
+    const Edge* first = nullptr;
+    for (const Edge* edge : sum.in_edges()) {
+      if (edge->IsControlEdge() || (first != nullptr && first->dst_input() < edge->dst_input())) {
+        continue;
+      }
+      const auto& uses = edge->src()->out_edges();
+      const auto shared = std::count_if(uses.begin(), uses.end(), [edge](const Edge* use) {
+        return use->src_output() == edge->src_output();
+      });
+      if (shared == 1) first = edge;
+    }
+    return first == nullptr ? nullptr : first->src();
   }
 
   // Edge sets have no order: the first input, the consumer with the least id.

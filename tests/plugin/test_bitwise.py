@@ -1,0 +1,291 @@
+"""Option `bitwise`: the numbers of TensorFlow's own placement, to the last bit, with many cuts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("tensorflow")
+
+from tests.processes import run
+
+COMPARE = """
+def compare(train, seeds=2, modes=("bitwise", "plain"), **options):
+    "Losses alone, alone again, and by mode and seed with plans that spread every unit at random."
+    found = {"alone": train(), "again": train()} | {mode: [] for mode in modes}
+    for mode in modes:
+        for seed in range(seeds):
+            chosen = {"seed": seed, "cache": CACHE + str(seed), "bitwise": mode == "bitwise"}
+            on(**chosen, **options)
+            found[mode].append(train(**chosen, **options))
+            off()
+    return found
+
+def devices(graphs):
+    return sorted({node.device[-5:] for graph in graphs for node in graph.node})
+"""
+
+
+def check_bits(found: dict[str, list[object]]) -> None:
+    assert found["alone"] == found["again"]  # else TensorFlow itself is not deterministic here
+    assert found["bitwise"] == [found["alone"]] * len(found["bitwise"])
+
+
+# Grappler turns a + (b + (c + ...)) into one op that adds in another order, on one device only.
+SUMS = """
+def nested_sum(terms):
+    total = terms[0]
+    for term in terms[1:]:
+        total = term + total
+    return tf.reduce_sum(total)
+"""
+
+
+def test_a_function_keeps_its_bits_only_with_the_option(tmp_path: Path) -> None:
+    report = run(
+        COMPARE
+        + SUMS
+        + """
+from tensorflow.python.eager import context
+x = normal([64], 1)
+
+def train(**_):
+    step = tf.function(lambda x: tf.stack([
+        nested_sum([tf.tanh(x * (12.0 * k + i)) for i in range(1, 12)]) for k in range(4)]))
+    return [step(x * k).numpy().tolist() for k in (1.0, 0.7, 0.3)]
+found = compare(train)
+
+on(seed=0, cache=CACHE + "0", bitwise=True)
+context.context().enable_graph_collection()
+train()
+metadata = context.context().export_run_metadata()
+executed = max((graph.partition_graphs for graph in metadata.function_graphs),
+               key=lambda graphs: sum(len(graph.node) for graph in graphs))
+made = [node.op for graph in executed for node in graph.node
+        if "ArithmeticOptimizer" in node.name and node.device.endswith("CPU:1")]
+report(found=found, devices=devices(executed), made=made, differences=differences(),
+       planned=[check["planned"] for check in hp.step_checks()], outcomes=outcomes())
+""",
+        tmp_path,
+    ).report
+    check_bits(report["found"])
+    assert report["found"]["alone"] not in report["found"]["plain"]
+    assert report["devices"] == ["CPU:0", "CPU:1"]
+    assert report["made"]  # what Grappler made goes along
+    assert report["differences"] == []
+    assert all(report["planned"])
+    # A plan serves both: the option changes when its devices take effect, not the plan.
+    assert report["outcomes"] == ["planned"] * 2 + ["loaded"] * 3
+
+
+SESSION = (
+    COMPARE
+    + SUMS
+    + """
+def train(resource=True, pruned=False, **options):
+    "A session whose graph grows after the variables were initialised on their devices."
+    with tf.Graph().as_default():
+        def variable(name):
+            value = np.random.RandomState(len(name)).randn(64).astype(np.float32)
+            return v1.get_variable(name, initializer=v1.constant(value), use_resource=resource)
+        a, b = ([variable(letter * (i + 1)) for i in range(4)] for letter in "ab")
+        x = v1.placeholder(tf.float32, [64])
+        loss = nested_sum([tf.tanh(x * a[i] + b[i]) for i in range(4)])
+        update = v1.train.MomentumOptimizer(0.1, 0.9).minimize(loss)
+        config = v1.ConfigProto()
+        config.graph_options.place_pruned_graph = pruned
+        with session(config=config, **options) as running:
+            def steps():
+                batches = np.random.RandomState(1).randn(3, 64)
+                return [float(running.run([loss, update], {x: batch})[0]) for batch in batches]
+            running.run(v1.global_variables_initializer())
+            found = steps()
+            new = variable("new")
+            running.run(new.initializer)
+            found += [float(running.run(tf.reduce_sum(new * a[0] + b[1] * a[0])))] + steps()
+            metadata = v1.RunMetadata()
+            traced = v1.RunOptions(output_partition_graphs=True)
+            found += [float(v.sum()) for v in running.run(a + b, None, traced, metadata)]
+            executed.append(devices(metadata.partition_graphs))
+            return found
+executed = []
+"""
+)
+
+
+@pytest.mark.parametrize("resource", [True, False], ids=["resource", "reference"])
+def test_variables_of_a_session_stay_where_they_are_when_its_graph_grows(
+    tmp_path: Path, resource: bool
+) -> None:
+    report = run(
+        SESSION
+        + f"""
+def run_all(**kinds):
+    return lambda **options: train(resource={resource}, **kinds, **options)
+small = {{"min_ops": 10, "modes": ["bitwise"]}}
+report(found=compare(run_all(), **small), pruned=compare(run_all(pruned=True), seeds=1, **small),
+       executed=executed, differences=differences(), outcomes=outcomes())
+""",
+        tmp_path,
+    ).report
+    check_bits(report["found"])
+    check_bits(report["pruned"])
+    assert ["CPU:0", "CPU:1"] in report["executed"]
+    assert report["differences"] == []
+    assert "failed" not in report["outcomes"]
+
+
+def test_only_devices_of_one_kind_may_be_planned() -> None:
+    from hplacer_optimizer.capture import native
+
+    tf_module = native.load()
+
+    def kept(*devices: tuple[str, str, bool]) -> list[bool]:
+        given = [
+            tf_module.SessionDevice(
+                name=f"/job:localhost/replica:0/task:0/device:{kind}:{index}",
+                type=kind,
+                description=model and f"device: {index}, name: {model}, pci bus id: 0000:0{index}",
+                may_plan=may_plan,
+            )
+            for index, (kind, model, may_plan) in enumerate(devices)
+        ]
+        return [device.may_plan for device in tf_module.keep_one_kind(given)]
+
+    assert kept(("CPU", "", True), ("CPU", "", True)) == [True, True]
+    assert kept(("CPU", "", True), ("GPU", "A", True), ("GPU", "A", True)) == [False, True, True]
+    assert kept(("CPU", "", True), ("GPU", "A", False), ("CPU", "", True)) == [True, False, True]
+    assert kept(("GPU", "A", False), ("GPU", "B", True), ("GPU", "A", True)) == [False, True, False]
+    assert kept(("CPU", "", False)) == [False]
+
+
+# ---- models ----
+
+MODELS = """
+keras, layers = tf.keras, tf.keras.layers
+RANDOM = np.random.RandomState(0)
+IMAGES = RANDOM.randn(8, 16, 16, 3).astype(np.float32)
+LABELS = RANDOM.randint(0, 10, 8)
+SEQUENCES, TARGETS = (RANDOM.randn(*shape).astype(np.float32) for shape in ([8, 12, 16], [8, 1]))
+TOKENS = RANDOM.randint(0, 50, (8, 12))
+CROSS_ENTROPY = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+def fit(make, x, y, loss="mse", optimizer=keras.optimizers.Adam, policy="float32"):
+    "Losses, sums of the weights, and what the model says in the end."
+    keras.utils.set_random_seed(7)
+    keras.mixed_precision.set_global_policy(policy)
+    model = make()
+    model.compile(optimizer=optimizer(), loss=loss, jit_compile=False)
+    losses = [float(model.train_on_batch(x, y)) for _ in range(4)]
+    keras.mixed_precision.set_global_policy("float32")
+    weights = [float(v.numpy().astype(np.float64).sum()) for v in model.trainable_variables]
+    return losses + weights + [float(model.predict_on_batch(x).astype(np.float64).sum())]
+
+def dense(**_):
+    return fit(lambda: keras.Sequential([
+        keras.Input((192,)), layers.Dense(64, "relu"), layers.Dense(32, "gelu"),
+        layers.Dense(32, "tanh"), layers.Dense(1)]), SEQUENCES.reshape(8, -1), TARGETS)
+
+def convolution(**_):
+    return fit(lambda: keras.Sequential([
+        keras.Input((16, 16, 3)), layers.Conv2D(16, 3, padding="same", use_bias=False),
+        layers.BatchNormalization(), layers.ReLU(), layers.MaxPool2D(), layers.Dropout(0.3),
+        layers.Conv2D(32, 3), layers.BatchNormalization(), layers.ReLU(),
+        layers.GlobalAveragePooling2D(), layers.Dropout(0.3), layers.Dense(10)]),
+        IMAGES, LABELS, loss=CROSS_ENTROPY)
+
+def lstm(**_):
+    return fit(lambda: keras.Sequential([
+        keras.Input((12, 16)), layers.LSTM(24, return_sequences=True), layers.LSTM(24),
+        layers.Dense(1)]), SEQUENCES, TARGETS, optimizer=keras.optimizers.RMSprop)
+
+def attention(policy="float32", **_):
+    def make():
+        tokens = keras.Input((12,), dtype="int32")
+        h = layers.Embedding(50, 32)(tokens)
+        for _ in range(2):
+            heads = layers.MultiHeadAttention(4, 8, dropout=0.1)
+            h = layers.LayerNormalization()(h + heads(h, h, use_causal_mask=True))
+            forward = layers.Dense(32)(layers.Dense(64, "gelu")(h))
+            h = layers.LayerNormalization()(h + layers.Dropout(0.1)(forward))
+        return keras.Model(tokens, layers.Dense(50, dtype="float32")(h))
+    return fit(make, TOKENS, np.roll(TOKENS, 1, 1), loss=CROSS_ENTROPY, policy=policy,
+               optimizer=lambda: keras.optimizers.AdamW(1e-3, clipnorm=1.0))
+
+def attention_bfloat16(**_):
+    return attention("mixed_bfloat16")
+
+def clipping(**_):
+    "A loop of one's own, with momentum, weight decay and gradients clipped by their norm."
+    tf.random.set_seed(3)
+    shapes = [[16, 32], [32, 32], [32, 32], [32, 1]]
+    weights = [tf.Variable(normal(shape, seed)) for seed, shape in enumerate(shapes)]
+    momenta = [tf.Variable(tf.zeros_like(w)) for w in weights]
+
+    @tf.function
+    def step(x, y):
+        with tf.GradientTape() as tape:
+            h = x
+            for w in weights[:3]:
+                h = tf.nn.tanh(h @ w) + 0.1 * tf.nn.sigmoid(h @ w)
+            loss = tf.reduce_mean((tf.nn.dropout(h, 0.1) @ weights[3] - y) ** 2)
+            loss += sum(1e-3 * tf.nn.l2_loss(w) for w in weights)
+        clipped, norm = tf.clip_by_global_norm(tape.gradient(loss, weights), 1.0)
+        for w, m, d in zip(weights, momenta, clipped):
+            m.assign(0.9 * m + 0.1 * d + 0.1 * 0.01 * w)
+            w.assign_sub(0.05 * m / (1 + norm))
+        return loss
+    return [float(step(SEQUENCES[:, 0], TARGETS)) for _ in range(6)] + [
+        float(tf.reduce_sum(w)) for w in weights]
+
+def convolution_in_a_session(**options):
+    with tf.Graph().as_default():
+        v1.set_random_seed(5)
+        x, labels = v1.placeholder(tf.float32, [8, 16, 16, 3]), v1.placeholder(tf.int64, [8])
+        def variable(name, shape):
+            return v1.get_variable(
+                name, shape, initializer=v1.truncated_normal_initializer(stddev=0.1, seed=1))
+        h = tf.nn.conv2d(x, variable("k1", [3, 3, 3, 16]), 1, "SAME")
+        h = tf.nn.lrn(tf.nn.relu(tf.nn.bias_add(h, variable("b1", [16]))))
+        h = tf.nn.max_pool2d(h, 2, 2, "SAME")
+        h = tf.nn.relu(tf.nn.conv2d(h, variable("k2", [3, 3, 16, 16]), 1, "SAME"))
+        mean, variance = tf.nn.moments(h, [0, 1, 2])
+        h = tf.nn.batch_normalization(h, mean, variance, None, None, 1e-3)
+        h = tf.nn.dropout(tf.reshape(h, [8, -1]), rate=0.2)
+        logits = tf.matmul(h, variable("w", [1024, 10])) + variable("b2", [10])
+        loss = tf.reduce_mean(
+            tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits))
+        loss += 1e-3 * sum(tf.nn.l2_loss(v) for v in v1.trainable_variables())
+        train = v1.train.AdamOptimizer(0.01).minimize(loss)
+        with session(**options) as running:
+            running.run(v1.global_variables_initializer())
+            feed = {x: IMAGES, labels: LABELS}
+            return [float(running.run([loss, train], feed)[0]) for _ in range(6)] + [
+                float(v.sum()) for v in running.run(v1.trainable_variables())]
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "model",
+    [
+        "dense",
+        "convolution",
+        "lstm",
+        "attention",
+        "attention_bfloat16",
+        "clipping",
+        "convolution_in_a_session",
+    ],
+)
+def test_a_model_keeps_its_bits(tmp_path: Path, model: str) -> None:
+    report = run(
+        COMPARE + MODELS + f"report(found=compare({model}), differences=differences())",
+        tmp_path,
+        timeout_s=600,
+    ).report
+    check_bits(report["found"])
+    assert report["differences"] == []
+    if model in ("dense", "attention", "attention_bfloat16"):
+        assert report["found"]["alone"] not in report["found"]["plain"]
