@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 _Int32 = NDArray[np.int32]
 _Int64 = NDArray[np.int64]
 _UInt16 = NDArray[np.uint16]
+_UInt32 = NDArray[np.uint32]
 _UInt64 = NDArray[np.uint64]
 
 class _StepArrays(TypedDict):
@@ -185,6 +186,14 @@ class _CapturedStep:
         """uint64[N]"""
 
     @property
+    def node_ranks(self) -> _UInt32:
+        """uint32[N], tells nodes of one hash apart."""
+
+    @property
+    def structure(self) -> int:
+        """64 bits; nodes of one hash and rank correspond in graphs where this is equal."""
+
+    @property
     def node_op(self) -> _Int32:
         """int32[N], the op that stands for the node."""
 
@@ -221,6 +230,8 @@ class PlannerRequest(_CapturedStep):
         self,
         names: bytes | str,
         hashes: _UInt64,
+        ranks: _UInt32,
+        structure: int,
         devices: _UInt16,
         device_names: list[str],
         machine: MachineRates,
@@ -228,6 +239,7 @@ class PlannerRequest(_CapturedStep):
     ) -> None:
         """Answers with devices, an index into `device_names` per node; `names` joined by newlines.
 
+        `ranks` may be empty: then alike nodes are not told apart.
         The machine is needed even so: the plan may not fit, and then the pass asks for another.
         """
 

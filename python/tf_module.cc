@@ -86,12 +86,19 @@ py::dict StepArrays(const CapturedStep& step) {
 
 void FinishAssigned(PlannerRequest& request, std::string names,
                     const py::array_t<uint64_t, py::array::c_style | py::array::forcecast>& hashes,
+                    const py::array_t<uint32_t, py::array::c_style | py::array::forcecast>& ranks,
+                    uint64_t structure,
                     const py::array_t<uint16_t, py::array::c_style | py::array::forcecast>& devices,
                     std::vector<std::string> device_names, MachineRates machine) {
   if (hashes.size() != devices.size()) throw py::value_error("hashes and devices differ in length");
+  if (ranks.size() != 0 && ranks.size() != hashes.size()) {
+    throw py::value_error("hashes and ranks differ in length");
+  }
   auto assignment = std::make_shared<Assignment>();
   assignment->names = std::move(names);
   assignment->hashes.assign(hashes.data(), hashes.data() + hashes.size());
+  assignment->ranks.assign(ranks.data(), ranks.data() + ranks.size());
+  assignment->structure = structure;
   assignment->devices.assign(devices.data(), devices.data() + devices.size());
   assignment->device_names = std::move(device_names);
   PlannerRequest::Reply reply;
@@ -225,6 +232,10 @@ void RegisterRequest(py::module_& m) {
                              [](const PlannerRequest& self) { return self.step->node_names; })
       .def_property_readonly(
           "node_hashes", [](const PlannerRequest& self) { return Copy(self.step->node_hashes); })
+      .def_property_readonly("node_ranks",
+                             [](const PlannerRequest& self) { return Copy(self.step->node_ranks); })
+      .def_property_readonly("structure",
+                             [](const PlannerRequest& self) { return self.step->structure; })
       .def_property_readonly("node_op",
                              [](const PlannerRequest& self) { return Copy(self.step->node_op); })
       .def_property_readonly("assumptions",
@@ -277,6 +288,10 @@ void RegisterOfflineCapture(py::module_& m) {
                              [](const OfflineCapture& self) { return self.step.node_names; })
       .def_property_readonly("node_hashes",
                              [](const OfflineCapture& self) { return Copy(self.step.node_hashes); })
+      .def_property_readonly("node_ranks",
+                             [](const OfflineCapture& self) { return Copy(self.step.node_ranks); })
+      .def_property_readonly("structure",
+                             [](const OfflineCapture& self) { return self.step.structure; })
       .def_property_readonly("node_op",
                              [](const OfflineCapture& self) { return Copy(self.step.node_op); })
       .def_property_readonly("assumptions",

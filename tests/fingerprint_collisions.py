@@ -298,11 +298,11 @@ def _machine(num_devices: int) -> dict[str, Any]:
     return {"devices": devices, "rates": native.machine_rates(kinds)}
 
 
-def fingerprint(
+def captured(
     graph: Any, targets: list[str], num_devices: int = 2, soft_placement: bool = True
-) -> str:
-    """What the pass computes for the step of these targets in a session of CPU devices."""
-    captured = native.load().capture_graph(
+) -> Any:
+    """What the pass sees of the step of these targets in a session of CPU devices."""
+    return native.load().capture_graph(
         graph.SerializeToString(),
         **_machine(num_devices),
         function="",
@@ -315,7 +315,13 @@ def fingerprint(
         loop_trip_count=10,
         shapes={},
     )
-    return str(captured.fingerprint)
+
+
+def fingerprint(
+    graph: Any, targets: list[str], num_devices: int = 2, soft_placement: bool = True
+) -> str:
+    """What the pass computes for it."""
+    return str(captured(graph, targets, num_devices, soft_placement).fingerprint)
 
 
 def _mutant(base: Mutant, seed: int, index: int) -> tuple[Mutant, random.Random]:

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <string_view>
+#include <utility>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
+#include "tf/node_order.h"
 #include "tf/parallel.h"
 
 namespace hplacer {
@@ -29,48 +31,63 @@ absl::Status CheckDevices(const Assignment& assignment, const std::vector<Sessio
   return absl::OkStatus();
 }
 
-// Entries whose names are unknown here: each hash must have one device, and nodes for it.
-class HashResolver {
- public:
-  HashResolver(const Step& step, const std::vector<uint64_t>& node_hashes,
-               const std::vector<bool>& taken) {
-    for (size_t i = 0; i < step.nodes.size(); ++i) {
-      if (!taken[i]) free_[node_hashes[i]].push_back(step.nodes[i]);
-    }
-  }
-
-  absl::Status Add(uint64_t hash, uint16_t device) {
-    Wanted& wanted = wanted_[hash];
-    if (wanted.count++ > 0 && wanted.device != device) {
-      return absl::FailedPreconditionError(
-          "several nodes are alike but have different devices in the plan, and their names "
-          "changed");
-    }
-    wanted.device = device;
-    return absl::OkStatus();
-  }
-
-  absl::Status Finish(const Assignment& assignment, NodeDevices* resolved) const {
-    for (const auto& [hash, wanted] : wanted_) {
-      const auto it = free_.find(hash);
-      if (it == free_.end() || it->second.size() != wanted.count) {
-        return absl::FailedPreconditionError("the plan has nodes that this graph does not have");
-      }
-      for (Node* node : it->second) {
-        resolved->devices.emplace_back(node, &assignment.device_names[wanted.device]);
-      }
-    }
-    return absl::OkStatus();
-  }
-
- private:
+// Gives the nodes that are not `taken` the devices of `entries`, by hash alone. False, with
+// `resolved` incomplete, if that does not tell which node gets which.
+bool ResolveByHash(const Step& step, const std::vector<uint64_t>& node_hashes,
+                   const Assignment& assignment, const std::vector<size_t>& entries,
+                   const std::vector<bool>& taken, NodeDevices* resolved) {
   struct Wanted {
     size_t count = 0;
     uint16_t device = 0;
   };
-  absl::flat_hash_map<uint64_t, std::vector<Node*>> free_;
-  absl::flat_hash_map<uint64_t, Wanted> wanted_;
-};
+  absl::flat_hash_map<uint64_t, Wanted> wanted_of;
+  for (const size_t entry : entries) {
+    Wanted& wanted = wanted_of[assignment.hashes[entry]];
+    if (wanted.count++ > 0 && wanted.device != assignment.devices[entry]) return false;
+    wanted.device = assignment.devices[entry];
+  }
+  for (size_t i = 0; i < step.nodes.size(); ++i) {
+    if (taken[i]) continue;
+    const auto it = wanted_of.find(node_hashes[i]);
+    if (it == wanted_of.end()) continue;
+    if (it->second.count-- == 0) return false;  // more nodes than entries
+    resolved->devices.emplace_back(step.nodes[i], &assignment.device_names[it->second.device]);
+  }
+  return std::all_of(wanted_of.begin(), wanted_of.end(),
+                     [](const auto& wanted) { return wanted.second.count == 0; });
+}
+
+// Gives every entry the node of its hash and rank.
+absl::Status ResolveByRank(const FingerprintInput& input, const std::vector<uint64_t>& node_hashes,
+                           const Assignment& assignment, NodeDevices* resolved) {
+  if (assignment.ranks.empty()) {
+    return absl::FailedPreconditionError(
+        "several nodes are alike but have different devices in the plan, their names changed, and "
+        "the plan was made by an older version, which did not tell them apart");
+  }
+  const Step& step = *input.step;
+  const NodeOrder order = FindNodeOrder(*input.graph, step, input.library, node_hashes);
+  if (order.structure != assignment.structure) {
+    return absl::FailedPreconditionError(
+        "several nodes are alike but have different devices in the plan, their names changed, and "
+        "this graph joins them in another way");
+  }
+  absl::flat_hash_map<std::pair<uint64_t, uint32_t>, Node*> node_of;
+  node_of.reserve(step.nodes.size());
+  for (size_t i = 0; i < step.nodes.size(); ++i) {
+    node_of.emplace(std::make_pair(node_hashes[i], order.ranks[i]), step.nodes[i]);
+  }
+  resolved->devices.clear();
+  for (size_t entry = 0; entry < assignment.hashes.size(); ++entry) {
+    const auto it = node_of.find({assignment.hashes[entry], assignment.ranks[entry]});
+    if (it == node_of.end()) {
+      return absl::FailedPreconditionError("the plan has nodes that this graph does not have");
+    }
+    resolved->devices.emplace_back(it->second, &assignment.device_names[assignment.devices[entry]]);
+    node_of.erase(it);
+  }
+  return absl::OkStatus();
+}
 
 }  // namespace
 
@@ -83,11 +100,12 @@ NameIndex IndexNames(const Step& step) {
   return position;
 }
 
-absl::Status ResolveAssignment(const Step& step, const std::vector<uint64_t>& node_hashes,
-                               const Assignment& assignment,
-                               const std::vector<SessionDevice>& devices, const NameIndex& position,
+absl::Status ResolveAssignment(const FingerprintInput& input,
+                               const std::vector<uint64_t>& node_hashes,
+                               const Assignment& assignment, const NameIndex& position,
                                NodeDevices* resolved) {
-  if (absl::Status status = CheckDevices(assignment, devices); !status.ok()) return status;
+  if (absl::Status status = CheckDevices(assignment, *input.devices); !status.ok()) return status;
+  const Step& step = *input.step;
   resolved->devices.clear();
   resolved->devices.reserve(assignment.hashes.size());
   std::vector<bool> taken(step.nodes.size(), false);
@@ -107,13 +125,11 @@ absl::Status ResolveAssignment(const Step& step, const std::vector<uint64_t>& no
                                    &assignment.device_names[assignment.devices[entry]]);
   }
   resolved->renamed = !renamed.empty();
-  if (!resolved->renamed) return absl::OkStatus();
-  HashResolver resolver(step, node_hashes, taken);
-  for (const size_t entry : renamed) {
-    absl::Status status = resolver.Add(assignment.hashes[entry], assignment.devices[entry]);
-    if (!status.ok()) return status;
+  if (!resolved->renamed ||
+      ResolveByHash(step, node_hashes, assignment, renamed, taken, resolved)) {
+    return absl::OkStatus();
   }
-  return resolver.Finish(assignment, resolved);
+  return ResolveByRank(input, node_hashes, assignment, resolved);
 }
 
 Assignment RenamedAssignment(const NodeDevices& resolved) {

@@ -11,6 +11,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "tensorflow/core/framework/types.h"
+#include "tf/node_order.h"
 
 namespace hplacer {
 namespace {
@@ -255,6 +256,8 @@ class StepCapture {
   }
 
   void FillNodes() {
+    const NodeOrder order = FindNodeOrder(*input_.graph, step_, input_.library, hashes_);
+    out_->structure = order.structure;
     std::vector<size_t> by_id(step_.nodes.size());
     std::iota(by_id.begin(), by_id.end(), size_t{0});
     std::sort(by_id.begin(), by_id.end(),
@@ -266,6 +269,7 @@ class StepCapture {
       }
       out_->node_names.push_back(step_.nodes[i]->name());
       out_->node_hashes.push_back(hashes_[i]);
+      out_->node_ranks.push_back(order.ranks[i]);
       out_->node_op.push_back(op_of_[i]);
     }
   }

@@ -2,7 +2,7 @@
 //
 // CapturedStep is a training step as the planner sees it: the arrays of a Problem (the problem
 // page's semantics), plus the graph nodes that each op stands for. Assignment is the way back:
-// one device per node, by name and by fingerprint hash.
+// one device per node, by name, by fingerprint hash and by rank among nodes of one hash.
 #ifndef HPLACER_TF_CAPTURED_STEP_H_
 #define HPLACER_TF_CAPTURED_STEP_H_
 
@@ -70,6 +70,8 @@ struct CapturedStep {
   // The graph nodes that a plan may move, and the op that stands for each.
   std::vector<std::string> node_names;
   std::vector<uint64_t> node_hashes;
+  std::vector<uint32_t> node_ranks;  // tell nodes of one hash apart, see node_order.h
+  uint64_t structure = 0;            // under which ranks hold
   std::vector<int32_t> node_op;
 
   std::vector<std::string> assumptions;  // what had to be assumed, one sentence each
@@ -79,6 +81,8 @@ struct CapturedStep {
 struct Assignment {
   std::string names;
   std::vector<uint64_t> hashes;
+  std::vector<uint32_t> ranks;    // of nodes of one hash, see node_order.h; empty: not known
+  uint64_t structure = 0;         // under which ranks hold
   std::vector<uint16_t> devices;  // index into device_names
   std::vector<std::string> device_names;
 };

@@ -58,15 +58,6 @@ class Fingerprinter {
     const Node* node;
   };
 
-  static uint64_t LocalHash(const Node& node, NodeHasher* hasher) {
-    uint64_t hash = hasher->Hash(node.def());
-    if (!node.requested_device().empty()) hash = HashBytes(node.requested_device(), Mix(hash, 1));
-    if (node.has_assigned_device_name()) {
-      hash = HashBytes(node.assigned_device_name(), Mix(hash, 2));
-    }
-    return hash;
-  }
-
   // One visit of all nodes, since reading them is bound by memory latency: the local hashes of the
   // step's, and who takes part in colocation.
   void VisitNodes() {
@@ -84,7 +75,7 @@ class Fingerprinter {
         if (node->def().attr().contains("_class")) classed.push_back(node);
         const int32_t position = step_.position[id];
         if (position < 0) continue;
-        up_[position] = LocalHash(*node, &hasher);
+        up_[position] = hasher.Hash(*node);
         num_inputs_[position] = node->num_inputs();
         if (std::any_of(node->output_types().begin(), node->output_types().end(), Binds)) {
           binding.push_back(node);
@@ -177,19 +168,10 @@ class Fingerprinter {
     }
     absl::flat_hash_set<uint64_t> distinct;
     NodeHasher hasher(input_.library);
-    for (const Node* node : outside) distinct.insert(LocalHash(*node, &hasher));
+    for (const Node* node : outside) distinct.insert(hasher.Hash(*node));
     uint64_t outside_sum = 0;
     for (const uint64_t value : distinct) outside_sum += Mix(59, value);
     return Mix(Mix(Mix(43, input_.allow_soft_placement), class_sum), outside_sum);
-  }
-
-  static bool Binds(tensorflow::DataType type) {
-    return tensorflow::IsRefType(type) || type == tensorflow::DT_RESOURCE;
-  }
-
-  // Whether TensorFlow colocates the two ends of a data edge.
-  static bool BindsEnds(const Edge& edge) {
-    return !edge.IsControlEdge() && Binds(edge.src()->output_type(edge.src_output()));
   }
 
   // All (colocation class, member), sorted by class; "loc:@x" also holds the node x.

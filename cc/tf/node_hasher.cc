@@ -131,6 +131,13 @@ uint64_t NodeHasher::Hash(const NodeDef& node) {
   return Mix(is_call ? HashFunction(node.op()) : HashBytes(node.op()), attrs);
 }
 
+uint64_t NodeHasher::Hash(const tensorflow::Node& node) {
+  uint64_t hash = Hash(node.def());
+  if (!node.requested_device().empty()) hash = HashBytes(node.requested_device(), Mix(hash, 1));
+  if (node.has_assigned_device_name()) hash = HashBytes(node.assigned_device_name(), Mix(hash, 2));
+  return hash;
+}
+
 uint64_t NodeHasher::HashFunction(const std::string& name) {
   const auto known = functions_.find(name);
   if (known != functions_.end()) return known->second;

@@ -9,6 +9,7 @@
 #include "tensorflow/core/framework/attr_value.pb.h"
 #include "tensorflow/core/framework/function.h"
 #include "tensorflow/core/framework/node_def.pb.h"
+#include "tensorflow/core/graph/graph.h"
 
 namespace hplacer {
 
@@ -18,6 +19,9 @@ class NodeHasher {
 
   // Op type and attributes of `node`; not its name, inputs and device.
   uint64_t Hash(const tensorflow::NodeDef& node);
+
+  // The same with its requested and its assigned device.
+  uint64_t Hash(const tensorflow::Node& node);
 
  private:
   struct AttrName {

@@ -203,9 +203,7 @@ class GraphPlacement {
     if (report_.num_ops < pass_options_.min_ops) return absl::OkStatus();
     {
       Timer timer(&report_.fingerprint_s);
-      fingerprint_ = ComputeFingerprint({options_.graph->get(), &step_, options_.flib_def,
-                                         &devices_, AllowsSoftPlacement(options_)},
-                                        &node_hashes_);
+      fingerprint_ = ComputeFingerprint(fingerprint_input_, &node_hashes_);
     }
     report_.fingerprint = fingerprint_.key;
     std::string serialised;
@@ -321,7 +319,7 @@ class GraphPlacement {
     if (names_.empty()) names_ = IndexNames(step_);
     NodeDevices resolved;
     absl::Status status =
-        ResolveAssignment(step_, node_hashes_, *assignment, devices_, names_, &resolved);
+        ResolveAssignment(fingerprint_input_, node_hashes_, *assignment, names_, &resolved);
     if (!status.ok()) return status;
     report_.num_placed = static_cast<int>(resolved.devices.size());
     if (late_) return late_->Place(resolved, fingerprint_.key);
@@ -340,6 +338,8 @@ class GraphPlacement {
   const InterruptWatch interrupts_;
   const std::function<bool()> gives_up_ = [this] { return interrupts_.interrupted(); };
   Step step_;
+  const FingerprintInput fingerprint_input_{options_.graph->get(), &step_, options_.flib_def,
+                                            &devices_, AllowsSoftPlacement(options_)};
   Fingerprint fingerprint_;
   std::vector<uint64_t> node_hashes_;
   NameIndex names_;

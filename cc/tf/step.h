@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "tensorflow/core/framework/types.h"
 #include "tensorflow/core/graph/graph.h"
 
 namespace hplacer {
@@ -44,6 +45,16 @@ bool ComputesGradients(const Step& step);
 
 // True for the edge that closes a loop; cutting these leaves the graph acyclic.
 inline bool IsBackEdge(const tensorflow::Edge& edge) { return edge.src()->IsNextIteration(); }
+
+// True for outputs whose consumers TensorFlow colocates with the node.
+inline bool Binds(tensorflow::DataType type) {
+  return tensorflow::IsRefType(type) || type == tensorflow::DT_RESOURCE;
+}
+
+// True for the edge whose ends TensorFlow colocates.
+inline bool BindsEnds(const tensorflow::Edge& edge) {
+  return !edge.IsControlEdge() && Binds(edge.src()->output_type(edge.src_output()));
+}
 
 // Fills `step`. NotFound if a named target is not in the graph, InvalidArgument if the graph
 // has a cycle that no loop explains.

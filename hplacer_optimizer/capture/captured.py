@@ -57,6 +57,14 @@ class Captured(Protocol):
         """uint64[N]"""
 
     @property
+    def node_ranks(self) -> NDArray[np.uint32]:
+        """uint32[N], which tell nodes of one hash apart."""
+
+    @property
+    def structure(self) -> int:
+        """64 bits; nodes of one hash and rank correspond in graphs where this is equal."""
+
+    @property
     def node_op(self) -> NDArray[np.int32]:
         """int32[N], the op that stands for the node."""
 
@@ -77,13 +85,23 @@ class CapturedGraph:
     num_units: int
     node_names: list[str]
     node_hashes: NDArray[np.uint64]
+    node_ranks: NDArray[np.uint32]
+    structure: int
     node_op: NDArray[np.int32]
     assumptions: list[str]
 
 
 _TEXTS, _NUMBERS = "captured.json", "captured.npz"
-_FACTS = ("label", "fingerprint", "fingerprint_parts", "op_signatures", "num_units", "node_names")
-_COLUMNS = ("units", "node_hashes", "node_op")
+_FACTS = (
+    "label",
+    "fingerprint",
+    "fingerprint_parts",
+    "op_signatures",
+    "num_units",
+    "node_names",
+    "structure",
+)
+_COLUMNS = ("units", "node_hashes", "node_ranks", "node_op")
 _LISTS = ("op_names", "op_types")  # of the arrays
 
 

@@ -87,7 +87,7 @@ def compare_nodes(a: Plan, b: Plan, depth: int) -> Moves:
 def _devices_in_b(a: Plan, b: Plan) -> Sequence[str | None]:
     """For each node of A the name of its device in B, None if B does not have it."""
     try:
-        found = map_nodes(b, list(a.node_names), a.node_hashes)
+        found = map_nodes(b, a)
     except PlanError:  # another graph
         by_name = dict(zip(b.node_names, b.node_devices.tolist(), strict=True))
         found = np.array([by_name.get(name, -1) for name in a.node_names], np.int32)
@@ -103,7 +103,7 @@ def on_one_problem(a: Plan, b: Plan) -> SimulatedStep | None:
     if problem is None or node_op is None or a.device_names != b.device_names:
         return None
     try:
-        devices = map_nodes(b, list(a.node_names), a.node_hashes)
+        devices = map_nodes(b, a)
     except PlanError:
         return None
     if not a.fingerprint and not _is_one_graph(problem, b.problem()):

@@ -106,6 +106,14 @@ def count(value: Any) -> int:
     return int(value)
 
 
+def word(value: Any) -> int:
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
+        raise ValueError(f"must be an integer, not {type(value).__name__}")
+    if not 0 <= value < 1 << 64:
+        raise ValueError("does not fit into 64 bits without a sign")
+    return int(value)
+
+
 def optional(check: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda value: None if value is None else check(value)
 

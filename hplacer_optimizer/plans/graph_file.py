@@ -68,7 +68,7 @@ def apply_plan(
     if options.get("machine") is None and plan.machine is not None:
         options = {**options, "machine": machine_from_yaml(plan.machine)}
     captured = load_graph(graph, **options).captured
-    indices = map_nodes(plan, captured.node_names, captured.node_hashes)
+    indices = map_nodes(plan, captured)
     devices = {
         name: plan.device_names[index]
         for name, index in zip(captured.node_names, indices.tolist(), strict=True)

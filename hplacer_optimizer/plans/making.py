@@ -252,6 +252,8 @@ def make_plan(
         versions=_versions(dict(captured.fingerprint_parts)["format"]),
         node_names=captured.node_names,
         node_hashes=captured.node_hashes,
+        node_ranks=captured.node_ranks,
+        structure=captured.structure,
         node_devices=solved.placement[captured.node_op],
         packed_problem=PackedProblem.of(problem, solved.placement, captured.node_op),
     )

@@ -45,6 +45,7 @@ from hplacer_optimizer.plans.fields import (
     share,
     text,
     text_map,
+    word,
 )
 from hplacer_optimizer.plans.file import (
     BinaryFile,
@@ -64,6 +65,7 @@ from hplacer_optimizer.support.notebook import Described
 __all__ = ["NodeNames", "Plan", "load_plan"]
 
 FINGERPRINT_HEX_DIGITS = 32
+_STRUCTURE_BYTES = 8
 MAX_DEVICES = 1 << 16  # device indices are 16 bits wide in the file
 
 _CREATED = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|\+00:00)", re.ASCII)
@@ -111,10 +113,12 @@ _SUMMARY: dict[str, Callable[[Any], Any]] = {
     "host": text,
 }
 
-# One check for each column over the nodes; each is a section of its own.
+# One check for each field about the nodes, which are sections of their own.
 _COLUMNS: dict[str, Callable[[Any], Any]] = {
     "node_names": node_names,
     "node_hashes": column(np.uint64),
+    "node_ranks": column(np.uint32),
+    "structure": word,
     "node_devices": column(np.int32),
 }
 
@@ -147,6 +151,8 @@ class Plan(Described):
         host: where.
         node_names: N names, given as any iterable and kept as NodeNames.
         node_hashes: uint64[N].
+        node_ranks: uint32[N], which tell nodes of one hash apart; empty where nothing does.
+        structure: 64 bits; nodes of one hash and rank correspond in graphs where this is equal.
         node_devices: int32[N], indices into device_names.
         packed_problem: what `problem()`, `placement` and `node_op` read; None without them.
 
@@ -189,6 +195,8 @@ class Plan(Described):
     host: str
     node_names: Sequence[str]
     node_hashes: npt.NDArray[np.uint64]
+    node_ranks: npt.NDArray[np.uint32] = field(default_factory=lambda: np.empty(0, np.uint32))
+    structure: int = 0
     node_devices: npt.NDArray[np.int32]
     packed_problem: PackedProblem | None = None
 
@@ -204,7 +212,8 @@ class Plan(Described):
         for name, length in (("device_kinds", devices), ("peak_bytes", devices)):
             if len(getattr(self, name)) != length:
                 raise PlanError(f"plan.{name} must have one entry for each of {length} devices")
-        for name in ("node_hashes", "node_devices"):
+        ranks = ("node_ranks",) if len(self.node_ranks) else ()
+        for name in ("node_hashes", *ranks, "node_devices"):
             if len(getattr(self, name)) != nodes:
                 raise PlanError(f"plan.{name} must have one entry for each of {nodes} node names")
         outside = (self.node_devices < 0) | (self.node_devices >= devices)
@@ -432,10 +441,13 @@ class Plan(Described):
         """What applying the plan needs, in the order of the file."""
         parts = list(self.fingerprint_parts.items())
         summary = self.summary() | {"fingerprint_parts": parts}
+        structure = self.structure.to_bytes(_STRUCTURE_BYTES, "little")
+        ranks = {"node_ranks": compress(structure + self.node_ranks.astype("<u4").tobytes())}
         return {
             "summary": compress(canonical_json(summary)),
             "node_names": compress(self.node_names_blob.encode()),
             "node_hashes": compress(self.node_hashes.astype("<u8").tobytes(), level=0),
+            **(ranks if len(self.node_ranks) else {}),
             "node_devices": compress(self.node_devices.astype("<u2").tobytes()),
         }
 
@@ -497,6 +509,12 @@ def _read_sections(file: PlanFile) -> dict[str, Any]:
         fields["node_names"] = NodeNames(file.read("node_names").decode())
         for name, dtype in (("node_hashes", "<u8"), ("node_devices", "<u2")):
             fields[name] = np.frombuffer(file.read(name), dtype)
+        if "node_ranks" in file.names:
+            raw = file.read("node_ranks")
+            if len(raw) <= _STRUCTURE_BYTES:
+                raise ValueError(f"the section 'node_ranks' has {len(raw)} bytes")
+            fields["structure"] = int.from_bytes(raw[:_STRUCTURE_BYTES], "little")
+            fields["node_ranks"] = np.frombuffer(raw[_STRUCTURE_BYTES:], "<u4")
     except PlanError:
         raise
     except ValueError as error:

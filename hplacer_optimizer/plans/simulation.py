@@ -44,6 +44,6 @@ def simulate_plan(plan: Plan, graph: object = None, **options: Any) -> Simulated
             f"plan {plan.short_fingerprint} is not for {graph} as it is loaded here; parts of the "
             f"fingerprint differ: {'; '.join(map(str, found))}"
         )
-    node_device = map_nodes(plan, captured.node_names, captured.node_hashes)
+    node_device = map_nodes(plan, captured)
     placement = place_by_nodes(loaded.problem, captured.node_op, node_device)
     return SimulatedStep.of(loaded.problem, placement)

@@ -400,6 +400,8 @@ def _assign(request: Any, plan: Plan) -> None:
     request.finish_assigned(
         plan.node_names_blob,
         plan.node_hashes,
+        plan.node_ranks,
+        plan.structure,
         plan.node_devices.astype(np.uint16),
         plan.device_names,
         _rates(request.devices),

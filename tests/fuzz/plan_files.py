@@ -34,6 +34,7 @@ def _originals() -> list[bytes]:
     many = make_plan(
         node_names=[f"scope_{i % 7}/node_{i}" for i in range(9000)],
         node_hashes=rng.integers(0, 2**64, 9000, dtype=np.uint64),
+        node_ranks=rng.integers(0, 9, 9000),
         node_devices=rng.integers(0, 2, 9000),
     )
     plans = [with_problem(make_plan()), with_problem(make_plan(seed=8)), make_plan(), many]

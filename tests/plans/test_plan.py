@@ -62,6 +62,8 @@ def make_plan(**changes: Any) -> Plan:
         "host": "worker-0",
         "node_names": ["a", "b/c", "d"],
         "node_hashes": np.array([1, 2**64 - 1, 3], dtype=np.uint64),
+        "node_ranks": [] if "node_names" in changes else [0, 2, 0],
+        "structure": 0x0102,
         "node_devices": np.array([0, 1, 1], dtype=np.int32),
     }
     return Plan(**{**fields, **changes})
@@ -147,6 +149,7 @@ def test_a_file_is_what_the_format_page_says() -> None:
     assert list(summary) == sorted(summary)
     assert sections["node_names"] == b"a\nb/c\nd"
     assert sections["node_hashes"] == bytes([1, *[0] * 7, *[255] * 8, 3, *[0] * 7])
+    assert sections["node_ranks"] == bytes([2, 1, *[0] * 6, *[0] * 4, 2, *[0] * 3, *[0] * 4])
     assert sections["node_devices"] == bytes([0, 0, 1, 0, 1, 0])
     assert sections["op_devices"] == bytes([0, 0, 1, 0, 0, 0])
     assert sections["node_ops"] == bytes([0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0])
@@ -364,6 +367,8 @@ def test_every_field_counts_for_equality() -> None:
         "created": "2024-05-01T12:00:00.5+00:00",
         "node_names": ["a", "b", "d"],
         "node_hashes": [1, 2, 3],
+        "node_ranks": [0, 1, 0],
+        "structure": 5,
         "node_devices": [1, 1, 1],
         "lower_bound_ns": None,
         "lower_bound_term": None,
@@ -414,6 +419,8 @@ def plans(draw: st.DrawFn) -> Plan:
         versions=draw(st.dictionaries(TEXT, TEXT, max_size=2)),
         node_names=names,
         node_hashes=np.array(column(st.integers(0, 2**64 - 1)), dtype=np.uint64),
+        node_ranks=column(st.integers(0, 2**32 - 1)) if draw(st.booleans()) else [],
+        structure=draw(st.integers(0, 2**64 - 1)),
         node_devices=np.array(column(st.integers(0, devices - 1)), dtype=np.int32),
     )
 
@@ -426,6 +433,8 @@ def test_any_plan_survives_a_round_trip(plan: Plan) -> None:
     assert again.fingerprint_parts == plan.fingerprint_parts
     assert again.planner_options == plan.planner_options
     np.testing.assert_array_equal(again.node_hashes, plan.node_hashes)
+    np.testing.assert_array_equal(again.node_ranks, plan.node_ranks)
+    assert again.structure == (plan.structure if len(plan.node_ranks) else 0)
     np.testing.assert_array_equal(again.node_devices, plan.node_devices)
 
 
@@ -484,6 +493,11 @@ def test_a_plan_is_frozen_and_keeps_no_reference_to_its_arguments() -> None:
         ({"node_names": "abc"}, "plan.node_names must be a list of names, not str"),
         ({"node_names": ["a"]}, "must have one entry for each of 1 node names"),
         ({"node_hashes": [1, -2, 3]}, "plan.node_hashes holds -2, out of range"),
+        ({"node_ranks": [0, 0]}, "plan.node_ranks must have one entry for each of 3 node names"),
+        ({"node_ranks": [0, 2**32, 0]}, "plan.node_ranks holds 4294967296, out of range"),
+        ({"structure": 2**64}, "plan.structure does not fit into 64 bits without a sign"),
+        ({"structure": -1}, "plan.structure does not fit into 64 bits without a sign"),
+        ({"structure": "7"}, "plan.structure must be an integer, not str"),
         ({"node_devices": [0.0, 1.0, 1.0]}, "plan.node_devices must be a flat array of integers"),
         ({"node_devices": [0, -1, 1]}, "puts node 'b/c' on device -1, there are 2"),
         ({"node_devices": [0, 1, 2]}, "puts node 'd' on device 2, there are 2"),
@@ -548,6 +562,9 @@ DELETE = "delete the file"
         (changed(node_names=b"a\nb\n\xff"), "holds columns that cannot be read", DELETE),
         (pack({"summary": SUMMARY}), "has no section 'node_names'", DELETE),
         (changed(node_hashes=b"123"), "holds columns that cannot be read", DELETE),
+        (changed(node_ranks=b"\1" * 8), "the section 'node_ranks' has 8 bytes", DELETE),
+        (changed(node_ranks=b"\1" * 9), "holds columns that cannot be read", DELETE),
+        (changed(node_ranks=b"\1" * 16), "for each of 3 node names", DELETE),
         (changed(node_devices=b"\0\0\0\0"), "for each of 3 node names", DELETE),
         (changed(node_devices=b"\0\0\1\0\2\0"), "on device 2, there are 2", DELETE),
         (changed(problem=b"{}"), "has the section 'problem' without all of", DELETE),
@@ -562,6 +579,15 @@ def test_a_bad_file_names_itself_the_reason_and_the_remedy(
     assert message.startswith("/plans/x.hplan: ")
     assert reason in message
     assert remedy in message
+
+
+def test_a_file_of_an_older_version_has_no_ranks() -> None:
+    sections = sections_of(GOOD)
+    del sections["node_ranks"]
+    old = Plan.from_bytes(pack({name: zlib.compress(data) for name, data in sections.items()}))
+    assert len(old.node_ranks) == 0
+    assert old == make_plan(node_ranks=[], structure=0)
+    assert "node_ranks" not in sections_of(old.to_bytes())
 
 
 def test_every_prefix_is_refused() -> None:

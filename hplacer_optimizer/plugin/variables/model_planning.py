@@ -225,6 +225,8 @@ def _bound(plan: Plan, loaded: LoadedGraph) -> Plan:
         num_units=problem.num_units,
         node_names=captured.node_names,
         node_hashes=captured.node_hashes,
+        node_ranks=captured.node_ranks,
+        structure=captured.structure,
         node_devices=placement[captured.node_op],
         packed_problem=PackedProblem.of(problem, placement, captured.node_op),
     )
