@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <deque>
 #include <numeric>
+#include <optional>
 #include <utility>
 
 #include "absl/types/span.h"
@@ -12,7 +13,8 @@
 namespace hplacer {
 namespace {
 
-// The neighbours of each vertex, with a hash of the arc's label and direction.
+// The neighbours of each vertex that may still be split off from others, with a hash of the arc's
+// label and direction.
 class Neighbors {
  public:
   struct Neighbor {
@@ -20,17 +22,19 @@ class Neighbors {
     uint64_t label;
   };
 
-  explicit Neighbors(const ColoredGraph& graph) : first_(graph.colors.size() + 1, 0) {
+  template <typename MaySplit>
+  Neighbors(const ColoredGraph& graph, const MaySplit& may_split)
+      : first_(graph.colors.size() + 1, 0) {
     for (const auto& arc : graph.arcs) {
-      ++first_[arc.source + 1];
-      ++first_[arc.target + 1];
+      if (may_split(arc.target)) ++first_[arc.source + 1];
+      if (may_split(arc.source)) ++first_[arc.target + 1];
     }
     std::partial_sum(first_.begin(), first_.end(), first_.begin());
     all_.resize(first_.back());
     std::vector<size_t> next(first_.begin(), first_.end() - 1);
     for (const auto& arc : graph.arcs) {
-      all_[next[arc.source]++] = {arc.target, Mix(arc.label, 1)};
-      all_[next[arc.target]++] = {arc.source, Mix(arc.label, 2)};
+      if (may_split(arc.target)) all_[next[arc.source]++] = {arc.target, Mix(arc.label, 1)};
+      if (may_split(arc.source)) all_[next[arc.target]++] = {arc.source, Mix(arc.label, 2)};
     }
   }
 
@@ -48,8 +52,7 @@ class Neighbors {
 class Partition {
  public:
   explicit Partition(const ColoredGraph& graph)
-      : neighbors_(graph),
-        members_(graph.colors.size()),
+      : members_(graph.colors.size()),
         place_(members_.size()),
         cell_(members_.size()),
         size_(members_.size(), 0),
@@ -66,6 +69,7 @@ class Partition {
       MakeCell(begin, end);
       Enqueue(begin);
     }
+    neighbors_.emplace(graph, [this](int32_t vertex) { return size_[cell_[vertex]] > 1; });
   }
 
   std::vector<int32_t> Order() && {
@@ -108,7 +112,7 @@ class Partition {
   // Sums the labels of the arcs between the splitter's members and each other vertex.
   void Touch(int32_t splitter) {
     for (int32_t i = splitter; i < splitter + size_[splitter]; ++i) {
-      for (const auto& [vertex, label] : neighbors_.Of(members_[i])) {
+      for (const auto& [vertex, label] : neighbors_->Of(members_[i])) {
         if (size_[cell_[vertex]] == 1) continue;
         sum_[vertex] += label;
         if (!is_touched_[vertex]) touched_.push_back(vertex);
@@ -162,7 +166,6 @@ class Partition {
     std::swap(place_[vertex], place_[other]);
   }
 
-  const Neighbors neighbors_;
   std::vector<int32_t> members_;  // by position; cells are ranges of it
   std::vector<int32_t> place_;    // by vertex: its position
   std::vector<int32_t> cell_;     // by vertex
@@ -172,6 +175,7 @@ class Partition {
   std::vector<uint64_t> sum_;     // by vertex
   std::vector<bool> is_touched_;  // by vertex
   std::vector<int32_t> touched_;
+  std::optional<Neighbors> neighbors_;
 };
 
 uint64_t Certificate(const ColoredGraph& graph, const std::vector<int32_t>& order) {

@@ -82,6 +82,7 @@ ColoredGraph ColorStep(const Graph& graph, const Step& step,
                        const std::vector<uint64_t>& node_hashes) {
   ColoredGraph colored;
   colored.colors = node_hashes;
+  colored.arcs.reserve(step.edges.size());
   for (size_t i = 0; i < step.nodes.size(); ++i) {
     const auto target = static_cast<int32_t>(i);
     for (size_t e = step.first_edge[i]; e < step.first_edge[i + 1]; ++e) {
