@@ -38,6 +38,8 @@ using Entry = tensorflow::RewriterConfig_CustomGraphOptimizer;
 using Reply = PlannerRequest::Reply;
 using Result = PlannerRequest::Result;
 
+constexpr double kLeastSeconds = 0.001, kMostSeconds = 1e9;  // of an option
+
 // The options that the pass itself reads, by the names of hplacer_optimizer/options.py.
 struct PassOptions {
   int64_t min_ops = 0;
@@ -53,9 +55,18 @@ struct PassOptions {
   double wait_s() const { return timeout_s + (learns ? budget_s : 0); }
 };
 
-double Number(const tensorflow::AttrValue& value) {
+// A value that the option does not allow (options.py) leaves the default in place, which serves
+// until the planner's side refuses the entry and says why.
+double Seconds(const tensorflow::AttrValue& value, double otherwise) {
+  double seconds = 0;
+  if (value.value_case() == tensorflow::AttrValue::kI) seconds = static_cast<double>(value.i());
+  if (value.value_case() == tensorflow::AttrValue::kF) seconds = value.f();
+  return seconds >= kLeastSeconds && seconds <= kMostSeconds ? seconds : otherwise;
+}
+
+int64_t Count(const tensorflow::AttrValue& value, int64_t least, int64_t otherwise) {
   const bool is_int = value.value_case() == tensorflow::AttrValue::kI;
-  return is_int ? static_cast<double>(value.i()) : value.f();
+  return is_int && value.i() >= least ? value.i() : otherwise;
 }
 
 std::vector<std::string> Strings(const tensorflow::AttrValue& value) {
@@ -66,13 +77,15 @@ std::vector<std::string> Strings(const tensorflow::AttrValue& value) {
 // What the entry leaves out is as in `options`.
 PassOptions ReadOptions(const Entry& entry, PassOptions options) {
   for (const auto& [name, value] : entry.parameter_map()) {
-    if (name == "min_ops") options.min_ops = value.i();
-    if (name == "timeout_s") options.timeout_s = Number(value);
-    if (name == "budget_s") options.budget_s = Number(value);
+    if (name == "min_ops") options.min_ops = Count(value, 0, options.min_ops);
+    if (name == "timeout_s") options.timeout_s = Seconds(value, options.timeout_s);
+    if (name == "budget_s") options.budget_s = Seconds(value, options.budget_s);
     if (name == "on_miss") options.learns = value.s() == "learn";
     if (name == "bitwise") options.bitwise = value.b();
-    if (name == "batch_size") options.batch_size = value.i();
-    if (name == "loop_trip_count") options.loop_trip_count = value.i();
+    if (name == "batch_size") options.batch_size = Count(value, 1, options.batch_size);
+    if (name == "loop_trip_count") {
+      options.loop_trip_count = Count(value, 1, options.loop_trip_count);
+    }
     if (name == "targets") options.targets = Strings(value);
     if (name == "devices") options.devices = Strings(value);
   }

@@ -251,6 +251,43 @@ report(without=once(), with_min_ops=once(min_ops=20))
     assert outcome.report["with_min_ops"] == []
 
 
+def test_wrong_values_of_an_entry_written_by_hand_are_refused(tmp_path: Path) -> None:
+    outcome = run(
+        """
+def once(name, kind, value):
+    "A session whose ConfigProto was written by hand, with one value that no option allows."
+    start = len(plugin.history())
+    config = v1.ConfigProto()
+    entry = config.graph_options.rewrite_options.custom_optimizers.add()
+    entry.name = "HierarchicalPlacer"
+    entry.parameter_map["on_miss"].s = b"learn"  # so that budget_s is waited for, too
+    setattr(entry.parameter_map[name], kind, value)
+    with tf.Graph().as_default(), session(config=config) as running:
+        x = v1.placeholder(tf.float32, [4, 4])
+        y = x
+        for _ in range(20):
+            y = tf.matmul(x, y)
+        total = float(running.run(tf.reduce_sum(y), {x: np.full((4, 4), 0.25)}))
+    assert total == 4.0
+    (entry,) = history_since(start)
+    return [name, entry["outcome"], entry["reason"]]
+
+hp.session_config()  # starts what answers the pass
+report(entries=[once(*case) for case in [
+    *[(name, "f", value) for name in ("timeout_s", "budget_s")
+      for value in (float("nan"), float("inf"), -1.0, 0.0, 3e38)],
+    *[(name, "i", -(2**63)) for name in ("timeout_s", "min_ops", "batch_size", "loop_trip_count")],
+    *[(name, "s", b"5") for name in ("timeout_s", "min_ops", "batch_size", "loop_trip_count")],
+    ("timeout_s", "b", True),
+]])
+""",
+        tmp_path,
+    )
+    for name, result, reason in outcome.report["entries"]:
+        assert result == "failed"
+        assert f"OptionError: {name}: must be a" in reason
+
+
 # ---- functions ----
 
 
