@@ -54,8 +54,9 @@ def plan_by_measuring(
                 problem, reward, planner.plan, budget=budget, seed=seed, on_progress=watch
             )
         best, measured, failed = reward.best, reward.measured, reward.failed
+        last_failure = reward.last_failure
     if best is None:
-        raise InfeasibleError(f"none of {measured} placements ran: {reward.last_failure}")
+        raise InfeasibleError(f"none of {measured} placements ran: {last_failure}")
     placement, measurement = best
     assert measurement.step_s is not None
     step_ns = round(measurement.step_s * 1e9)
@@ -65,6 +66,8 @@ def plan_by_measuring(
         f"measured {format_ns(step_ns)} per step (median of {steps}, interquartile range "
         f"{format_ns(spread_ns)}); {measured} placements measured, {failed} failed"
     )
+    if failed:
+        note += f", the last one: {last_failure}"
     return watch.result(placement, notes=[*notes, note]), {
         "step_ns": step_ns,
         "spread_ns": spread_ns,

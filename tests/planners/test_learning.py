@@ -348,7 +348,7 @@ def test_a_run_is_resumed_logged_and_replayed(tmp_path: Path) -> None:
     assert plugins["step_time/batch"] == "histograms"
 
 
-def test_a_reward_is_measured_and_its_failures_are_data() -> None:
+def test_a_reward_is_measured_and_its_failures_are_data(caplog: pytest.LogCaptureFixture) -> None:
     problem = problem_from_dict(chains())
     calls = []
 
@@ -364,6 +364,23 @@ def test_a_reward_is_measured_and_its_failures_are_data() -> None:
     assert found.makespan_ns == 2 * simulate(problem, found.placement).makespan_ns  # type: ignore[operator]
     assert len(set(calls)) == len(calls)  # what was measured is not measured again
     assert any(progress.infeasible > 0 for progress in found.curve)
+    failed = len(calls) // 3 + len(calls) // 5 - len(calls) // 15
+    why = "RuntimeError: the worker died", "the reward gave nan s"
+    (note,) = found.notes
+    assert note.startswith(f"{failed} of {len(calls)} placements could not be measured, the last")
+    assert note.endswith(why)
+    (warning,) = (record.message for record in caplog.records if record.levelname == "WARNING")
+    assert warning == f"a placement could not be measured: {why[0]}"
+
+
+def test_a_reward_that_always_fails_says_why() -> None:
+    def reward(_: np.ndarray[Any, Any]) -> float:
+        raise ValueError("no such device")
+
+    problem = problem_from_dict(chains())
+    found = learn(problem, settings=SMALL, budget=Budget(steps=1), reward=reward)
+    assert not found.feasible
+    assert "ValueError: no such device" in found.notes[-1]
 
 
 def test_a_reward_is_measured_in_parallel_until_the_end() -> None:

@@ -111,7 +111,8 @@ def learn(
         seed: of every random choice.
         reward: measures a placement int32[n] in seconds per step, called in threads of this
             process; an exception or no finite number is a failed measurement, scored as an
-            infeasible placement. None: the simulator.
+            infeasible placement. The first one is logged, the last one is among the notes. None:
+            the simulator.
         parallel: how many placements the reward measures at once.
         start: a placement int32[n] that the policy first learns to imitate, and then improves; the
             result is no worse. None: the best of some random ones.
@@ -249,18 +250,22 @@ def _no_worse(
 
 def _or_measured(found: Learned | None, measurements: Measurements) -> Learned:
     """A step that the end of the budget cut off has measured something, too."""
-    if measurements.best is None:
-        if found is None:
-            raise PlannerUnavailableError("the budget ended before a placement was measured")
-        return found
-    seconds, placement = measurements.best
-    makespan_ns = round(seconds * 1e9)
+    measured, failed = measurements.counts
+    reason = measurements.last_failure
+    if measurements.best is None and found is None:
+        because = f"; the last of {failed} failed: {reason}" if reason else ""
+        raise PlannerUnavailableError(f"the budget ended before a placement was measured{because}")
     if found is None:
-        measured, _ = measurements.counts
-        return Learned(placement=placement, makespan_ns=makespan_ns, placements=measured)
-    if found.makespan_ns is None or makespan_ns < found.makespan_ns:
-        return replace(found, placement=placement, makespan_ns=makespan_ns)
-    return found
+        found = Learned(placement=np.zeros(0, np.int32), makespan_ns=None, placements=measured)
+    if measurements.best is not None:
+        seconds, placement = measurements.best
+        makespan_ns = round(seconds * 1e9)
+        if found.makespan_ns is None or makespan_ns < found.makespan_ns:
+            found = replace(found, placement=placement, makespan_ns=makespan_ns)
+    if reason is None:
+        return found
+    note = f"{failed} of {measured} placements could not be measured, the last one: {reason}"
+    return replace(found, notes=[*found.notes, note])
 
 
 class _Process(ConnectedProcess):

@@ -10,6 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import numpy as np
 from numpy.typing import NDArray
 
+from hplacer_optimizer.log import LOGGER
 from hplacer_optimizer.planners.learning.scoring import Reward
 
 
@@ -25,6 +26,7 @@ class Measurements:
         self._measured = self._failed = 0  # of earlier batches
         self._lock = threading.Lock()
         self._best: tuple[float, NDArray[np.int32]] | None = None
+        self._last_failure: str | None = None
 
     def __enter__(self) -> Measurements:
         return self
@@ -66,16 +68,33 @@ class Measurements:
         with self._lock:
             return self._best
 
+    @property
+    def last_failure(self) -> str | None:
+        """Why the last placement that failed has no time; None if none failed."""
+        with self._lock:
+            return self._last_failure
+
     def _seconds(self, placement: NDArray[np.int32]) -> float:
         """A failed measurement is data."""
         try:
             seconds = float(self._reward(placement))
-        except Exception:
-            return math.inf
+        except Exception as error:
+            return self._fail(f"{type(error).__name__}: {error}")
+        if not (math.isfinite(seconds) and seconds > 0):
+            return self._fail(f"the reward gave {seconds} s")
         with self._lock:
-            if 0 < seconds < (self._best[0] if self._best else math.inf):
+            if seconds < (self._best[0] if self._best else math.inf):
                 self._best = seconds, placement
         return seconds
+
+    def _fail(self, reason: str) -> float:
+        """Only the first one is a warning: the others may be thousands."""
+        with self._lock:
+            is_first = self._last_failure is None
+            self._last_failure = reason
+        log = LOGGER.warning if is_first else LOGGER.debug
+        log("a placement could not be measured: %s", reason)
+        return math.inf
 
 
 def _is_known(future: Future[float]) -> bool:
