@@ -2,15 +2,10 @@
 
 #include <doctest/doctest.h>
 
-#include <algorithm>
-#include <numeric>
-#include <string>
 #include <vector>
 
-#include "engine/search/coarsening.h"
 #include "engine/search/enumeration.h"
 #include "engine/search/joined_units.h"
-#include "engine/search/memory_repair.h"
 #include "engine/search/phase_partition.h"
 #include "engine/search/random_stream.h"
 #include "engine/search/search_levels.h"
@@ -18,45 +13,12 @@
 #include "engine/simulator/placed_tails.h"
 #include "engine/simulator/placement_scorer.h"
 #include "engine/simulator/simulator.h"
-#include "problem_builder.h"
+#include "random_problem.h"
 
 namespace hplacer {
 namespace {
 
 using Placement = std::vector<int32_t>;
-
-constexpr int32_t kDevices = 3;
-
-// A random graph on equal devices that share channels.
-Problem RandomProblem(uint64_t seed, int32_t num_ops) {
-  RandomStream random(seed);
-  ProblemBuilder b;
-  for (int32_t d = 0; d < kDevices; ++d) b.Device(1 + random.Below(2), 1'000'000);
-  for (int32_t src = 0; src < kDevices; ++src) {
-    for (int32_t dst = 0; dst < kDevices; ++dst) {
-      if (src != dst) b.Link(src, dst, "from" + std::to_string(src), random.Below(5));
-    }
-  }
-  for (int32_t op = 0; op < num_ops; ++op) b.Op(random.Below(50), {random.Below(60)});
-  for (int32_t op = 1; op < num_ops; ++op) {
-    for (int32_t i = 0; i < 2; ++i) {
-      const int32_t src = std::max(0, op - 1 - random.Below(6));
-      if (random.Below(8) == 0) {
-        b.Control(src, op);
-      } else {
-        b.Edge(src, 0, op);
-      }
-    }
-  }
-  return b.Build();
-}
-
-Placement RandomPlacement(const Problem& problem, uint64_t seed) {
-  RandomStream random(seed, 1, 1);
-  Placement placement(problem.num_ops());
-  for (int32_t& device : placement) device = random.Below(kDevices);
-  return placement;
-}
 
 TEST_CASE("a scorer with a cutoff says what a full simulation says, or that it is not better") {
   int32_t given_up = 0;
@@ -98,41 +60,6 @@ TEST_CASE("the critical chain is contiguous in time and ends with the step") {
   }
 }
 
-TEST_CASE("a coarse problem has all the work, and no more ops run at once than in the fine one") {
-  for (uint64_t seed = 0; seed < 20; ++seed) {
-    const Problem problem = RandomProblem(seed, 200);
-    Coarsening coarsening(problem, {}, seed);
-    REQUIRE(coarsening.Shrink(20, 1000));
-    const Problem coarse = coarsening.Contract();  // refuses a cycle
-    CHECK(coarse.num_ops() == coarsening.num_clusters());
-    CHECK(coarse.num_ops() < 100);
-    const auto& fine_ns = problem.spec().cost_ns;
-    const auto& coarse_ns = coarse.spec().cost_ns;
-    CHECK(std::accumulate(fine_ns.begin(), fine_ns.end(), int64_t{0}) ==
-          std::accumulate(coarse_ns.begin(), coarse_ns.end(), int64_t{0}));
-    for (int64_t ns : coarse_ns) CHECK(ns <= 1000);
-    // On one device of one slot nothing but the order differs.
-    const Placement on_one(problem.num_ops(), 0), coarse_on_one(coarse.num_ops(), 0);
-    if (problem.spec().device_slots[0] == 1) {
-      CHECK(Simulate(problem, on_one).makespan_ns == Simulate(coarse, coarse_on_one).makespan_ns);
-    }
-  }
-}
-
-TEST_CASE("clusters keep labels apart") {
-  const Problem problem = RandomProblem(1, 200);
-  std::vector<int32_t> label(problem.num_units());
-  for (int32_t unit = 0; unit < problem.num_units(); ++unit) label[unit] = unit % 3;
-  Coarsening coarsening(problem, label, 0);
-  coarsening.Shrink(1, 1'000'000);
-  std::vector<int32_t> of_cluster(coarsening.num_clusters(), -1);
-  for (int32_t op = 0; op < problem.num_ops(); ++op) {
-    int32_t& seen = of_cluster[coarsening.cluster()[op]];
-    CHECK((seen == -1 || seen == label[problem.units()[op]]));
-    seen = label[problem.units()[op]];
-  }
-}
-
 TEST_CASE("annealing finds the optimum of small problems nearly always") {
   int32_t optimal = 0;
   constexpr int32_t kProblems = 100;
@@ -150,6 +77,23 @@ TEST_CASE("annealing finds the optimum of small problems nearly always") {
     optimal += found.score.makespan_ns == exact.score.makespan_ns;
   }
   CHECK(optimal >= kProblems * 95 / 100);
+}
+
+TEST_CASE("a search is the same for any number of threads") {
+  for (uint64_t seed = 0; seed < 3; ++seed) {
+    const Problem problem = RandomProblem(seed, 80, /*restricted=*/true);
+    SearchOptions options;
+    options.max_evaluations = 3000;
+    options.seed = seed;
+    options.threads = 1;
+    const SearchResult alone = LocalSearch(problem, options);
+    for (int threads : {2, 4}) {
+      options.threads = threads;
+      const SearchResult together = LocalSearch(problem, options);
+      CHECK(together.placement == alone.placement);
+      CHECK(together.evaluations == alone.evaluations);
+    }
+  }
 }
 
 TEST_CASE("a partition by phases keeps two parallel chains apart") {
@@ -171,22 +115,6 @@ TEST_CASE("a partition by phases keeps two parallel chains apart") {
   const Placement placement = PartitionByPhases(hierarchy, {4, 1.0, 0});
   // The optimum is 2000; two halves one after the other, which cut no more, take 4000.
   CHECK(Simulate(problem, placement).makespan_ns <= 2400);
-}
-
-TEST_CASE("memory is repaired by exchanging units") {
-  ProblemBuilder b;
-  b.Device(1, 100);
-  b.Device(1, 100);
-  b.Link(0, 1, "x");
-  b.Link(1, 0, "y");
-  for (int64_t bytes : {60, 60, 40, 40}) b.Op(1, {}, 0, bytes);
-  const Problem problem = b.Build();
-  const TailTables tables(problem);
-  const auto scorer = MakePlacementScorer(problem, tables);
-  int32_t evaluations = 0;
-  const Placement repaired = RepairMemory(problem, scorer.get(), 0, {0, 0, 1, 1}, &evaluations);
-  CHECK(Simulate(problem, repaired).feasible);
-  CHECK(evaluations == 2);
 }
 
 TEST_CASE("joined units move as one, and their problem gives the problem's answers") {

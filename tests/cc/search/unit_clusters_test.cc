@@ -2,17 +2,13 @@
 
 #include <doctest/doctest.h>
 
-#include <algorithm>
 #include <chrono>
 #include <map>
-#include <numeric>
 #include <set>
-#include <string>
 #include <vector>
 
 #include "engine/problem/topological_order.h"
-#include "engine/search/random_stream.h"
-#include "problem_builder.h"
+#include "random_problem.h"
 
 namespace hplacer {
 namespace {
@@ -28,42 +24,13 @@ void AddDevices(int32_t count, ProblemBuilder* b) {
   }
 }
 
-// On three devices; some ops may run on one or two of them alone, some share a unit.
-Problem RandomProblem(uint64_t seed, int32_t num_ops) {
-  RandomStream random(seed);
-  ProblemBuilder b;
-  AddDevices(3, &b);
-  for (int32_t op = 0; op < num_ops; ++op) {
-    b.Op(random.Below(50), {random.Below(60)});
-    const int32_t choice = random.Below(10);
-    if (choice == 0) b.Allow({random.Below(3)});
-    if (choice == 1) b.Allow({0, 1});
-  }
-  for (int32_t op = 1; op < num_ops; ++op) {
-    for (int32_t i = 0; i < 2; ++i) {
-      const int32_t src = std::max(0, op - 1 - random.Below(6));
-      if (random.Below(8) == 0) {
-        b.Control(src, op);
-      } else {
-        b.Edge(src, 0, op);
-      }
-    }
-  }
-  return b.Build();
-}
-
-std::vector<int32_t> Candidates(const Problem& problem, int32_t unit) {
-  return {problem.candidates().begin() + problem.candidate_ptr()[unit],
-          problem.candidates().begin() + problem.candidate_ptr()[unit + 1]};
-}
-
 int32_t CountClusters(const Labels& label) {
   return static_cast<int32_t>(std::set<int32_t>(label.begin(), label.end()).size());
 }
 
 TEST_CASE("clusters have one set of candidates, and pinned units one cluster per device") {
   for (uint64_t seed = 0; seed < 50; ++seed) {
-    const Problem problem = RandomProblem(seed, 60);
+    const Problem problem = RandomProblem(seed, 60, /*restricted=*/true);
     const std::vector<Labels> levels = ClusterUnits(problem, {30, 12, 1}, 2);
     std::set<std::vector<int32_t>> kinds;
     for (int32_t unit = 0; unit < problem.num_units(); ++unit) {
@@ -88,7 +55,7 @@ TEST_CASE("clusters have one set of candidates, and pinned units one cluster per
 TEST_CASE("sizes are kept, and coarser clusters are unions of finer ones") {
   const std::vector<int32_t> sizes = {40, 20, 10, 5};
   for (uint64_t seed = 0; seed < 50; ++seed) {
-    const Problem problem = RandomProblem(seed, 80);
+    const Problem problem = RandomProblem(seed, 80, /*restricted=*/true);
     const std::vector<Labels> levels = ClusterUnits(problem, sizes, 4);
     REQUIRE(levels.size() == sizes.size());
     CHECK(ClusterUnits(problem, sizes, 4) == levels);
@@ -106,7 +73,7 @@ TEST_CASE("sizes are kept, and coarser clusters are unions of finer ones") {
 
 TEST_CASE("clusters are numbered by the mean position of their ops") {
   for (uint64_t seed = 0; seed < 50; ++seed) {
-    const Problem problem = RandomProblem(seed, 60);
+    const Problem problem = RandomProblem(seed, 60, /*restricted=*/true);
     const Labels label = ClusterUnits(problem, {15}, 2).front();
     const int32_t count = CountClusters(label);
     std::vector<double> sum(count), ops(count);
