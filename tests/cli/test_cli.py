@@ -212,6 +212,15 @@ def test_cache_prune(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert "usage: hplacer cache prune" in capsys.readouterr().err
 
 
+def test_cache_prune_counts_in_days(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = PlanStore(cache).path(FINGERPRINT)
+    yesterday = time.time() - 24 * 3600
+    os.utime(path, (yesterday, yesterday))
+    for days, removed in (("1.5", "nothing to remove\n"), ("0.5", f"removed {path}\n")):
+        assert cli.main(["cache", "prune", "--unused-for", days, "--cache", str(cache)]) == 0
+        assert capsys.readouterr().out == removed
+
+
 def test_cache_export_and_import(cache: Path, tmp_path: Path) -> None:
     there, third = tmp_path / "there", tmp_path / "third"
     done = hplacer("cache", "export", there, "--cache", cache)

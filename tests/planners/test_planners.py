@@ -323,6 +323,17 @@ def test_metis_spreads_fewer_units_than_devices_without_a_word_on_stdout(tmp_pat
     assert PLANNERS["metis"].plan(problem_from_dict(document)).placement.tolist() == [1, 3]
 
 
+@pytest.mark.skipif(not has_package("pymetis"), reason="needs pymetis")
+def test_metis_gives_a_device_work_by_its_speed() -> None:
+    names = [f"op{i}" for i in range(40)]
+    ops = [{"name": n, "type": "T", "cost_ns": {"gpu": 5}, "output_bytes": [1]} for n in names]
+    document = machine(2) | {"ops": ops, "edges": [[i, 0, i + 1] for i in range(39)]}
+    for device, slots in zip(document["devices"], (3, 1), strict=True):
+        device["slots"] = slots
+    placement = PLANNERS["metis"].plan(problem_from_dict(document)).placement
+    assert abs(np.bincount(placement)[0] - 30) <= 2
+
+
 # ---- missing libraries ----
 
 
