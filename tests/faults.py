@@ -94,8 +94,9 @@ FAULTS = (
     ),
     Fault(
         "cc/tf/fingerprint.cc",
-        "inputs[edge.dst_input] = Mix(up_[edge.source], edge.src_output);",
-        "inputs[edge.dst_input] = Mix(up_[edge.source], 0);",
+        "    if (!node.requested_device().empty()) hash = "
+        "HashBytes(node.requested_device(), Mix(hash, 1));\n",
+        "",
         "tests/plans",
     ),
     Fault(

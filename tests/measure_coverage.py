@@ -80,9 +80,11 @@ def main() -> int:
 
 
 def _python_counts(report: Path) -> dict[str, Count]:
-    """By package; the files of the root together."""
+    """By package; the files of the root together. Not of copies that tests make elsewhere."""
     counts: defaultdict[str, Count] = defaultdict(Count)
     for name, file in json.loads(report.read_text())["files"].items():
+        if os.path.isabs(name) or name.startswith(os.pardir):
+            continue
         found = file["summary"]
         counts["/".join(Path(name).parent.parts[:2])].add(
             Count(

@@ -21,6 +21,7 @@ from typing import Any
 from tests.fork_server import ForkServer
 
 ROOT = Path(__file__).resolve().parents[1]
+LIMIT_S = 300.0  # for what would never end; on busy cores a snippet takes many times its time
 
 PRELUDE = """
 import contextlib, json, os, sys, threading, time
@@ -187,7 +188,7 @@ def run(
     returncode: int = 0,
     package: Path = ROOT,
     log: str = "warning",
-    timeout_s: float = 90.0,
+    timeout_s: float = LIMIT_S,
     fresh: bool = False,
     wrapper: Sequence[str] = (),
     **environment: str,
@@ -227,7 +228,7 @@ def run_script(
     *,
     cwd: Path,
     environment: Mapping[str, str],
-    timeout_s: float = 90.0,
+    timeout_s: float = LIMIT_S,
     fresh: bool = False,
     wrapper: Sequence[str] = (),
 ) -> subprocess.CompletedProcess[str]:
@@ -251,7 +252,7 @@ def run_script(
     )
 
 
-def wait_for(condition: Callable[[], object], limit_s: float = 120.0) -> None:
+def wait_for(condition: Callable[[], object], limit_s: float = LIMIT_S) -> None:
     """Until it is true; the limit is for what would never come, however busy the cores are."""
     deadline = time.monotonic() + limit_s
     while not condition():

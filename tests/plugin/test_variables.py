@@ -150,7 +150,7 @@ report(
 
 def test_a_keras_model_is_spread_saved_loaded_and_moved(tmp_path: Path) -> None:
     pytest.importorskip("keras")
-    seen = processes.run(KERAS, tmp_path, timeout_s=240).report
+    seen = processes.run(KERAS, tmp_path).report
     # Created where it was planned, slots beside their variables.
     assert len(seen["used"]) == 2
     assert seen["elsewhere"] == []
@@ -359,7 +359,7 @@ MISTAKES = {
 
 
 def test_modules_and_plain_variables_in_a_custom_loop(tmp_path: Path) -> None:
-    seen = processes.run(MODULE, tmp_path, timeout_s=240).report
+    seen = processes.run(MODULE, tmp_path).report
     # Planning allocates nothing, and spreads what one device cannot hold.
     assert sum(seen["huge_bytes"].values()) > 6 * (LIMIT_GIB << 30)
     assert seen["peak_gib"] < 4
@@ -514,7 +514,6 @@ report(used=sorted(set(plan.devices.values())), elsewhere=elsewhere, found=found
        inside=warnings(inside), outside=warnings(outside))
 """,
         tmp_path,
-        timeout_s=240,
     ).report
     assert len(seen["used"]) == 2
     assert seen["elsewhere"] == []
