@@ -381,6 +381,7 @@ class HierarchicalPlacerPass : public tensorflow::GraphOptimizationPass {
     std::vector<SessionDevice> devices = SessionDevices(options, pass_options.devices);
     PassReport report;
     report.label = GraphLabel(options);
+    report.num_ops = (*options.graph)->num_op_nodes();
     for (const SessionDevice& device : devices) report.num_devices += device.may_plan;
     if (report.num_devices == 0 && !pass_options.devices.empty()) {
       report.outcome = "failed";

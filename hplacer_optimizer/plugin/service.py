@@ -325,9 +325,9 @@ def _make_plan(
     if planner != _AT_ONCE:
         LOGGER.log(
             _level(request),
-            "no stored plan for %s: %s plans it for at most %g s",
-            request.label,
+            "%s plans %s for at most %g s",
             planner,
+            request.label,
             seconds,
         )
     patience = None if options.on_miss == "learn" else local_search.patience(request.num_ops)

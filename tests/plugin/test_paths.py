@@ -189,8 +189,8 @@ report(cases=cases)
         assert outcomes[name] == ["planned"], name
         assert cases[name]["log"] == [], name
     assert outcomes["both devices"] == ["planned"]
-    assert outcomes["one device"] == outcomes["min_ops"] == []
-    assert outcomes["skip"] == outcomes["pinned"] == ["skipped"]
+    assert outcomes["min_ops"] == []
+    assert outcomes["skip"] == outcomes["pinned"] == outcomes["one device"] == ["skipped"]
     assert outcomes["wrong target"] == ["failed"]
     (line,) = cases["wrong target"]["log"]
     assert "'trian'" in line
@@ -429,8 +429,8 @@ report(equal=np.allclose(found, expected, rtol=1e-5), counts=counts, outcomes=ou
     ).report
     assert report["equal"]
     assert report["strict"]
-    assert report["counts"] == [1, 1, 2, 2, 2, 3, 3, 3]
-    assert report["outcomes"] == ["planned", "loaded", "skipped", "planned"]
+    assert report["counts"] == [1, 1, 2, 2, 2, 3, 3, 4]
+    assert report["outcomes"] == ["planned", "loaded", "skipped", "skipped", "planned"]
 
 
 def test_the_kill_switch(tmp_path: Path) -> None:
