@@ -41,7 +41,6 @@ model = Model()
 for rows in (3, 4):
     model.train(normal([rows, 8], 1))
     model.predict(normal([rows, 8], 1))
-threading.Event().wait(0.3)  # the log is written by a thread
 report(history=[[entry["graph"], entry["outcome"], entry["placed"]] for entry in plugin.history()])
 """
 
@@ -69,7 +68,7 @@ def test_debug_tells_everything_and_the_same_assumption_once(tmp_path: Path) -> 
 
 
 ONE_DEVICE = """
-import json, os, time, tensorflow as tf, hplacer_optimizer as hp
+import json, os, tensorflow as tf, hplacer_optimizer as hp
 tf.config.optimizer.set_experimental_options(
     {"hierarchical_placer": {"cache": os.environ["TEST_CACHE"]}})
 
@@ -80,7 +79,6 @@ def step(x):
     return x
 
 step(tf.constant(1.0)), step(tf.constant([1.0]))
-time.sleep(0.3)  # the log is written by a thread
 history = [[entry["graph"], entry["outcome"], entry["reason"]] for entry in hp.history()]
 print("REPORT " + json.dumps({"history": history}))
 """
