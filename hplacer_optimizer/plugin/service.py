@@ -112,8 +112,8 @@ def history() -> list[dict[str, Any]]:
 def step_checks() -> list[dict[str, Any]]:
     """Comparisons of plans with what TensorFlow placed, one per optimised graph.
 
-    Keys: fingerprint, fetches, nodes, planned (nodes of the graph that the plan names),
-    differences (node, planned device, actual device).
+    Keys: fingerprint, fetches (unknown with option bitwise: empty), nodes, planned (nodes of the
+    graph that the plan names), differences (node, planned device, actual device).
 
     Raises:
         NativeBuildError: the native part is missing or built for another TensorFlow.
