@@ -278,8 +278,8 @@ def _plan(request: Any) -> None:
         finally:
             _planning.release()
         _plans[store.directory, plan.fingerprint] = plan
-        # However good the one was that does not fit. A disk may hang: training goes on meanwhile.
-        _run_at_most(_STORING_S, _put, store, plan, found is not None)
+        # A disk may hang: training goes on meanwhile.
+        _run_at_most(_STORING_S, _put, store, plan, found is None)
         if options.on_miss == "background" and not stop.is_set():
             _search_on(request, machine, options, store)
     _assign(request, plan)
@@ -310,9 +310,10 @@ def _run_at_most(seconds: float, function: Callable[..., None], *arguments: Any)
     thread.join(seconds)
 
 
-def _put(store: PlanStore, plan: Plan, replace: bool) -> None:
+def _put(store: PlanStore, plan: Plan, stored_fits: bool) -> None:
     try:
-        store.put(plan, replace=replace)
+        if not store.put(plan, stored_fits=stored_fits) and not stored_fits:
+            LOGGER.info("%s: the stored plan stays, the new one is for this process", plan.label)
     except StoreError as error:
         _warn_of_store(store, error)
 

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -215,11 +216,34 @@ def test_foreign_and_missing_files_do_not_matter(
 # ---- replacing ----
 
 
-def test_a_put_can_replace_a_better_plan(tmp_path: Path) -> None:
+OLD = {"node_ranks": [], "structure": 0}
+SEARCHED = {"budget": {"placements_scored": 9}}
+
+
+@pytest.mark.parametrize(
+    ("stored", "new", "is_replaced"),
+    [
+        ({"step_time_ns": 20}, {"step_time_ns": 10}, True),
+        ({"step_time_ns": 10}, {"step_time_ns": 20}, False),
+        ({"step_time_ns": 10}, {"step_time_ns": 10}, False),
+        ({"step_time_ns": 20} | SEARCHED, {"step_time_ns": 10}, False),
+        ({"step_time_ns": 20} | SEARCHED, {"step_time_ns": 10} | SEARCHED, True),
+        ({"step_time_ns": 10} | OLD, {"step_time_ns": 10}, True),
+        ({"step_time_ns": 10} | OLD, {"step_time_ns": 11}, False),
+        ({"step_time_ns": 10} | OLD | SEARCHED, {"step_time_ns": 10}, False),
+        ({"step_time_ns": 10} | OLD, {"step_time_ns": 10} | OLD, False),
+        ({"feasible": False} | SEARCHED, {"feasible": True}, False),
+    ],
+)
+def test_what_replaces_a_plan_that_does_not_fit(
+    tmp_path: Path, stored: dict[str, Any], new: dict[str, Any], is_replaced: bool
+) -> None:
     store = PlanStore(tmp_path)
-    store.put(make_plan(step_time_ns=10))
-    assert store.put(make_plan(step_time_ns=20), replace=True)
-    assert store.get(FINGERPRINT) == make_plan(step_time_ns=20)
+    store.put(make_plan(**stored))
+    before = store.read(FINGERPRINT)
+    assert store.put(make_plan(**new), stored_fits=False) == is_replaced
+    after = make_plan(**new).to_bytes() if is_replaced else before
+    assert store.read(FINGERPRINT) == after
 
 
 def test_a_plan_of_a_newer_version_is_never_replaced(tmp_path: Path) -> None:
@@ -228,7 +252,7 @@ def test_a_plan_of_a_newer_version_is_never_replaced(tmp_path: Path) -> None:
     newer = b"hplacer-plan/9 from the future"
     Path(store.path(FINGERPRINT)).write_bytes(newer)
     assert not store.put(make_plan(step_time_ns=1))
-    assert not store.put(make_plan(step_time_ns=1), replace=True)
+    assert not store.put(make_plan(step_time_ns=1), stored_fits=False)
     assert store.read(FINGERPRINT) == newer
 
 

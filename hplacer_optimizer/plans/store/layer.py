@@ -90,11 +90,11 @@ class Layer:
         plan.verify()
         return plan
 
-    def put(self, plan: Plan, data: bytes, *, replace: bool) -> bool:
+    def put(self, plan: Plan, data: bytes, *, stored_fits: bool = True) -> bool:
         """Stores a plan, whose file content is `data`; True if it was written.
 
-        It stays out if one as good is there and `replace` is not set, or one of a newer format,
-        which cannot be compared. A file that holds no valid plan is replaced.
+        It stays out if the one that is there is to be kept (`PlanStore.put`), or is of a newer
+        format, which cannot be compared. A file that holds no valid plan is replaced.
         """
         with self._files.writing():
             tidy = self._is_time_to_tidy()
@@ -102,7 +102,7 @@ class Layer:
                 self._files.remove_leftovers()
             try:
                 existing = self.get(plan.fingerprint)
-                if existing and not replace and not plan.better_than(existing):
+                if existing and not _wins(plan, existing, stored_fits):
                     return False
             except NewerFormatError:
                 return False
@@ -205,6 +205,25 @@ class Layer:
             with contextlib.suppress(StoreError):  # somebody else's file
                 self._files.remove(file_name(fingerprint))
                 LOGGER.debug("evicted plan %s from %s", fingerprint, self.address)
+
+
+def _wins(plan: Plan, existing: Plan, stored_fits: bool) -> bool:
+    """Whether it takes the place of the plan that is there."""
+    if stored_fits:
+        return plan.better_than(existing)
+    if _placements_scored(plan) < _placements_scored(existing):
+        return False
+    if plan.better_than(existing):
+        return True
+    # A plan without ranks is of an older version, and fits no graph with other names.
+    fits_more = len(plan.node_ranks) > 0 and not len(existing.node_ranks)
+    return fits_more and not existing.better_than(plan)
+
+
+def _placements_scored(plan: Plan) -> int:
+    """How much was searched for it."""
+    scored = plan.budget.get("placements_scored")
+    return scored if isinstance(scored, int) else 0
 
 
 def is_fingerprint(text: str) -> bool:

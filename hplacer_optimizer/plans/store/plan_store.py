@@ -113,15 +113,19 @@ class PlanStore(Described):
         _warn_of(failures)
         return plan
 
-    def put(self, plan: Plan, *, replace: bool = False) -> bool:
+    def put(self, plan: Plan, *, stored_fits: bool = True) -> bool:
         """Stores the plan unless one as good is there already; True if it was written.
 
-        With `replace` it takes the place of a better one, too. An existing file that holds no valid
-        plan is replaced. Raises PlanError if the plan has no fingerprint, StoreError if nothing
-        can be written (no space, no permission, another writer holds the lock for ten seconds).
+        Without `stored_fits`, the stored plan does not fit the graph of this one, although they
+        share a fingerprint. Then it also stays if more placements were scored for it. A plan as
+        good takes its place only where that has no ranks, so that it fits no renamed graph.
+
+        An existing file that holds no valid plan is replaced. Raises PlanError if the plan has no
+        fingerprint, StoreError if nothing can be written (no space, no permission, another writer
+        holds the lock for ten seconds).
         """
         plan.check_fingerprint()
-        return self._put(plan, plan.to_bytes(), replace)
+        return self._put(plan, plan.to_bytes(), stored_fits=stored_fits)
 
     def add(self, data: bytes, source: object) -> tuple[Plan, bool]:
         """Stores the content of a plan file as it is, unless one as good is there.
@@ -135,7 +139,7 @@ class PlanStore(Described):
             plan.check_fingerprint()
         except PlanError as error:
             raise PlanError(f"{source}: {error}") from None
-        return plan, self._put(plan, data, replace=False)
+        return plan, self._put(plan, data)
 
     def read(self, fingerprint: str) -> bytes | None:
         """The content of the nearest plan file, unchecked; None if there is none."""
@@ -210,12 +214,12 @@ class PlanStore(Described):
     def _describe(self) -> tuple[str, dict[str, str]]:
         return "PlanStore", {"directory": self.directory}
 
-    def _put(self, plan: Plan, data: bytes, replace: bool) -> bool:
+    def _put(self, plan: Plan, data: bytes, *, stored_fits: bool = True) -> bool:
         written, best, content = False, plan, data
         failures: list[tuple[Layer, HPlacerError]] = []
         for layer in reversed(self._layers):
             try:
-                if layer.put(best, content, replace=replace):
+                if layer.put(best, content, stored_fits=stored_fits):
                     written = written or best is plan
                 elif layer is not self._layers[0]:
                     best, content = _kept(layer, plan.fingerprint) or (best, content)
@@ -232,7 +236,7 @@ class PlanStore(Described):
             try:
                 kept = _kept(self._layers[index], fingerprint)
                 if kept is not None:
-                    layer.put(*kept, replace=False)
+                    layer.put(*kept)
             except HPlacerError as error:
                 _warn_of([(layer, error)])
 
