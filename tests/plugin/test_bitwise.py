@@ -40,7 +40,7 @@ def nested_sum(terms):
     total = terms[0]
     for term in terms[1:]:
         total = term + total
-    return tf.reduce_sum(total)
+    return total
 """
 
 
@@ -54,7 +54,8 @@ x = normal([64], 1)
 
 def train(**_):
     step = tf.function(lambda x: tf.stack([
-        nested_sum([tf.tanh(x * (12.0 * k + i)) for i in range(1, 12)]) for k in range(4)]))
+        add([tf.tanh(x * (12.0 * k + i)) for i in range(1, 12)])
+        for k in range(8) for add in [nested_sum if k < 4 else tf.add_n]]))
     return [step(x * k).numpy().tolist() for k in (1.0, 0.7, 0.3)]
 found = compare(train, plain=2)
 
@@ -66,7 +67,12 @@ executed = max((graph.partition_graphs for graph in metadata.function_graphs),
                key=lambda graphs: sum(len(graph.node) for graph in graphs))
 made = [node.op for graph in executed for node in graph.node
         if "ArithmeticOptimizer" in node.name and node.device.endswith("CPU:1")]
-report(found=found, devices=devices(executed), made=made, differences=differences(),
+first_summands = [op for graph in executed
+                  for ops in [{node.name: node.op for node in graph.node}]
+                  for op in [ops[node.input[0].split(":")[0]]
+                             for node in graph.node if node.op == "AddN"]]
+report(found=found, devices=devices(executed), made=made, first_summands=first_summands,
+       differences=differences(),
        planned=[check["planned"] for check in hp.step_checks()], outcomes=outcomes())
 """,
         tmp_path,
@@ -75,6 +81,8 @@ report(found=found, devices=devices(executed), made=made, differences=difference
     assert report["found"]["alone"] not in report["found"]["plain"]
     assert report["devices"] == ["CPU:0", "CPU:1"]
     assert report["made"]  # what Grappler made goes along
+    # The order of a sum depends on whether the memory of its first summand is free: not received.
+    assert report["first_summands"] == ["Tanh"] * 8
     assert report["differences"] == []
     assert all(report["planned"])
     # A plan serves both: the option changes when its devices take effect, not the plan.
@@ -93,7 +101,7 @@ def train(resource=True, pruned=False, **options):
             return v1.get_variable(name, initializer=v1.constant(value), use_resource=resource)
         a, b = ([variable(letter * (i + 1)) for i in range(4)] for letter in "ab")
         x = v1.placeholder(tf.float32, [64])
-        loss = nested_sum([tf.tanh(x * a[i] + b[i]) for i in range(4)])
+        loss = tf.reduce_sum(nested_sum([tf.tanh(x * a[i] + b[i]) for i in range(4)]))
         update = v1.train.MomentumOptimizer(0.1, 0.9).minimize(loss)
         config = v1.ConfigProto()
         config.graph_options.place_pruned_graph = pruned
@@ -267,8 +275,8 @@ def convolution_in_a_session(**options):
 
 
 # The models of the first list show something: without the option their numbers change.
-CHANGED = ["dense", "attention", "attention_bfloat16"]
-OTHERS = ["convolution", "lstm", "clipping", "convolution_in_a_session"]
+CHANGED = ["dense", "attention"]
+OTHERS = ["attention_bfloat16", "convolution", "lstm", "clipping", "convolution_in_a_session"]
 
 
 @pytest.mark.slow
