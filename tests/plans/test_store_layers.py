@@ -233,6 +233,8 @@ SEARCHED = {"budget": {"placements_scored": 9}}
         ({"step_time_ns": 10} | OLD | SEARCHED, {"step_time_ns": 10}, False),
         ({"step_time_ns": 10} | OLD, {"step_time_ns": 10} | OLD, False),
         ({"feasible": False} | SEARCHED, {"feasible": True}, False),
+        ({"step_time_ns": 10, "device_names": ["/device:CPU:0", "/device:CPU:1"]}, {}, True),
+        ({"step_time_ns": 10, "node_hashes": [1, 2, 4]}, {}, True),
     ],
 )
 def test_what_replaces_a_plan_that_does_not_fit(

@@ -17,6 +17,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from hplacer_optimizer.errors import HPlacerError, PlanError, StoreError
 from hplacer_optimizer.log import LOGGER
 from hplacer_optimizer.plans.directories.files import Files, FileStatus
@@ -211,6 +213,11 @@ def _wins(plan: Plan, existing: Plan, stored_fits: bool) -> bool:
     """Whether it takes the place of the plan that is there."""
     if stored_fits:
         return plan.better_than(existing)
+    # A fingerprint covers devices and nodes: a plan of others fits no graph at all.
+    if set(existing.device_names) != set(plan.device_names):
+        return True
+    if not np.isin(existing.node_hashes, plan.node_hashes).all():
+        return True
     if _placements_scored(plan) < _placements_scored(existing):
         return False
     if plan.better_than(existing):
