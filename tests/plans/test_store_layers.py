@@ -141,6 +141,8 @@ def test_the_least_recently_used_plan_goes_first(full: PlanStore) -> None:
     assert removed == [full.path(FINGERPRINTS[i]) for i in (1, 2, 3)]
     assert full.fingerprints() == [FINGERPRINTS[i] for i in (0, 4, 5)]
     assert full.prune(max_bytes=3 * ONE_PLAN_BYTES + 10) == []
+    exactly = sum(os.path.getsize(full.path(name)) for name in full.fingerprints())
+    assert full.prune(max_bytes=exactly) == []
 
 
 def test_looking_at_a_plan_in_a_list_does_not_count_as_use(full: PlanStore) -> None:
