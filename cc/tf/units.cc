@@ -21,26 +21,60 @@ namespace {
 using tensorflow::Edge;
 using tensorflow::Node;
 
-bool IsContraction(const std::string& op) {
-  return op == "Conv2D" || op == "Conv3D" || op == "DepthwiseConv2dNative" || op == "MatMul" ||
-         op == "BatchMatMul" || op == "BatchMatMulV2" || op == "BatchMatMulV3";
+using OpSet = absl::flat_hash_set<std::string>;
+
+bool IsOneOf(const OpSet& ops, const Node* node) { return ops.contains(node->type_string()); }
+
+bool IsConvolution(const Node* node) {
+  return node->type_string() == "Conv2D" || node->type_string() == "Conv3D";
 }
 
-bool IsBatchNorm(const std::string& op) { return absl::StartsWith(op, "FusedBatchNorm"); }
+bool IsContraction(const Node* node) {
+  static const auto* const ops = new OpSet({"Conv2D", "Conv3D", "DepthwiseConv2dNative", "MatMul"});
+  return IsOneOf(*ops, node);
+}
 
-// Ops that the remapper can absorb into a contraction or batch norm that feeds them.
-bool IsFusedEpilogue(const Node& node) {
-  static const auto* const ops = new absl::flat_hash_set<std::string>(
-      {"BiasAdd", "BiasAddV1", "Add", "AddV2", "AddN", "Squeeze", "Relu", "Relu6", "Elu", "Tanh",
-       "Sigmoid", "LeakyRelu", "Mul", "Mish", "_FusedHardSwish", "Maximum"});
-  return ops->contains(node.type_string());
+bool IsBatchNorm(const Node* node) {
+  static const auto* const ops =
+      new OpSet({"FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3"});
+  return IsOneOf(*ops, node);
+}
+
+bool IsBinaryAdd(const Node* node) {
+  return node->type_string() == "Add" || node->type_string() == "AddV2";
+}
+
+bool IsActivation(const Node* node) {
+  static const auto* const ops =
+      new OpSet({"Elu", "LeakyRelu", "Relu", "Relu6", "Sigmoid", "Tanh"});
+  return IsOneOf(*ops, node);
+}
+
+bool HasShapeOfInput(const Node* node) {
+  static const auto* const ops = new OpSet({"Rank", "Shape", "ShapeN", "Size", "ZerosLike"});
+  return IsOneOf(*ops, node);
+}
+
+const Node* Input(const Node* node, int index) {
+  const Node* input = nullptr;
+  return node->input_node(index, &input).ok() ? input : nullptr;
 }
 
 // A batch norm at training time computes its own statistics: it cannot join a contraction.
-bool IsInferenceBatchNorm(const Node& node) {
+bool IsInferenceBatchNorm(const Node* node) {
   bool is_training = true;
-  return IsBatchNorm(node.type_string()) && !absl::StrContains(node.type_string(), "Grad") &&
-         tensorflow::TryGetNodeAttr(node.attrs(), "is_training", &is_training) && !is_training;
+  return IsBatchNorm(node) &&
+         tensorflow::TryGetNodeAttr(node->attrs(), "is_training", &is_training) && !is_training;
+}
+
+// True for what a bias is read from: a variable or a constant, reshaped at most.
+bool IsWeight(const Node* node) {
+  static const auto* const passes = new OpSet({"Cast", "ExpandDims", "Reshape"});
+  while (node != nullptr && (node->IsIdentity() || node->IsEnter() || IsOneOf(*passes, node))) {
+    node = Input(node, 0);
+  }
+  return node != nullptr &&
+         (node->IsVariable() || node->IsConstant() || node->type_string() == "ReadVariableOp");
 }
 
 class UnitFinder {
@@ -191,13 +225,129 @@ class UnitFinder {
     return absl::OkStatus();
   }
 
+  // Of the patterns in remapper.cc those that a training graph may have: where a gradient reads
+  // what is inside of a pattern, as it does of swish, GELU or layer normalization, nothing is
+  // fused. Shapes and types are not looked at: a chain that is not fused after all loses little.
   void JoinFusedChains() {
     for (const Node* node : step_.nodes) {
       const std::string& op = node->type_string();
-      if (IsContraction(op)) JoinEpilogues(node, /*depth=*/3);
-      if (IsContraction(op)) JoinPadding(node);
-      if (IsBatchNorm(op)) JoinEpilogues(node, /*depth=*/2);
+      if (const Node* contraction = BiasedContraction(node)) JoinNodes(node, contraction);
+      if (op == "BiasAdd") JoinSqueezed(node);
+      if (const Node* biased = ResidualInput(node)) JoinNodes(node, biased);
+      if (IsBinaryAdd(node)) JoinScaledBatchMatMul(node);
+      if (const Node* convolution = NormedConvolution(node)) JoinNodes(node, convolution);
+      if (IsActivation(node)) JoinActivation(node);
+      if (IsConvolution(node)) JoinPadding(node);
       if (op == "BiasAddGrad") JoinFilterGradient(node);
+    }
+  }
+
+  // Whether `reader` alone reads the first output of `node`. Those that ask for its shape do not
+  // count, because TensorFlow folds them.
+  bool IsReadBy(const Node* node, const Node* reader) const {
+    for (const Edge* edge : node->out_edges()) {
+      if (edge->src_output() == 0 && edge->dst() != reader && step_.Contains(edge->dst()) &&
+          !HasShapeOfInput(edge->dst())) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  // The contraction to which `node` adds a bias, else null.
+  const Node* BiasedContraction(const Node* node) const {
+    const bool is_bias_add = node->type_string() == "BiasAdd";
+    if (!is_bias_add && !IsBinaryAdd(node)) return nullptr;
+    for (int i = 0; i < (is_bias_add ? 1 : 2); ++i) {
+      const Node* input = Input(node, i);
+      if (input != nullptr && IsContraction(input) && IsReadBy(input, node) &&
+          (is_bias_add || IsWeight(Input(node, 1 - i)))) {
+        return input;
+      }
+    }
+    return nullptr;
+  }
+
+  // The contraction with a bias to which `node` adds something else, else null.
+  const Node* ResidualInput(const Node* node) const {
+    if ((!IsBinaryAdd(node) && node->type_string() != "AddN") || node->num_inputs() != 2) {
+      return nullptr;
+    }
+    for (int i = 0; i < 2; ++i) {
+      const Node* input = Input(node, i);
+      if (input != nullptr && BiasedContraction(input) != nullptr && IsReadBy(input, node)) {
+        return input;
+      }
+    }
+    return nullptr;
+  }
+
+  bool IsResidualOfConvolution(const Node* node) const {
+    const Node* biased = ResidualInput(node);
+    return biased != nullptr && IsConvolution(BiasedContraction(biased));
+  }
+
+  // The convolution that `node` normalizes, else null.
+  const Node* NormedConvolution(const Node* node) const {
+    if (!IsInferenceBatchNorm(node)) return nullptr;
+    const Node* input = Input(node, 0);
+    const bool is_fused =
+        input != nullptr && input->type_string() == "Conv2D" && IsReadBy(input, node);
+    return is_fused ? input : nullptr;
+  }
+
+  void JoinActivation(const Node* activation) {
+    const Node* input = Input(activation, 0);
+    if (input == nullptr || !IsReadBy(input, activation)) return;
+    const std::string& op = activation->type_string();
+    if (op == "Sigmoid" || op == "Tanh") {
+      const Node* contraction = BiasedContraction(input);
+      if (contraction != nullptr && contraction->type_string() == "MatMul") {
+        JoinNodes(activation, input);
+      }
+    } else if (BiasedContraction(input) != nullptr || IsResidualOfConvolution(input) ||
+               NormedConvolution(input) != nullptr || (op == "Relu" && IsBatchNorm(input))) {
+      JoinNodes(activation, input);
+    } else if (op == "Relu" && IsBinaryAdd(input)) {
+      JoinNormedSum(activation, input);
+    }
+  }
+
+  // Batch norm + side input + Relu.
+  void JoinNormedSum(const Node* relu, const Node* add) {
+    for (int i = 0; i < 2; ++i) {
+      const Node* norm = Input(add, i);
+      if (norm == nullptr || !IsBatchNorm(norm) || !IsReadBy(norm, add)) continue;
+      JoinNodes(relu, add);
+      JoinNodes(add, norm);
+      return;
+    }
+  }
+
+  // Convolution + Squeeze + BiasAdd.
+  void JoinSqueezed(const Node* bias_add) {
+    const Node* squeeze = Input(bias_add, 0);
+    if (squeeze == nullptr || squeeze->type_string() != "Squeeze") return;
+    const Node* convolution = Input(squeeze, 0);
+    if (convolution == nullptr || !IsConvolution(convolution) || !IsReadBy(squeeze, bias_add) ||
+        !IsReadBy(convolution, squeeze)) {
+      return;
+    }
+    JoinNodes(bias_add, squeeze);
+    JoinNodes(squeeze, convolution);
+  }
+
+  // BatchMatMul + Mul + Add: the scores of attention.
+  void JoinScaledBatchMatMul(const Node* add) {
+    for (int i = 0; i < 2; ++i) {
+      const Node* mul = Input(add, i);
+      if (mul == nullptr || mul->type_string() != "Mul" || !IsReadBy(mul, add)) continue;
+      const Node* product = Input(mul, 0);
+      if (product == nullptr || product->type_string() != "BatchMatMulV2") continue;
+      if (!IsReadBy(product, mul)) continue;
+      JoinNodes(add, mul);
+      JoinNodes(mul, product);
+      return;
     }
   }
 
@@ -217,17 +367,6 @@ class UnitFinder {
           JoinNodes(bias_gradient, sibling->dst());
         }
       }
-    }
-  }
-
-  void JoinEpilogues(const Node* node, int depth) {
-    if (depth == 0) return;
-    for (const Edge* edge : node->out_edges()) {
-      const Node* next = edge->dst();
-      if (edge->IsControlEdge() || edge->src_output() != 0 || !step_.Contains(next)) continue;
-      if (!IsFusedEpilogue(*next) && !IsInferenceBatchNorm(*next)) continue;
-      JoinNodes(node, next);
-      JoinEpilogues(next, depth - 1);
     }
   }
 

@@ -7,9 +7,10 @@
 //    moves them to.
 // 3. A while loop runs as one op on one device, unless it contains the variable update (then the
 //    loop is the training itself, and its body is placed per unit).
-// 4. Chains that TensorFlow fuses into one op share a device: Grappler's remapper (Conv2D or
-//    MatMul + BiasAdd + activation) fuses across devices and would undo the plan, and oneDNN
-//    (Conv2DBackpropFilter + BiasAddGrad, Pad + Conv2D) fuses only within one, so numbers change.
+// 4. Chains that TensorFlow fuses into one op share a device: Grappler's remapper (a contraction, a
+//    bias, then a residual or an activation, each read by the next one alone) fuses across devices
+//    and would undo the plan, and oneDNN (Conv2DBackpropFilter + BiasAddGrad, Pad + Conv2D) fuses
+//    only within one, so numbers change.
 // Rules 2 to 4 join groups only where a common candidate device is left.
 #ifndef HPLACER_TF_UNITS_H_
 #define HPLACER_TF_UNITS_H_

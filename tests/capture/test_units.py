@@ -1,0 +1,152 @@
+"""Which ops share a device because TensorFlow would fuse them, and what a body or a loop costs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("tensorflow")
+
+from tests.processes import run
+
+# A planner that tells the problem to the test, and spreads it.
+TELLS = """
+import own
+
+told = {}
+
+def plan(problem, *, seed=0, **_):
+    told["problem"] = problem
+    return own.spread(problem, seed=seed)
+"""
+
+# Every chain has ops of its own names.
+CHAINS = """
+def variable(name, *shape):
+    return v1.get_variable(name, shape, initializer=v1.random_uniform_initializer(-1, 1, seed=1),
+                           use_resource=True)
+
+x = v1.placeholder(tf.float32, [8, 16], name="x")
+image = v1.placeholder(tf.float32, [2, 8, 8, 3], name="image")
+heads = v1.placeholder(tf.float32, [2, 2, 4, 8], name="heads")
+mask = v1.placeholder(tf.float32, [2, 1, 4, 4], name="mask")
+
+h = tf.matmul(x, variable("w1", 16, 16), name="dense")
+h = tf.nn.relu(tf.nn.bias_add(h, variable("b1", 16), name="dense_bias"), name="dense_relu")
+k = tf.matmul(h, variable("w2", 16, 16), name="plus")
+k = tf.tanh(tf.add(k, variable("b2", 16), name="plus_bias"), name="plus_tanh")
+left = tf.matmul(h, variable("w3", 16, 16), name="left")
+right = tf.matmul(k, variable("w4", 16, 16), name="right")
+both = tf.nn.relu(tf.add(left, right, name="sum"), name="sum_relu")
+twice = tf.matmul(h, variable("w5", 16, 16), name="twice")
+twice = tf.nn.bias_add(twice, variable("b5", 16), name="twice_bias") * tf.sigmoid(twice)
+bare = tf.tanh(tf.matmul(k, variable("w6", 16, 16), name="bare"), name="bare_tanh")
+tall = tf.matmul(k, variable("w7", 16, 16), name="tall")
+tall = tf.nn.relu(tf.add(tall, tf.reduce_sum(x, 1, keepdims=True), name="tall_add"))
+
+def convolution(source, name, inputs):
+    found = tf.nn.conv2d(source, variable(name + "_w", 3, 3, inputs, 4), 1, "SAME", name=name)
+    return tf.nn.bias_add(found, variable(name + "_b", 4), name=name + "_bias")
+
+short = convolution(image, "short", 3)
+c = tf.add(convolution(short, "conv", 4), short, name="residual")
+c = tf.nn.relu(c, name="residual_relu")
+c = tf.nn.conv2d(c, variable("normed_w", 1, 1, 4, 4), 1, "SAME", name="normed")
+c, _, _ = v1.nn.fused_batch_norm(c, variable("scale", 4), variable("offset", 4), name="norm")
+c = tf.nn.relu(c, name="norm_relu")
+
+scores = tf.matmul(heads, heads, transpose_b=True, name="scores")
+scores = tf.add(tf.multiply(scores, 0.25, name="scaled"), mask, name="masked")
+scores = tf.stop_gradient(tf.nn.softmax(scores, name="softmax"))  # gradients would read all
+
+loss = sum(tf.reduce_sum(part) for part in (both, twice, bare, tall, c)) * tf.reduce_max(scores)
+train = v1.train.GradientDescentOptimizer(0.01).minimize(loss)
+rng = np.random.default_rng(0)
+feeds = {p: rng.random(p.shape.as_list(), np.float32) for p in (x, image, heads, mask)}
+"""
+
+FUSED = [
+    {"dense", "dense_bias", "dense_relu"},
+    {"plus", "plus_bias", "plus_tanh"},
+    {"short", "short_bias"},
+    {"conv", "conv_bias", "residual", "residual_relu"},
+    {"norm", "norm_relu"},
+    {"scores", "scaled", "masked"},
+]
+ALONE = {"left", "right", "sum", "sum_relu", "twice", "twice_bias", "normed", "softmax"}
+ALONE |= {"bare", "bare_tanh", "tall", "tall_add"}
+
+
+@pytest.fixture(scope="module")
+def chains(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The units of one training graph, and where its steps ran under two random plans."""
+    directory = tmp_path_factory.mktemp("chains")
+    (directory / "tells.py").write_text(TELLS)
+    return run(
+        f"""
+import tells
+with tf.Graph().as_default():
+{"".join("    " + line + chr(10) for line in CHAINS.splitlines())}
+    losses = []
+    for seed in (None, 1, 2):
+        options = {{}} if seed is None else {{"planner": "tells:plan", "seed": seed}}
+        with session(**options, **({{"cache": f"{{CACHE}}-{{seed}}"}} if options else {{}})) as s:
+            s.run(v1.global_variables_initializer())
+            losses.append([float(s.run([loss, train], feeds)[0]) for _ in range(3)])
+problem = tells.told["problem"]
+report(losses=losses, outcomes=outcomes(), differences=differences(),
+       units=dict(zip(problem.op_names, problem.units.tolist())),
+       types=dict(zip(problem.op_names, problem.op_types)))
+""",
+        directory,
+    ).report
+
+
+def test_chains_that_tensorflow_fuses_are_units(chains: dict[str, Any]) -> None:
+    units = chains["units"]
+    named = set.union(*FUSED) | ALONE
+    for chain in FUSED:
+        (unit,) = {units[name] for name in chain}
+        assert {name for name in named if units[name] == unit} == chain
+    for name in ALONE:
+        assert [other for other in named if units[other] == units[name]] == [name]
+
+
+def test_the_gradients_of_a_shared_weight_stay_apart(tmp_path: Path) -> None:
+    (tmp_path / "tells.py").write_text(TELLS)
+    report = run(
+        """
+import tells
+on(planner="tells:plan", min_ops=0)
+weight, x = tf.Variable(tf.eye(16)), tf.ones([8, 16])
+
+@tf.function
+def unrolled():
+    with tf.GradientTape() as tape:
+        state = x
+        for _ in range(3):
+            state = tf.tanh(tf.matmul(state, weight))
+        loss = tf.reduce_sum(state)
+    weight.assign_sub(0.01 * tape.gradient(loss, weight))
+    return loss
+
+unrolled()
+problem = tells.told["problem"]
+report(products=[unit for unit, kind in zip(problem.units.tolist(), problem.op_types)
+                 if kind in ("MatMul", "AddN")], types=list(problem.op_types))
+""",
+        tmp_path,
+    ).report
+    assert report["types"].count("MatMul") == 3 + 3 + 2  # the last two are to the state
+    assert report["types"].count("AddN") == 1
+    assert len(set(report["products"])) == len(report["products"])
+
+
+def test_a_random_plan_of_these_units_is_what_runs(chains: dict[str, Any]) -> None:
+    assert chains["outcomes"] == ["planned"] * 2
+    assert chains["differences"] == []
+    alone, *planned = chains["losses"]
+    for losses in planned:
+        assert losses == pytest.approx(alone, rel=1e-4)
