@@ -150,3 +150,35 @@ def test_a_random_plan_of_these_units_is_what_runs(chains: dict[str, Any]) -> No
     alone, *planned = chains["losses"]
     for losses in planned:
         assert losses == pytest.approx(alone, rel=1e-4)
+
+
+def test_the_trips_of_a_loop_are_found_once_per_value(tmp_path: Path) -> None:
+    (tmp_path / "tells.py").write_text(TELLS)
+    report = run(
+        """
+import tells
+v1.disable_control_flow_v2()
+with tf.Graph().as_default(), session(planner="tells:plan", min_ops=0) as s:
+    def loop(name, limit, start=0):
+        with tf.name_scope(name):
+            return tf.while_loop(lambda i, y: i < limit, lambda i, y: (i + 1, tf.tanh(y @ y)),
+                                 [tf.constant(start), tf.ones([64, 64])])[1]
+    deep = tf.constant(1)
+    for _ in range(40):  # each value is read twice
+        deep = tf.minimum(deep + deep, 12)
+    loops = [loop("constant", 12), loop("deep", deep), loop("nan", float("nan"), 0.0)]
+    s.run(tf.add_n([tf.reduce_sum(y) for y in loops]))
+problem = tells.told["problem"]
+report(costs=[[name, ns] for name, ns in zip(problem.op_names, problem.cost_ns[:, 0].tolist())],
+       assumptions=hp.load_plan(plugin.history()[-1]["store_path"]).assumptions)
+""",
+        tmp_path,
+    ).report
+    costs = {
+        name.partition("/")[0]: ns
+        for name, ns in report["costs"]
+        if name.startswith(("constant/while", "deep/while", "nan/while"))
+    }
+    assert costs["deep"] == costs["constant"]
+    assert costs["nan"] == pytest.approx(costs["constant"] * 10 / 12, rel=0.01)
+    assert "1 while loops without a constant bound" in " ".join(report["assumptions"])
