@@ -67,7 +67,7 @@ CASES = {
     "custom_loop.py": Case(),
     "data_pipeline.py": Case(slow=True),
     "errors_in_steps.py": Case(),
-    "fork_before_use.py": Case(fails="the child waits for ever"),
+    "fork_before_use.py": Case(),
     "gradients_outside.py": Case(),
     "interrupted.py": Case(ends=-2),
     "keras_attention.py": Case(tolerance=ROUNDING, slow=True),
@@ -157,9 +157,10 @@ def test_a_script_does_the_same_with_plans(name: str, case: Case, tmp_path: Path
         assert_alike(run.results, alone.results, case.tolerance)
         assert run.returncode == alone.returncode
         assert run.errors == alone.errors
-    assert set(stored.outcomes) == {"loaded"}
     assert any(uses_second_device(entry.plan) for entry in PlanStore(str(store)).list())
-    if not case.in_children:
+    if case.in_children:
+        assert set(stored.outcomes) == {"loaded"}
+    else:
         assert_took_effect(planned, {"planned", "loaded", "shared", "skipped"}, PLANNING_S)
         assert_took_effect(stored, {"loaded", "shared", "skipped"}, LOADING_S)
 
