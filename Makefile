@@ -64,7 +64,7 @@ format: .venv/.locked ## Format all sources in place
 	@$(CLANG_FORMAT) -i $(CC_FILES)
 
 .PHONY: cc-test
-cc-test: preflight doctest ## C++ unit tests of cc/engine, and of what needs no TensorFlow in cc/tf
+cc-test: preflight doctest ## C++ unit tests of cc/engine, and of what in cc/tf needs no TensorFlow, and of what needs no TensorFlow in cc/tf
 	@$(MAKE) --no-print-directory -sj$(JOBS) build/cc/test
 	@build/cc/test
 
@@ -144,7 +144,9 @@ cc-test-if-possible:
 	@if tests/cc/fetch_doctest.sh; then $(MAKE) --no-print-directory cc-test; \
 	  else echo "hplacer: the C++ unit tests were skipped." >&2; fi
 
-CC_TEST_SOURCES := $(ENGINE_SOURCES) $(sort $(shell find tests/cc -name '*.cc'))
+# Those of cc/tf that have a test here need no TensorFlow.
+CC_TEST_SOURCES := $(ENGINE_SOURCES) $(sort $(shell find tests/cc -name '*.cc')) \
+  $(wildcard $(patsubst tests/%_test.cc,%.cc,$(wildcard tests/cc/tf/*_test.cc)))
 CC_TEST_FLAGS = -std=c++17 -g -Wall -Wextra -Werror -Icc -Itests/cc \
   -isystem build/doctest/include -MMD -MP -pthread
 build/cc/%: CC_TEST_FLAGS += -O1

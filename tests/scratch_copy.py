@@ -74,7 +74,7 @@ class ScratchCopy:
     def run_cpp_tests(
         self, folder: str, *flags: str, limit_s: float | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """The C++ tests of a folder of the engine ("**": of all), compiled with these flags.
+        """The C++ tests of a folder of tests/cc ("**": of all), compiled with these flags.
 
         They are linked with the objects of the last build. Raises subprocess.TimeoutExpired.
         """
@@ -82,13 +82,20 @@ class ScratchCopy:
             self.directory / "tests/cc/main.cc",
             *self.directory.glob(f"tests/cc/{folder}/*.cc"),
         }
-        engine = [
+        tested = [Path("cc/tf") / path.name.replace("_test", "") for path in tests]
+        sources = [
+            *(
+                path.relative_to(self.directory)
+                for path in self.directory.glob("cc/engine/**/*.cc")
+            ),
+            *(source for source in tested if (self.directory / source).exists()),
+        ]
+        objects = [
             next(self.directory.glob(f"build/native/*/{source.with_suffix('.o')}"))
-            for path in self.directory.glob("cc/engine/**/*.cc")
-            for source in [path.relative_to(self.directory)]
+            for source in sources
         ]
         program = self.directory / "build" / "cc_tests"
         includes = ["-Icc", "-Itests/cc", "-isystem", ROOT / "build" / "doctest" / "include"]
         compiler = [*os.environ.get("CXX", "g++").split(), "-std=c++17", *includes, *flags]
-        self.run([*compiler, *tests, *engine, "-pthread", "-o", program], check=True)
+        self.run([*compiler, *tests, *objects, "-pthread", "-o", program], check=True)
         return self.run([program], limit_s=limit_s)
