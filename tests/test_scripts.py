@@ -44,7 +44,6 @@ class Case:
     ends: int = 0  # its exit code
     in_children: bool = False  # only processes that it starts train: they leave a log, no report
     slow: bool = False
-    fails: str = ""  # why it does not work yet; it is not run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,8 +133,6 @@ def parameters() -> list[Any]:
     found = []
     for name, case in CASES.items():
         marks = [pytest.mark.slow] if case.slow else []
-        if case.fails:
-            marks.append(pytest.mark.xfail(run=False, reason=case.fails))
         found.append(pytest.param(name, case, id=name, marks=marks))
     return found
 
