@@ -1,6 +1,7 @@
 #include "tf/costs.h"
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <utility>
 
@@ -16,6 +17,7 @@
 #include "tensorflow/core/graph/algorithm.h"
 #include "tensorflow/core/grappler/costs/graph_properties.h"
 #include "tensorflow/core/grappler/grappler_item.h"
+#include "tensorflow/core/lib/strings/proto_serialization.h"
 #include "tensorflow/core/public/version.h"
 #include "tf/op_signature.h"
 #include "tf/op_work.h"
@@ -124,7 +126,7 @@ class CostEstimation {
       index[node] = item.graph.node_size();
       NodeDef* def = item.graph.add_node();
       FillNode(*node, fed, def);
-      has_calls |= HasFunction(*def, nullptr);
+      has_calls |= HasFunction(*def, library_);
     }
     for (Node* node : inferred) FillInputs(*node, index, item.graph.mutable_node(index[node]));
     if (has_calls && library_ != nullptr) {
@@ -292,13 +294,32 @@ class CostEstimation {
     }
   }
 
+  // A body costs the same at each call of the same attributes and shapes.
+  static std::string BodyKey(const tensorflow::NameAttrList& function, const OpInfo& call) {
+    std::map<std::string, std::string> attributes;  // in an order
+    for (const auto& [name, value] : function.attr()) {
+      if (absl::StartsWith(name, "_")) continue;  // of the node
+      tensorflow::SerializeToStringDeterministic(value, &attributes[name]);
+    }
+    std::string key = function.name();
+    const auto append = [&key](const std::string& part) {
+      absl::StrAppend(&key, "|", part.size(), ":", part);
+    };
+    for (const auto& [name, value] : attributes) {
+      append(name);
+      append(value);
+    }
+    for (const auto& input : call.inputs()) append(input.shape().SerializeAsString());
+    return key;
+  }
+
   const std::vector<int64_t>& BodyCost(const tensorflow::NameAttrList& function, const OpInfo& call,
                                        int depth) {
-    const auto known = bodies_.find(function.name());
-    if (known != bodies_.end()) return *known->second;
-    auto& total = bodies_[function.name()];
-    total = std::make_unique<std::vector<int64_t>>(options_.kinds->size(), 0);
-    std::vector<int64_t>* const sum = total.get();  // `total` moves when the map grows
+    const auto [known, is_new] = bodies_.try_emplace(BodyKey(function, call));
+    if (!is_new) return *known->second;
+    // Empty before its end, for a body that calls itself. The map may move its pointers meanwhile.
+    known->second = std::make_unique<std::vector<int64_t>>(options_.kinds->size(), 0);
+    std::vector<int64_t>* const sum = known->second.get();
     const tensorflow::FunctionDef* def = library_->Find(function.name());
     std::unique_ptr<tensorflow::FunctionBody> body;
     if (def == nullptr || !tensorflow::FunctionDefToBodyHelper(
@@ -332,7 +353,7 @@ class CostEstimation {
   const FunctionLibraryDefinition* library_;
   CostOptions options_;
   WorkEstimator estimator_;
-  absl::flat_hash_map<std::string, std::unique_ptr<std::vector<int64_t>>> bodies_;
+  absl::flat_hash_map<std::string, std::unique_ptr<std::vector<int64_t>>> bodies_;  // by BodyKey
   int64_t num_filled_feeds_ = 0;
   int64_t num_unknown_ = 0;
   std::vector<std::string> unknown_names_;  // where the unknown begins

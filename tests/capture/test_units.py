@@ -152,6 +152,35 @@ def test_a_random_plan_of_these_units_is_what_runs(chains: dict[str, Any]) -> No
         assert losses == pytest.approx(alone, rel=1e-4)
 
 
+def test_a_body_costs_what_its_shapes_and_attributes_ask(tmp_path: Path) -> None:
+    (tmp_path / "tells.py").write_text(TELLS)
+    report = run(
+        """
+import tells
+from tensorflow.python.framework import function
+
+@function.Defun(tf.float32, noinline=True)
+def gram(x):
+    return tf.matmul(x, x, transpose_b=True)
+
+with tf.Graph().as_default(), session(planner="tells:plan", min_ops=0) as s:
+    small, large = (v1.placeholder(tf.float32, [n, 64]) for n in (16, 512))
+    calls = [gram(small, name="small"), gram(large, name="large"), gram(large, name="equal")]
+    direct = tf.matmul(large, large, transpose_b=True, name="direct")
+    s.run(tf.add_n([tf.reduce_sum(call) for call in [*calls, direct]]),
+          {small: np.ones((16, 64)), large: np.ones((512, 64))})
+problem = tells.told["problem"]
+cost_ns = dict(zip(problem.op_names, problem.cost_ns[:, 0].tolist()))
+report(cost_ns={name: cost_ns[name] for name in ("small", "large", "equal", "direct")})
+""",
+        tmp_path,
+    ).report
+    cost_ns = report["cost_ns"]
+    assert cost_ns["large"] == cost_ns["equal"]
+    assert cost_ns["small"] < cost_ns["large"] / 4
+    assert cost_ns["large"] == pytest.approx(cost_ns["direct"], rel=0.2)
+
+
 def test_the_trips_of_a_loop_are_found_once_per_value(tmp_path: Path) -> None:
     (tmp_path / "tells.py").write_text(TELLS)
     report = run(
