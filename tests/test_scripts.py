@@ -106,13 +106,13 @@ CASES = {
 }
 
 
-def run_script(name: str, directory: Path, **environment: str) -> Run:
-    """Runs it in a process of its own."""
+def run_script(name: str, directory: Path, times: int = 1, **environment: str) -> Run:
+    """Runs it in a process of its own, so many times."""
     script, *arguments = name.split()
     report = directory / "report.json"
     report.unlink(missing_ok=True)
     done = processes.run_script(
-        [LAUNCHER, str(report), str(SCRIPTS / script), *arguments],
+        [LAUNCHER, str(report), str(times), str(SCRIPTS / script), *arguments],
         cwd=directory,
         environment=processes.clean_environment(directory) | {"HPLACER_LOG": "debug"} | environment,
     )
@@ -160,6 +160,32 @@ def test_a_script_does_the_same_with_plans(name: str, case: Case, tmp_path: Path
     else:
         assert_took_effect(planned, {"planned", "loaded", "shared", "skipped"}, PLANNING_S)
         assert_took_effect(stored, {"loaded", "shared", "skipped"}, LOADING_S)
+
+
+# TensorFlow cannot be forked once it has run ops; children build their models once.
+ONCE = {
+    "fork_before_use.py",
+    "multiprocessing_workers.py spawn",
+    "multiprocessing_workers.py forkserver",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(CASES.keys() - ONCE))
+def test_a_model_that_is_built_again_finds_its_plan(name: str, tmp_path: Path) -> None:
+    case = CASES[name]
+    if case.needs and importlib.util.find_spec(case.needs) is None:
+        pytest.skip(f"needs {case.needs}")
+    store = tmp_path / "plans"
+    options = OPTIONS.format(cache=store)
+    once = run_script(name, tmp_path, HPLACER_OPTIONS=options)
+    plans = {path: path.read_bytes() for path in store.glob("*.hplan")}
+    again = run_script(name, tmp_path, times=6, HPLACER_OPTIONS=options)
+
+    assert_took_effect(again, {"loaded", "shared", "skipped"}, math.inf)
+    placed = [sum(entry["placed"] > 0 for entry in run.history) for run in (once, again)]
+    assert placed[1] == 6 * placed[0]
+    assert {path: path.read_bytes() for path in store.glob("*.hplan")} == plans
 
 
 def test_every_script_is_run() -> None:
