@@ -93,8 +93,8 @@ FAULTS = (
         "tests/planners",
     ),
     Fault(
-        "cc/tf/fingerprint.cc",
-        "    if (!node.requested_device().empty()) hash = "
+        "cc/tf/node_hasher.cc",
+        "  if (!node.requested_device().empty()) hash = "
         "HashBytes(node.requested_device(), Mix(hash, 1));\n",
         "",
         "tests/plans",

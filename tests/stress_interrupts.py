@@ -27,7 +27,7 @@ _START_S = 8.0  # of tracing, searching and some steps
 
 _PROGRAM = """
 import signal
-on(planner="auto", budget_s=5.0)
+on(planner="auto", on_miss="learn", budget_s=5.0)
 sent = []
 
 def interrupt():
@@ -60,7 +60,7 @@ except KeyboardInterrupt:
 
 def interrupted_after(moment: float, **environment: str) -> tuple[float, list[str]]:
     """Seconds from the signal to KeyboardInterrupt, and what the pass did until then."""
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
         directory = Path(name)
         code = _PROGRAM.replace("{moment}", repr(moment))
         outcome = run(code, directory, log="off", timeout_s=120, **environment)

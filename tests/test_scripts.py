@@ -162,6 +162,23 @@ def test_a_script_does_the_same_with_plans(name: str, case: Case, tmp_path: Path
         assert_took_effect(stored, {"loaded", "shared", "skipped"}, LOADING_S)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "case"), CASES.items(), ids=CASES)
+def test_results_are_equal_to_the_bit_with_the_option(
+    name: str, case: Case, tmp_path: Path
+) -> None:
+    if case.needs and importlib.util.find_spec(case.needs) is None:
+        pytest.skip(f"needs {case.needs}")
+    options = OPTIONS.format(cache=tmp_path / "plans") + ",bitwise=true"
+    alone, again = (run_script(name, tmp_path, HPLACER_DISABLE="1").results for _ in range(2))
+    if alone != again:
+        pytest.skip("differs in two runs without the optimizer")
+    planned = run_script(name, tmp_path, HPLACER_OPTIONS=options)
+    assert planned.results == alone
+    if not case.in_children:
+        assert_took_effect(planned, {"planned", "loaded", "shared", "skipped"}, math.inf)
+
+
 # TensorFlow cannot be forked once it has run ops; children build their models once.
 ONCE = {
     "fork_before_use.py",

@@ -13,13 +13,17 @@ from tests.processes import run
 
 # A planner that tells the problem to the test, and spreads it.
 TELLS = """
+import pickle
 import own
 
-told = {}
-
 def plan(problem, *, seed=0, **_):
-    told["problem"] = problem
+    with open("problem", "wb") as file:
+        pickle.dump(problem, file)
     return own.spread(problem, seed=seed)
+
+def told():
+    with open("problem", "rb") as file:
+        return pickle.load(file)
 """
 
 # Every chain has ops of its own names.
@@ -95,7 +99,7 @@ with tf.Graph().as_default():
         with session(**options, **({{"cache": f"{{CACHE}}-{{seed}}"}} if options else {{}})) as s:
             s.run(v1.global_variables_initializer())
             losses.append([float(s.run([loss, train], feeds)[0]) for _ in range(3)])
-problem = tells.told["problem"]
+problem = tells.told()
 report(losses=losses, outcomes=outcomes(), differences=differences(),
        units=dict(zip(problem.op_names, problem.units.tolist())),
        types=dict(zip(problem.op_names, problem.op_types)))
@@ -133,7 +137,7 @@ def unrolled():
     return loss
 
 unrolled()
-problem = tells.told["problem"]
+problem = tells.told()
 report(products=[unit for unit, kind in zip(problem.units.tolist(), problem.op_types)
                  if kind in ("MatMul", "AddN")], types=list(problem.op_types))
 """,
@@ -169,7 +173,7 @@ with tf.Graph().as_default(), session(planner="tells:plan", min_ops=0) as s:
     direct = tf.matmul(large, large, transpose_b=True, name="direct")
     s.run(tf.add_n([tf.reduce_sum(call) for call in [*calls, direct]]),
           {small: np.ones((16, 64)), large: np.ones((512, 64))})
-problem = tells.told["problem"]
+problem = tells.told()
 cost_ns = dict(zip(problem.op_names, problem.cost_ns[:, 0].tolist()))
 report(cost_ns={name: cost_ns[name] for name in ("small", "large", "equal", "direct")})
 """,
@@ -197,7 +201,7 @@ with tf.Graph().as_default(), session(planner="tells:plan", min_ops=0) as s:
         deep = tf.minimum(deep + deep, 12)
     loops = [loop("constant", 12), loop("deep", deep), loop("nan", float("nan"), 0.0)]
     s.run(tf.add_n([tf.reduce_sum(y) for y in loops]))
-problem = tells.told["problem"]
+problem = tells.told()
 report(costs=[[name, ns] for name, ns in zip(problem.op_names, problem.cost_ns[:, 0].tolist())],
        assumptions=hp.load_plan(plugin.history()[-1]["store_path"]).assumptions)
 """,

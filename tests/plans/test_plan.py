@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hplacer_optimizer.plans.plan as plan_module
@@ -425,6 +425,7 @@ def plans(draw: st.DrawFn) -> Plan:
     )
 
 
+@settings(deadline=None)
 @given(plans())
 def test_any_plan_survives_a_round_trip(plan: Plan) -> None:
     again = Plan.from_bytes(plan.to_bytes())

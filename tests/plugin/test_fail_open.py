@@ -189,6 +189,23 @@ def failures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """One process in which one planner after the other fails, by planner."""
     directory = write_planners(tmp_path_factory.mktemp("failures"))
     code = f"""
+def trainer(name="train_step"):
+    "A step with a product and its bias, which TensorFlow fuses: a unit of several ops."
+    x, w, b = normal([4, 8], 1), tf.Variable(normal([8, 8], 2)), tf.Variable(normal([8], 3))
+
+    def step():
+        with tf.GradientTape() as tape:
+            y = x
+            for _ in range(3):
+                y = tf.nn.relu(tf.nn.bias_add(tf.matmul(y, w), b))
+            loss = tf.reduce_mean(y ** 2)
+        for variable, change in zip([w, b], tape.gradient(loss, [w, b])):
+            variable.assign_sub(0.01 * change)
+        return loss
+
+    step.__name__ = name
+    return tf.function(step)
+
 expected = losses(trainer())
 cases = {{}}
 for number, planner in enumerate({list(REASONS)}):

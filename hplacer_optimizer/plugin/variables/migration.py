@@ -49,11 +49,11 @@ def migrate(model: Any, optimizer: Any, plan: ModelPlan) -> None:
     optimizer = getattr(model, "optimizer", None) if optimizer is None else optimizer
     moves = _moves(_variables_of(model) + _variables_of(optimizer), plan)
     publish(plan)
-    functions = _functions_by_capture()
+    holders = _holders_by_capture()
     left = [
         key
         for key, variable, device in moves
-        if not _move(variable, device, functions.get(id(variable.handle), []))
+        if not _move(variable, device, holders.get(id(variable.handle), []))
     ]
     if left:
         LOGGER.warning(
@@ -114,21 +114,30 @@ def _moves(variables: list[Any], plan: ModelPlan) -> list[tuple[str, Any, str]]:
     return moves
 
 
-def _functions_by_capture() -> dict[int, list[Any]]:
-    """The ConcreteFunctions that are alive, by the id of each tensor that they captured."""
+def _holders_by_capture() -> dict[int, list[Any]]:
+    """What is alive and holds captured tensors, by the id of each tensor.
+
+    A ConcreteFunction has a list of its own beside that of its graph; the graph of a branch inside
+    of a function has only that.
+    """
+    from tensorflow.core.function.capture import capture_container
     from tensorflow.python.eager.polymorphic_function import concrete_function
 
-    functions: dict[int, list[Any]] = {}
+    holders: dict[int, list[Any]] = {}
     for thing in gc.get_objects():
         # Not isinstance, which would load lazy modules.
         if issubclass(type(thing), concrete_function.ConcreteFunction):
-            by_graph = thing.graph.function_captures.by_val_external.values()
-            for captured in {id(tensor) for tensor in (*thing.captured_inputs, *by_graph)}:
-                functions.setdefault(captured, []).append(thing)
-    return functions
+            tensors = thing.captured_inputs
+        elif issubclass(type(thing), capture_container.FunctionCaptures):
+            tensors = thing.by_val_external.values()
+        else:
+            continue
+        for captured in {id(tensor) for tensor in tensors}:
+            holders.setdefault(captured, []).append(thing)
+    return holders
 
 
-def _move(variable: Any, device: str, functions: list[Any]) -> bool:
+def _move(variable: Any, device: str, holders: list[Any]) -> bool:
     """Gives the variable a new handle; returns whether the old one is gone."""
     import tensorflow as tf
     from tensorflow.python.ops import resource_variable_ops
@@ -145,22 +154,21 @@ def _move(variable: Any, device: str, functions: list[Any]) -> bool:
     handle._name, handle._unique_id = old._name, old._unique_id
     variable._handle = handle
     follow(variable)
-    for function in functions:
-        _replace_capture(function, old, handle)
+    for holder in holders:
+        _replace_capture(holder, old, handle)
     gone = weakref.ref(old)
     del old
     return gone() is None
 
 
-def _replace_capture(function: Any, old: Any, new: Any) -> None:
-    captured = function.captured_inputs
-    if any(tensor is old for tensor in captured):
-        function.set_external_captures([new if tensor is old else tensor for tensor in captured])
-    captures = function.graph.function_captures
-    if id(old) in captures.by_val_external:
-        external = captures.by_val_external.values()
-        captures.reset_captures(
-            [new if tensor is old else tensor for tensor in external],
-            list(captures.by_val_internal.values()),
-        )
-        _ = captures.by_val_capture_tuples  # made anew: the last ones hold the old handle
+def _replace_capture(holder: Any, old: Any, new: Any) -> None:
+    if hasattr(holder, "set_external_captures"):
+        captured = holder.captured_inputs
+        holder.set_external_captures([new if tensor is old else tensor for tensor in captured])
+        return
+    external = holder.by_val_external.values()
+    holder.reset_captures(
+        [new if tensor is old else tensor for tensor in external],
+        list(holder.by_val_internal.values()),
+    )
+    _ = holder.by_val_capture_tuples  # made anew: the last ones hold the old handle
