@@ -41,7 +41,7 @@ def run(arguments: list[str], directory: Path) -> subprocess.CompletedProcess[st
         cwd=directory,
         env=clean_environment(directory)
         | {"XDG_CACHE_HOME": str(directory / "cache"), "HPLACER_LOG": "warning"},
-        timeout=200,
+        timeout=600,
     )
 
 
