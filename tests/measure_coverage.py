@@ -67,7 +67,9 @@ def main() -> int:
     python_tests = copy.run([*coverage, "run", *pytest], stdout=sys.stdout, **python_files)
     copy.run([*coverage, "combine", "--quiet"], check=True, **python_files)
     report = copy.directory / "build" / "python.json"
-    copy.run([*coverage, "json", "--quiet", "-o", report], check=True, **python_files)
+    copy.run(
+        [*coverage, "json", "--quiet", "--ignore-errors", "-o", report], check=True, **python_files
+    )
 
     print(f"\n{'':34}{'lines':>7}{'run':>8}{'branches':>10}{'run':>8}")
     for title, counts in (("Python", _python_counts(report)), ("C++", _cpp_counts(copy))):
