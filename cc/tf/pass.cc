@@ -211,9 +211,9 @@ class GraphPlacement {
           FindStep(**options_.graph, options_.is_function_graph, pass_options_.targets, &step_);
       if (!status.ok()) return status;
     }
-    report_.trains = ComputesGradients(step_);
     report_.num_ops = static_cast<int>(step_.nodes.size());
     if (report_.num_ops < pass_options_.min_ops) return absl::OkStatus();
+    report_.trains = ComputesGradients(step_);
     {
       Timer timer(&report_.fingerprint_s);
       fingerprint_ = ComputeFingerprint(fingerprint_input_, &node_hashes_);

@@ -29,7 +29,7 @@ from hplacer_optimizer.planners.result import Planner, PlannerResult, Watch
 from hplacer_optimizer.support.child_process import (
     ConnectedProcess,
     end_with_parent,
-    importable_modules,
+    planner_variables,
 )
 
 _POLL_S = 0.05
@@ -55,16 +55,7 @@ def isolated(name: str) -> Planner:
         seed: int = 0,
         on_progress: ProgressCallback | None = None,
     ) -> PlannerResult:
-        process = ConnectedProcess(
-            __name__,
-            {
-                "PYTHONPATH": importable_modules(),
-                "HPLACER_DISABLE": "1",
-                "CUDA_VISIBLE_DEVICES": "",
-                "TF_CPP_MIN_LOG_LEVEL": "2",
-            },
-            foreign=True,
-        )
+        process = ConnectedProcess(__name__, planner_variables(), foreign=True)
         try:
             with contextlib.suppress(OSError):  # it has ended: `_follow` says how
                 process.connection.send(

@@ -116,15 +116,9 @@ def _write(
 
 def _spawn(directory: Path, log: int) -> int:
     """Returns its id when the process has detached itself from this one."""
-    environment = child_process.environment(
-        PYTHONPATH=child_process.importable_modules(),  # a planner may be the user's own
-        HPLACER_DISABLE="1",
-        CUDA_VISIBLE_DEVICES="",  # the GPUs belong to the training
-        TF_CPP_MIN_LOG_LEVEL="2",
-    )
     done = subprocess.run(
         [sys.executable, "-m", __package__, str(directory)],
-        env=environment,
+        env=child_process.environment(**child_process.planner_variables()),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=log,

@@ -25,9 +25,15 @@ def environment(**changes: str) -> dict[str, str]:
     return result
 
 
-def importable_modules() -> str:
-    """PYTHONPATH for a child that has to find the modules which this process finds."""
-    return os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
+def planner_variables() -> dict[str, str]:
+    """What `environment` changes for a child that plans for this training process."""
+    return {
+        # A planner may be the user's own: the child finds the modules that this process finds.
+        "PYTHONPATH": os.pathsep.join(os.path.abspath(entry) for entry in sys.path),
+        "HPLACER_DISABLE": "1",
+        "CUDA_VISIBLE_DEVICES": "",  # the GPUs belong to the training
+        "TF_CPP_MIN_LOG_LEVEL": "2",
+    }
 
 
 class ConnectedProcess:
