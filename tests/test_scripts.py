@@ -179,11 +179,14 @@ def test_results_are_equal_to_the_bit_with_the_option(
         assert_took_effect(planned, {"planned", "loaded", "shared", "skipped"}, math.inf)
 
 
-# TensorFlow cannot be forked once it has run ops; children build their models once.
+# TensorFlow cannot be forked once it has run ops; children build their models once; pytest imports
+# a module once; and a notebook's switch of XLA makes a second graph only the first time.
 ONCE = {
     "fork_before_use.py",
     "multiprocessing_workers.py spawn",
     "multiprocessing_workers.py forkserver",
+    "notebook.py",
+    "unit_tests.py",
 }
 
 
