@@ -58,13 +58,13 @@ def assert_optimal(document: dict[str, Any]) -> None:
     assert notes == [f"exact: {best} ns is optimal: no placement takes less"]
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(problems(max_ops=6))
 def test_small_problems_are_solved_to_the_optimum(document: dict[str, Any]) -> None:
     assert_optimal(document)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(problems(max_ops=6, placeable=True), st.data())
 def test_problems_of_uneven_ops_are_solved_to_the_optimum(
     document: dict[str, Any], data: st.DataObject
@@ -73,7 +73,7 @@ def test_problems_of_uneven_ops_are_solved_to_the_optimum(
     assert_optimal(document)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(problems(max_ops=6, placeable=True))
 def test_a_search_that_ends_early_has_a_valid_bound(document: dict[str, Any]) -> None:
     problem = problem_from_dict(document)

@@ -21,6 +21,7 @@ PUBLIC = sorted({*hp.__all__} - {"__version__"})
 
 LANGUAGES = {"json", "python", "sh", "yaml"}
 MAX_NOT_RUN = 2
+LONG_SCRIPTS = {"loading.md", "measuring.md", "variables.md", "workloads.md"}
 
 _LANGUAGE = re.compile(r"^ *(?:```|~~~) *(\S+)", re.MULTILINE)
 _BLOCK = re.compile(
@@ -74,7 +75,14 @@ def test_every_block_has_a_language_and_all_python_is_found(name: str) -> None:
     assert found.count("python") == len(_BLOCK.findall(DOCUMENTS[name]))
 
 
-@pytest.mark.parametrize("name", [name for name in sorted(DOCUMENTS) if script_of(DOCUMENTS[name])])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if name in LONG_SCRIPTS else [])
+        for name in sorted(DOCUMENTS)
+        if script_of(DOCUMENTS[name])
+    ],
+)
 def test_the_python_of_a_document_runs_as_it_is_printed(name: str, tmp_path: Path) -> None:
     pytest.importorskip("tensorflow")
     (tmp_path / name).write_text(script_of(DOCUMENTS[name]))

@@ -70,6 +70,7 @@ def test_how_a_script_ended(end: str, returncode: int, tmp_path: Path) -> None:
     assert ("KeyError: 'x'" in outcome.stderr) == (returncode == 1)
 
 
+@pytest.mark.slow
 def test_an_environment_that_tensorflow_reads_at_its_import_gets_a_fresh_interpreter(
     tmp_path: Path,
 ) -> None:
@@ -97,6 +98,7 @@ def test_a_script_that_takes_too_long_is_killed(tmp_path: Path) -> None:
     assert run("report(server=os.getppid())", tmp_path).report == {"server": server}
 
 
+@pytest.mark.slow
 def test_nothing_outlives_a_client_that_is_killed(tmp_path: Path) -> None:
     client = f"""
 from pathlib import Path

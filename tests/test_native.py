@@ -110,6 +110,7 @@ except ImportError as error:
     check_message(outcome.report["message"])
 
 
+@pytest.mark.slow
 def test_with_the_environment_another_build_breaks_nothing(foreign: Path) -> None:
     code = (
         IMPORTS.format(first="hplacer_optimizer", second="tensorflow")

@@ -62,7 +62,7 @@ def slices(events: list[Event], problem: hp.Problem, *, channels: bool) -> list[
     return [e for e in events if e["ph"] == "X" and (e["pid"] == last) == channels]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(placed_problems())
 def test_ops_and_transfers_are_those_of_the_trace(
     case: tuple[dict[str, Any], list[int]],
@@ -94,7 +94,7 @@ def test_ops_and_transfers_are_those_of_the_trace(
     ]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(placed_problems())
 def test_no_track_has_two_things_at_once(case: tuple[dict[str, Any], list[int]]) -> None:
     problem, _, events = trace_events(*case)
@@ -113,7 +113,7 @@ def test_no_track_has_two_things_at_once(case: tuple[dict[str, Any], list[int]])
             assert begin >= end
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(placed_problems())
 def test_an_op_waits_from_its_last_input_on(case: tuple[dict[str, Any], list[int]]) -> None:
     document, placement = case
@@ -135,7 +135,7 @@ def test_an_op_waits_from_its_last_input_on(case: tuple[dict[str, Any], list[int
     assert waits == dict(zip(problem.op_names, expected, strict=True))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(placed_problems())
 def test_arrows_lead_from_producer_over_transfer_to_consumer(
     case: tuple[dict[str, Any], list[int]],
@@ -201,7 +201,7 @@ def test_refusals(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not hasattr(hp.StepTrace, "memory_timeline"), reason="no memory timeline")
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(placed_problems())
 def test_counters_show_every_peak_and_what_is_held_after_each_instant(
     case: tuple[dict[str, Any], list[int]],

@@ -72,7 +72,7 @@ def test_a_critical_path_by_hand() -> None:
     ]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(placed_problems())
 def test_the_critical_path_covers_the_step(placed: tuple[dict[str, Any], list[int]]) -> None:
     problem, placement = problem_from_dict(placed[0]), np.array(placed[1], np.int32)
@@ -113,7 +113,7 @@ def test_the_critical_path_covers_the_step(placed: tuple[dict[str, Any], list[in
 # ---- changes of the machine ----
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(problems(), st.data())
 def test_changes_leave_everything_else_as_it_is(
     document: dict[str, Any], data: st.DataObject

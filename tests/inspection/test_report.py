@@ -68,7 +68,7 @@ def unpack(text: str) -> dict[str, Any]:
     return document
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(placed_problems())
 def test_the_data_are_those_of_the_trace(case: tuple[dict[str, Any], list[int]]) -> None:
     document, placement = case

@@ -217,6 +217,7 @@ def pretrain_with_failures(
     return plan
 
 
+@pytest.mark.slow
 def test_a_search_outlives_a_crash_and_a_hang(
     loaded: LoadedGraph, kinds: list[str], tmp_path: Path
 ) -> None:

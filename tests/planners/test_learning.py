@@ -85,7 +85,13 @@ def trainer(problem: Any, model: str = "hierarchical", seed: int = 0, **values: 
     return Trainer(problem, model, chosen, seed, Scorer(problem, chosen.failing_factor, None))
 
 
-@pytest.mark.parametrize("model", LEARNED_PLANNERS)
+@pytest.mark.parametrize(
+    "model",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if name.endswith("random_grouping") else [])
+        for name in LEARNED_PLANNERS
+    ],
+)
 def test_every_model_finds_the_two_chains(model: str) -> None:
     problem = problem_from_dict(chains())
     policies = [trainer(problem, model, seed) for seed in range(2)]
@@ -164,6 +170,7 @@ def test_a_checkpoint_goes_on_bit_for_bit() -> None:
     assert resumed.save() == straight.save()
 
 
+@pytest.mark.slow
 def test_a_stall_makes_items_smaller() -> None:
     problem = large_problem(300)
     policy = trainer(problem, clusters=30, stall_steps=2, stall_gain=1.0)
@@ -189,7 +196,10 @@ def test_a_policy_that_imitates_nothing_keeps_its_networks() -> None:
     assert policy._model.items.count == count
 
 
-@pytest.mark.parametrize("model", ["hierarchical", "hierarchical_no_grouping"])
+@pytest.mark.parametrize(
+    "model",
+    [pytest.param("hierarchical", marks=pytest.mark.slow), "hierarchical_no_grouping"],
+)
 def test_a_checkpoint_after_stalls_goes_on_bit_for_bit(model: str) -> None:
     problem = large_problem(200)
     values = {"clusters": 10, "groups": 14, "stall_steps": 2, "stall_gain": 1.0}
@@ -279,6 +289,7 @@ def test_colocation_rules_read_scopes() -> None:
 # ---- in a process of its own, as users run it ----
 
 
+@pytest.mark.slow
 def test_no_number_of_threads_changes_a_placement(tmp_path: Path) -> None:
     save_problem(large_problem(400), tmp_path / "graph.hplacer.json")
     program = (

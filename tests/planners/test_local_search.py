@@ -37,7 +37,7 @@ def step_ns(problem: Problem, placement: NDArray[np.int32]) -> int:
 
 
 @settings(
-    max_examples=200,
+    max_examples=100,
     deadline=None,
     phases=[Phase.generate],
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
@@ -56,7 +56,7 @@ def test_small_problems_are_solved_to_the_optimum(document: dict[str, Any]) -> N
         assert step_ns(problem, placement) == makespan_ns[feasible].min()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(document=problems(max_ops=6))
 def test_a_simulation_that_is_cut_off_agrees_with_the_whole_one(document: dict[str, Any]) -> None:
     problem = problem_from_dict(document)
@@ -86,7 +86,7 @@ def test_chains_share_devices_where_a_transfer_takes_longer(
     )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(document=problems(placeable=True, max_ops=40))
 def test_scopes_with_units_of_unlike_candidates_are_searched(document: dict[str, Any]) -> None:
     for i, op in enumerate(document["ops"]):

@@ -78,7 +78,7 @@ def test_a_ladder_is_joined_across_levels() -> None:
     assert len(coarsened(large, 500).cost_ns) == 500
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.data())
 def test_coarsened_graphs_stay_acyclic(data: st.DataObject) -> None:
     size = data.draw(st.integers(1, 12))

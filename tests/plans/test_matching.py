@@ -27,7 +27,7 @@ def nodes(
     )
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(st.data())
 def test_nodes_are_found_again_whatever_their_order_and_names(data: st.DataObject) -> None:
     """Alike are nodes of one hash; a renamed graph keeps hashes, and maybe some of the names."""

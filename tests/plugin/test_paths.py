@@ -139,6 +139,7 @@ report(equal=[np.allclose(p, expected, rtol=1e-5) for p in (planned, again)],
     assert report.log == []
 
 
+@pytest.mark.slow
 def test_session_options(tmp_path: Path) -> None:
     outcome = run(
         SESSIONS

@@ -326,7 +326,7 @@ assert entries(carrying)
     "imports",
     [
         "import hplacer_optimizer, tensorflow as tf",
-        "import tensorflow as tf, hplacer_optimizer",
+        pytest.param("import tensorflow as tf, hplacer_optimizer", marks=pytest.mark.slow),
         pytest.param(
             "import hplacer_optimizer; from tensorflow.python.eager import context\n"
             "import tensorflow as tf",

@@ -31,8 +31,9 @@ def cases(*, slow: set[tuple[str, str]]) -> list[object]:
     ]
 
 
-CASES = cases(slow={("inception_v3", "default")})
-HIT_CASES = cases(slow={("inception_v3", "default"), ("inception_v3", "exact")})
+LARGE = {("inception_v3", mode) for mode in MODES}
+CASES = cases(slow=LARGE)
+HIT_CASES = cases(slow=LARGE | {("keras_digits", "exact"), ("lstm2", "default")})
 
 
 @pytest.fixture(scope="session")
@@ -40,7 +41,13 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> WorkloadRunner:
     return WorkloadRunner(tmp_path_factory.mktemp("plans"))
 
 
-@pytest.mark.parametrize("workload", WORKLOADS)
+@pytest.mark.parametrize(
+    "workload",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if name == "inception_v3" else [])
+        for name in WORKLOADS
+    ],
+)
 def test_the_workload_learns_without_the_optimizer(workload: str, runner: WorkloadRunner) -> None:
     result = runner.result(workload, "exact", "without")
     assert result.losses[-1] < result.losses[0]

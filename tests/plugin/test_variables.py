@@ -358,6 +358,7 @@ MISTAKES = {
 }
 
 
+@pytest.mark.slow
 def test_modules_and_plain_variables_in_a_custom_loop(tmp_path: Path) -> None:
     seen = processes.run(MODULE, tmp_path).report
     # Planning allocates nothing, and spreads what one device cannot hold.

@@ -45,13 +45,13 @@ def assert_bounds(document: dict[str, Any]) -> None:
         assert best is None or bound.ns <= best
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(problems(max_ops=5))
 def test_no_feasible_placement_beats_the_bound(document: dict[str, Any]) -> None:
     assert_bounds(document)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=133, deadline=None)
 @given(problems(max_ops=5, placeable=True), st.data())
 def test_no_feasible_placement_beats_the_bound_of_uneven_ops(
     document: dict[str, Any], data: st.DataObject

@@ -65,7 +65,7 @@ def test_a_trace_keeps_its_problem() -> None:
     assert len(trace.memory_timeline()) == 6
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(placed_problems())
 def test_detail_agrees_with_the_peaks(case: tuple[dict[str, Any], list[int]]) -> None:
     document, placement = case

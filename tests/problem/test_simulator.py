@@ -47,7 +47,7 @@ def assert_equals_reference(document: dict[str, Any], placement: list[int]) -> N
     assert transfers == sorted(expected.transfers.items())
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(placed_problems())
 def test_equals_the_reference(case: tuple[dict[str, Any], list[int]]) -> None:
     assert_equals_reference(*case)

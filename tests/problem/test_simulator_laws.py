@@ -42,7 +42,7 @@ def give_each_pair_a_channel(document: Document) -> None:
         link["channel"] = f"{link['src']}-{link['dst']}"
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(placed_problems())
 def test_every_op_waits_for_its_inputs(case: Case) -> None:
     document, placement = case
@@ -61,7 +61,7 @@ def test_every_op_waits_for_its_inputs(case: Case) -> None:
         assert trace.start_ns[dst] >= arrival_ns
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(placed_problems())
 def test_makespan_is_at_least_the_critical_path_and_the_load(case: Case) -> None:
     document, placement = case
@@ -79,7 +79,7 @@ def test_makespan_is_at_least_the_critical_path_and_the_load(case: Case) -> None
         assert trace.makespan_ns * description["slots"] >= load
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(placed_problems())
 def test_devices_and_channels_keep_to_their_capacity(case: Case) -> None:
     document, placement = case
@@ -101,7 +101,7 @@ def test_devices_and_channels_keep_to_their_capacity(case: Case) -> None:
         assert running.max() <= capacity
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(placed_problems())
 def test_one_device_with_one_slot_takes_the_sum_of_costs(case: Case) -> None:
     document, placement = case
@@ -112,7 +112,7 @@ def test_one_device_with_one_slot_takes_the_sum_of_costs(case: Case) -> None:
     assert len(trace.transfers) == 0
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(placed_problems())
 def test_peaks_hold_persistent_bytes_and_every_running_op(case: Case) -> None:
     document, placement = case
@@ -127,7 +127,7 @@ def test_peaks_hold_persistent_bytes_and_every_running_op(case: Case) -> None:
     assert (trace.peak_bytes >= persistent).all()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(placed_problems(), st.integers(0, 50))
 def test_memory_decides_on_feasibility_alone(case: Case, memory_bytes: int) -> None:
     document, placement = case
@@ -140,7 +140,7 @@ def test_memory_decides_on_feasibility_alone(case: Case, memory_bytes: int) -> N
     assert roomier.feasible >= trace.feasible
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(placed_problems(), st.integers(2, 10), st.integers(0, 3))
 def test_faster_links_never_hurt_without_queues(case: Case, factor: int, less_ns: int) -> None:
     document, placement = case
@@ -157,7 +157,7 @@ def test_faster_links_never_hurt_without_queues(case: Case, factor: int, less_ns
     assert (fast.finish_ns <= slow.finish_ns).all()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(placed_problems(), st.data())
 def test_relabelling_identical_devices_changes_nothing(case: Case, data: st.DataObject) -> None:
     document, placement = case
@@ -185,7 +185,7 @@ def test_relabelling_identical_devices_changes_nothing(case: Case, data: st.Data
     assert other.feasible == trace.feasible
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(placed_problems(), st.integers(2, 1000))
 def test_time_has_no_scale(case: Case, factor: int) -> None:
     document, placement = case
@@ -204,7 +204,7 @@ def test_time_has_no_scale(case: Case, factor: int) -> None:
     assert scaled.peak_bytes.tolist() == (trace.peak_bytes * factor).tolist()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(placed_problems(), st.integers(1, 5), st.data())
 def test_a_batch_equals_single_steps(case: Case, threads: int, data: st.DataObject) -> None:
     document, placement = case

@@ -101,6 +101,7 @@ report(equal=data[0] == data[1], losses=[train(g, 3)["losses"] for g in (first, 
     assert result["losses"][0] == result["losses"][1] != result["losses"][2]
 
 
+@pytest.mark.slow
 def test_a_written_graph_trains_where_it_is_read(tmp_path: Path) -> None:
     path = tmp_path / "rnnlm.meta"
     assignments = [f"{key}={value}" for key, value in SMALL["rnnlm"].items()]
@@ -186,7 +187,7 @@ def test_the_document_has_a_row_for_every_graph() -> None:
 @pytest.mark.parametrize(
     "names",
     [
-        ["two_tower"],
+        pytest.param(["two_tower"], marks=pytest.mark.slow),
         pytest.param(["nmt", "rnnlm", "bert_base", "mobilenet_v2"], marks=pytest.mark.slow),
     ],
 )
