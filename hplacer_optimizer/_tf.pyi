@@ -32,6 +32,7 @@ class _StepArrays(TypedDict):
     control_edges: _Int32
     allowed_ptr: _Int64
     allowed_device: _Int32
+    default_device: NotRequired[_Int32]  # [n], where TensorFlow's placer puts the op
 
 class SessionDevice:
     """A device of the session, as TensorFlow describes it."""

@@ -81,6 +81,7 @@ py::dict StepArrays(const CapturedStep& step) {
   arrays["control_edges"] = CopyRows(step.control_edges, 2);
   arrays["allowed_ptr"] = Copy(step.allowed_ptr);
   arrays["allowed_device"] = Copy(step.allowed_device);
+  if (!step.default_device.empty()) arrays["default_device"] = Copy(step.default_device);
   return arrays;
 }
 

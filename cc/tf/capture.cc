@@ -34,10 +34,12 @@ bool ForwardsInput(const Node& node) {
 class StepCapture {
  public:
   StepCapture(const UnitsInput& input, const std::vector<uint64_t>& node_hashes,
-              const CostOptions& options, CapturedStep* captured)
+              const std::vector<int32_t>& default_devices, const CostOptions& options,
+              CapturedStep* captured)
       : input_(input),
         step_(*input.step),
         hashes_(node_hashes),
+        default_devices_(default_devices),
         options_(options),
         out_(captured) {}
 
@@ -252,6 +254,11 @@ class StepCapture {
       out_->allowed_ptr.push_back(static_cast<int64_t>(out_->allowed_device.size()));
     }
     out_->num_units = static_cast<int>(dense.size());
+    if (!default_devices_.empty()) {
+      for (const int32_t position : position_of) {
+        out_->default_device.push_back(default_devices_[position]);
+      }
+    }
     unit_position_ = std::move(position_of);
   }
 
@@ -277,6 +284,7 @@ class StepCapture {
   const UnitsInput& input_;
   const Step& step_;
   const std::vector<uint64_t>& hashes_;
+  const std::vector<int32_t>& default_devices_;
   const CostOptions& options_;
   CapturedStep* out_;
   Units units_;
@@ -292,8 +300,9 @@ class StepCapture {
 }  // namespace
 
 absl::Status CaptureStep(const UnitsInput& input, const std::vector<uint64_t>& node_hashes,
-                         const CostOptions& options, CapturedStep* captured) {
-  return StepCapture(input, node_hashes, options, captured).Run();
+                         const std::vector<int32_t>& default_devices, const CostOptions& options,
+                         CapturedStep* captured) {
+  return StepCapture(input, node_hashes, default_devices, options, captured).Run();
 }
 
 }  // namespace hplacer

@@ -18,9 +18,11 @@
 
 namespace hplacer {
 
-// `node_hashes`: the fingerprint's, by step position.
+// By step position: `node_hashes` are the fingerprint's, `default_devices` are where TensorFlow
+// puts the nodes, or empty.
 absl::Status CaptureStep(const UnitsInput& input, const std::vector<uint64_t>& node_hashes,
-                         const CostOptions& options, CapturedStep* captured);
+                         const std::vector<int32_t>& default_devices, const CostOptions& options,
+                         CapturedStep* captured);
 
 }  // namespace hplacer
 

@@ -66,6 +66,7 @@ struct CapturedStep {
   std::vector<int32_t> allowed_device;
   std::vector<int32_t> unit;  // colocation group per op
   int num_units = 0;
+  std::vector<int32_t> default_device;  // per op, where TensorFlow's placer puts it; or empty
 
   // The graph nodes that a plan may move, and the op that stands for each.
   std::vector<std::string> node_names;

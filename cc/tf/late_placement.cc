@@ -7,11 +7,10 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "tensorflow/core/common_runtime/device_set.h"
-#include "tensorflow/core/common_runtime/placer.h"
 #include "tensorflow/core/graph/algorithm.h"
 #include "tensorflow/core/public/session_options.h"
+#include "tf/default_placement.h"
 #include "tf/grappler_optimizer.h"
-#include "tf/pass_input.h"
 #include "tf/per_process.h"
 
 namespace hplacer {
@@ -234,13 +233,7 @@ absl::Status LatePlacement::Place(const NodeDevices& resolved, const std::string
     const auto it = requested.find(node->name());
     if (it != requested.end()) node->set_requested_device(*it->second);
   }
-  const bool is_named = options_.is_function_graph && options_.function_def != nullptr;
-  tensorflow::Placer placer(copy.get(),
-                            is_named ? options_.function_def->signature().name() : std::string(),
-                            options_.flib_def, options_.device_set,
-                            options_.is_function_graph ? options_.default_function_device : nullptr,
-                            AllowsSoftPlacement(options_), /*log_device_placement=*/false);
-  if (absl::Status status = placer.Run(options_); !status.ok()) return status;
+  if (absl::Status status = RunPlacer(options_, copy.get()); !status.ok()) return status;
   auto plan = std::make_shared<LatePlan>();
   plan->session = options_.session_handle;
   plan->fingerprint = fingerprint;

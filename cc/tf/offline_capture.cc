@@ -18,6 +18,7 @@
 #include "tensorflow/core/framework/tensor_shape.h"
 #include "tensorflow/core/public/session_options.h"
 #include "tf/capture.h"
+#include "tf/default_placement.h"
 #include "tf/fingerprint.h"
 #include "tf/pass_input.h"
 #include "tf/step.h"
@@ -162,7 +163,8 @@ class Capturing {
     const UnitsInput input = MakeUnitsInput(options, &step, &machine_.devices);
     const CostOptions costs{&machine_.kinds, costs_.batch_size, costs_.loop_trip_count,
                             costs_.shapes};
-    status = CaptureStep(input, node_hashes, costs, &capture_->step);
+    status = CaptureStep(input, node_hashes, DefaultDevices(options, step, machine_.devices), costs,
+                         &capture_->step);
     if (!status.ok() || !keep_graph_) return status;
     return KeepGraph(options, step, costs_, &capture_->flat);
   }

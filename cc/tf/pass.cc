@@ -22,6 +22,7 @@
 #include "tf/assignment.h"
 #include "tf/bridge.h"
 #include "tf/capture.h"
+#include "tf/default_placement.h"
 #include "tf/fingerprint.h"
 #include "tf/grappler_optimizer.h"
 #include "tf/interrupt_watch.h"
@@ -274,7 +275,9 @@ class GraphPlacement {
       const UnitsInput input = MakeUnitsInput(options_, &step_, &devices_);
       const CostOptions costs{&reply.machine.kinds, pass_options_.batch_size,
                               pass_options_.loop_trip_count, /*shapes=*/{}};
-      absl::Status status = CaptureStep(input, node_hashes_, costs, captured.get());
+      absl::Status status =
+          CaptureStep(input, node_hashes_, DefaultDevices(options_, step_, devices_), costs,
+                      captured.get());
       if (!status.ok()) return status;
     }
     if (captured->node_names.empty()) {

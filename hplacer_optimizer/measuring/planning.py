@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -47,6 +48,9 @@ def plan_by_measuring(
         for devices in measuring.on or (None,)
     ]
     with MeasuredReward(measurers) as reward:
+        baseline_s = math.inf
+        if problem.default_device is not None:
+            baseline_s = reward(problem.default_device)
         if planner.learns:
             notes = _learn(problem, planner, reward, budget, seed, options, watch)
         else:
@@ -71,6 +75,7 @@ def plan_by_measuring(
     return watch.result(placement, notes=[*notes, note]), {
         "step_ns": step_ns,
         "spread_ns": spread_ns,
+        "baseline_ns": round(baseline_s * 1e9) if math.isfinite(baseline_s) else None,
         "steps": steps,
         "warmup": measurement.warmup,
         "placements": measured,

@@ -1,6 +1,6 @@
 r"""The container of plan files: named sections, each compressed and checked by itself.
 
-    hplacer-plan/2 <SHA-256 of the header> <its length>\n
+    hplacer-plan/3 <SHA-256 of the header> <its length>\n
     {"sections":[[name, length, SHA-256], ...]}          the header
     <section><section>...                                one zlib stream each
 
@@ -22,14 +22,15 @@ from typing import Any, Protocol
 from hplacer_optimizer.errors import PlanError
 
 FORMAT_NAME = "hplacer-plan"
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
+OLDEST_VERSION = 2  # that is read; its summary has fewer fields
 MAX_SECTION_BYTES = 1 << 30  # decompressed; the node names of 50,000 nodes are about 2 MB
 MAX_HEADER_BYTES = 1 << 16
 
 _MAGIC = f"{FORMAT_NAME}/".encode()
 _FIRST_READ_BYTES = 1 << 16  # a small plan needs no second read
 _PIECE_BYTES = 1 << 24
-_LINE = re.compile(rb"hplacer-plan/2 ([0-9a-f]{64}) (0|[1-9][0-9]{0,17})\n")
+_LINE = re.compile(rb"hplacer-plan/([1-9][0-9]*) ([0-9a-f]{64}) (0|[1-9][0-9]{0,17})\n")
 _LINE_BYTES = 128
 _SECTION_NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -92,9 +93,10 @@ class PlanFile:
         self._file = file
         self._head = bytes(file.read(_FIRST_READ_BYTES))
         line = _first_line(self._head)
-        self.digest = line[1].decode()  # covers the whole file
+        self.version = int(line[1])
+        self.digest = line[2].decode()  # covers the whole file
         self._rows: dict[str, tuple[int, int, str]] = {}  # offset, length, digest
-        self._read_header(line.end(), int(line[2]))
+        self._read_header(line.end(), int(line[3]))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -213,7 +215,7 @@ def _first_line(head: bytes) -> re.Match[bytes]:
     version = int(number[1]) if number else FORMAT_VERSION
     if version > FORMAT_VERSION:
         raise NewerFormatError(f"has format {FORMAT_NAME}/{version}")
-    if version < FORMAT_VERSION:
+    if version < OLDEST_VERSION:
         raise PlanError(f"has format {FORMAT_NAME}/{version}, which is not supported")
     line = _LINE.match(head[:_LINE_BYTES])
     if not line:

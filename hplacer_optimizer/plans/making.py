@@ -25,8 +25,8 @@ from hplacer_optimizer._engine import Problem, StepTrace
 from hplacer_optimizer.capture.captured import Captured, build_problem
 from hplacer_optimizer.capture.loading import LoadedGraph, load
 from hplacer_optimizer.capture.runnable_step import RunnableStep
-from hplacer_optimizer.costs.table import CostTable
-from hplacer_optimizer.errors import OptionError
+from hplacer_optimizer.costs.table import CostSummary, CostTable
+from hplacer_optimizer.errors import OptionError, PlanError
 from hplacer_optimizer.machines import Machine, full_device_name, machine_to_yaml
 from hplacer_optimizer.measuring.planning import Measuring, plan_by_measuring
 from hplacer_optimizer.planners import (
@@ -41,6 +41,8 @@ from hplacer_optimizer.planners import (
 )
 from hplacer_optimizer.planners.isolation import isolated
 from hplacer_optimizer.planners.result import Watch
+from hplacer_optimizer.plans.baseline import Baseline
+from hplacer_optimizer.plans.matching import map_nodes, place_by_nodes
 from hplacer_optimizer.plans.plan import CURVE_POINT, Plan
 from hplacer_optimizer.plans.planned_problem import PackedProblem, fields_without_graph
 from hplacer_optimizer.problem.constraints import check_constraints
@@ -236,20 +238,12 @@ def make_plan(
     solved = _solve(problem, search, step, on_progress)
     plan = Plan(
         **solved.fields,
+        **_facts(captured, machine, costs),
         fingerprint=captured.fingerprint,
         fingerprint_parts=dict(captured.fingerprint_parts),
         label=captured.label,
         device_names=list(machine.device_names),
-        device_kinds=[machine.kinds[kind].name for kind in machine.device_kind],
-        machine=machine_to_yaml(machine),
         planning_s=time.monotonic() - started,
-        cost_source=costs.cost_source if costs else "analytic",
-        assumptions=[
-            *captured.assumptions,
-            *machine.assumptions,
-            *([costs.sentence] if costs else []),
-        ],
-        versions=_versions(dict(captured.fingerprint_parts)["format"]),
         node_names=captured.node_names,
         node_hashes=captured.node_hashes,
         node_ranks=captured.node_ranks,
@@ -258,6 +252,77 @@ def make_plan(
         packed_problem=PackedProblem.of(problem, solved.placement, captured.node_op),
     )
     return plan, solved.trace
+
+
+def simulated_again(
+    plan: Plan,
+    captured: Captured,
+    machine: Machine,
+    cost_table: CostTable | str | os.PathLike[str] | None = None,
+) -> Plan:
+    """The same placement beside TensorFlow's, simulated on the problem that was captured now.
+
+    For a stored plan that does not know TensorFlow's placement. Raises PlanError if it is a plan of
+    other devices or nodes, CostTableError if the cost table is malformed.
+    """
+    machine = _with_full_names(machine)
+    if list(machine.device_names) != plan.device_names:
+        raise PlanError(f"plan {plan.short_fingerprint} is for other devices")
+    problem, costs = build_problem(captured, machine, cost_table=cost_table)
+    devices = map_nodes(plan, captured)
+    placement = place_by_nodes(problem, captured.node_op, devices)
+    trace = simulate(problem, placement)
+    return replace(
+        plan,
+        **_facts(captured, machine, costs),
+        **_simulated(problem, trace, measured=plan.measured_ns is not None),
+        packed_problem=PackedProblem.of(problem, placement, captured.node_op),
+        node_names=captured.node_names,
+        node_hashes=captured.node_hashes,
+        node_ranks=captured.node_ranks,
+        structure=captured.structure,
+        node_devices=placement[captured.node_op],
+    )
+
+
+def _facts(captured: Captured, machine: Machine, costs: CostSummary | None) -> dict[str, Any]:
+    """What a plan tells of where its predictions come from."""
+    return {
+        "device_kinds": [machine.kinds[kind].name for kind in machine.device_kind],
+        "machine": machine_to_yaml(machine),
+        "cost_source": costs.cost_source if costs else "analytic",
+        "assumptions": [
+            *captured.assumptions,
+            *machine.assumptions,
+            *([costs.sentence] if costs else []),
+        ],
+        "versions": _versions(dict(captured.fingerprint_parts)["format"]),
+    }
+
+
+def _simulated(problem: Problem, trace: StepTrace, *, measured: bool) -> dict[str, Any]:
+    """What a plan tells of its simulated step, and of that of TensorFlow's own placement."""
+    return {
+        "step_time_ns": trace.makespan_ns,
+        "feasible": trace.feasible or measured,
+        "peak_bytes": [int(peak) for peak in trace.peak_bytes],
+        "baseline": _baseline(problem),
+        "num_ops": problem.num_ops,
+        "num_units": problem.num_units,
+    }
+
+
+def _baseline(problem: Problem) -> Baseline | None:
+    """Of a problem that knows where TensorFlow's placer puts its ops."""
+    if problem.default_device is None:
+        return None
+    trace = simulate(problem, problem.default_device)
+    fits = bool((trace.peak_bytes <= problem.device_memory_bytes).all())
+    return Baseline(
+        step_time_ns=trace.makespan_ns,
+        feasible=fits and trace.makespan_ns is not None,
+        peak_bytes=[int(peak) for peak in trace.peak_bytes],
+    )
 
 
 def plan_problem(
@@ -327,13 +392,9 @@ def _solve(
             "steps_done": found.steps,
             "placements_scored": found.placements,
         },
-        "step_time_ns": trace.makespan_ns,
         "lower_bound_ns": bound.ns,
         "lower_bound_term": bound.term,
-        "feasible": trace.feasible or measured is not None,
-        "peak_bytes": [int(peak) for peak in trace.peak_bytes],
-        "num_ops": problem.num_ops,
-        "num_units": problem.num_units,
+        **_simulated(problem, trace, measured=measured is not None),
         "learning_curve": [
             {name: getattr(progress, name) for name in CURVE_POINT} for progress in found.curve
         ],

@@ -28,6 +28,13 @@ from hplacer_optimizer.errors import PlanError, StoreError
 from hplacer_optimizer.inspection.loads import short_names
 from hplacer_optimizer.inspection.report import write_report
 from hplacer_optimizer.inspection.simulated_step import SimulatedStep
+from hplacer_optimizer.plans.baseline import (
+    Baseline,
+    as_json,
+    format_speedup,
+    prediction_error,
+    why_left_alone,
+)
 from hplacer_optimizer.plans.directories.paths import open_file, write_file
 from hplacer_optimizer.plans.fields import (
     NodeNames,
@@ -108,10 +115,15 @@ _SUMMARY: dict[str, Callable[[Any], Any]] = {
     "learning_curve": list_of(record(CURVE_POINT)),
     "cost_source": text,
     "assumptions": list_of(text),
+    "baseline": Baseline.checked,
+    "prediction_error": optional(number),
     "versions": text_map,
     "created": matching(_CREATED, "a UTC time such as 2024-05-01T12:00:00Z"),
     "host": text,
 }
+
+# What older versions of the format lack, with what it is there.
+_NEW_FIELDS: dict[int, dict[str, Any]] = {2: {"baseline": None, "prediction_error": None}}
 
 # One check for each field about the nodes, which are sections of their own.
 _COLUMNS: dict[str, Callable[[Any], Any]] = {
@@ -146,6 +158,9 @@ class Plan(Described):
         learning_curve: points of `Progress` as dictionaries.
         cost_source: "analytic", "measured" or both.
         assumptions: one sentence each.
+        baseline: TensorFlow's own placement, simulated; None if it is not known.
+        prediction_error: by how much the predicted gain may be too large, as a share; None: by
+            what `cost_source` says.
         versions: of hplacer, tensorflow and python.
         created: when, ISO 8601 in UTC.
         host: where.
@@ -190,6 +205,8 @@ class Plan(Described):
     learning_curve: list[dict[str, Any]] = field(default_factory=list)
     cost_source: str
     assumptions: list[str]
+    baseline: Baseline | None = None
+    prediction_error: float | None = None
     versions: dict[str, str]
     created: str
     host: str
@@ -237,6 +254,8 @@ class Plan(Described):
 
     def _describe(self) -> tuple[str, dict[str, str]]:
         facts = {}
+        if self.baseline is not None:
+            facts["TensorFlow's"] = self._baseline_line()
         if self.lower_bound_ns is not None:
             facts["lower bound"] = f"{format_ns(self.lower_bound_ns)} ({self.lower_bound_term})"
             if self.gap is not None:
@@ -271,19 +290,73 @@ class Plan(Described):
 
     def summary(self) -> dict[str, Any]:
         """Every field that JSON can hold: all but the columns and the problem."""
-        return {name: getattr(self, name) for name in _SUMMARY}
+        fields = {name: getattr(self, name) for name in _SUMMARY}
+        return fields | {"baseline": as_json(self.baseline)}
 
     def summary_line(self) -> str:
-        """One line for people, e.g. `3f9c2b1a (etf, predicted 41.2 ms/step)`."""
+        """One line for people, such as
+        `3f9c2b1a (etf): 2.49 ms/step, 2.0x TensorFlow's placement (5.04 ms), both predicted`.
+        """
+        return f"{self.short_fingerprint} ({self.planner}): {self._outcome()}"
+
+    def _outcome(self) -> str:
         if not self.feasible:
-            outcome = "does not fit into memory"
-        elif self.measured_ns is not None:
-            outcome = f"measured {format_ns(self.measured_ns)}/step"
-        elif self.step_time_ns is None:
-            outcome = "step time not simulated"
-        else:
-            outcome = f"predicted {format_ns(self.step_time_ns)}/step"
-        return f"{self.short_fingerprint} ({self.planner}, {outcome})"
+            return "does not fit into memory"
+        if self.step_ns is None:
+            return "step time not simulated"
+        how = "predicted" if self.measured_ns is None else "measured"
+        step, compared = f"{format_ns(self.step_ns)}/step", self._baseline_line()
+        if self.speedup is not None:
+            return f"{step}, {compared}, both {how}"
+        return f"{step} {how}" + (f", {compared}" if compared else "")
+
+    def _baseline_line(self) -> str:
+        """TensorFlow's own placement beside this one, in words; "": it is not known."""
+        if self.speedup is not None:
+            own = format_ns(self.baseline_ns or 0)
+            return f"{format_speedup(self.speedup)} TensorFlow's placement ({own})"
+        if self.baseline is not None and not self.baseline.feasible:
+            return "TensorFlow's placement does not fit into memory"
+        return ""
+
+    @property
+    def step_ns(self) -> int | None:
+        """The step time, ns: measured if the reward was, else simulated."""
+        return self.step_time_ns if self.measured_ns is None else self.measured_ns
+
+    @property
+    def baseline_ns(self) -> int | None:
+        """The step time of TensorFlow's own placement, ns, known in the same way as `step_ns`."""
+        if self.measured_ns is not None:
+            return self._measured("baseline_ns")
+        return self.baseline.step_time_ns if self.baseline else None
+
+    @property
+    def speedup(self) -> float | None:
+        """How many times as many steps a second as under TensorFlow's own placement.
+
+        None if that is not known or does not fit, or if the plan does not fit.
+        """
+        known = self.baseline is not None and self.baseline.feasible and self.feasible
+        if not known or self.step_ns is None or self.baseline_ns is None:
+            return None
+        return self.baseline_ns / max(self.step_ns, 1)
+
+    def why_left_alone(self, min_gain: float | None = None) -> str:
+        """Why a training run keeps TensorFlow's own placement, as a sentence; "": it does not.
+
+        Args:
+            min_gain: the gain that is asked for, as a share; 0.2: 1.2 times as many steps a second;
+                -1: any. None: more than the prediction may be wrong.
+        """
+        error = self.prediction_error
+        return why_left_alone(
+            step_ns=self.step_time_ns,
+            feasible=self.feasible,
+            baseline=self.baseline,
+            error=prediction_error(self.cost_source) if error is None else error,
+            min_gain=min_gain,
+        )
 
     @property
     def gap(self) -> float | None:
@@ -296,9 +369,12 @@ class Plan(Described):
     @property
     def measured_ns(self) -> int | None:
         """The measured step time of a plan whose reward was measured."""
+        return self._measured("step_ns")
+
+    def _measured(self, name: str) -> int | None:
         measured = self.planner_options.get("measured")
-        step_ns = measured.get("step_ns") if isinstance(measured, dict) else None
-        return step_ns if isinstance(step_ns, int) else None
+        found = measured.get(name) if isinstance(measured, dict) else None
+        return found if isinstance(found, int) else None
 
     def better_than(self, other: Plan) -> bool:
         """Feasible beats infeasible, then measured beats simulated, then the smaller step time
@@ -306,8 +382,7 @@ class Plan(Described):
         """
 
         def rank(plan: Plan) -> tuple[bool, bool, float]:
-            step_ns = plan.step_time_ns if plan.measured_ns is None else plan.measured_ns
-            time_ns = math.inf if step_ns is None else float(step_ns)
+            time_ns = math.inf if plan.step_ns is None else float(plan.step_ns)
             return not plan.feasible, plan.measured_ns is None, time_ns
 
         return rank(self) < rank(other)
@@ -500,7 +575,7 @@ def _read_fields(file: PlanFile) -> dict[str, Any]:
 
 
 def _read_sections(file: PlanFile) -> dict[str, Any]:
-    fields = parse_object(file.read("summary"))
+    fields = _NEW_FIELDS.get(file.version, {}) | parse_object(file.read("summary"))
     for name in sorted(_SUMMARY.keys() - fields.keys()):
         raise PlanError(f"has no field {name!r}")
     for name in sorted(fields.keys() - _SUMMARY.keys()):

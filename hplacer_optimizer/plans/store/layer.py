@@ -14,13 +14,14 @@ import contextlib
 import re
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from hplacer_optimizer.errors import HPlacerError, PlanError, StoreError
 from hplacer_optimizer.log import LOGGER
+from hplacer_optimizer.plans.comparison import on_one_problem
 from hplacer_optimizer.plans.directories.files import Files, FileStatus
 from hplacer_optimizer.plans.directories.gfile import GfileFiles
 from hplacer_optimizer.plans.directories.local import LocalFiles
@@ -212,7 +213,7 @@ class Layer:
 def _wins(plan: Plan, existing: Plan, stored_fits: bool) -> bool:
     """Whether it takes the place of the plan that is there."""
     if stored_fits:
-        return plan.better_than(existing)
+        return _is_better(plan, existing)
     # A fingerprint covers devices and nodes: a plan of others fits no graph at all.
     if set(existing.device_names) != set(plan.device_names):
         return True
@@ -225,6 +226,20 @@ def _wins(plan: Plan, existing: Plan, stored_fits: bool) -> bool:
     # A plan without ranks is of an older version, and fits no graph with other names.
     fits_more = len(plan.node_ranks) > 0 and not len(existing.node_ranks)
     return fits_more and not existing.better_than(plan)
+
+
+def _is_better(plan: Plan, existing: Plan) -> bool:
+    """Whether it is better where both are simulated under the costs and links of the new one."""
+    if plan.measured_ns is not None or existing.measured_ns is not None:
+        return plan.better_than(existing)
+    again = on_one_problem(plan, existing)
+    if again is None:
+        return plan.better_than(existing)
+    trace = again.trace
+    found = replace(existing, step_time_ns=trace.makespan_ns, feasible=trace.feasible)
+    if existing.baseline is None and plan.baseline is not None:
+        return not found.better_than(plan)  # an equal plan that knows more
+    return plan.better_than(found)
 
 
 def _placements_scored(plan: Plan) -> int:

@@ -1,0 +1,94 @@
+"""TensorFlow's own placement, what every plan is compared with, and the guard between the two.
+
+A plan takes effect if TensorFlow's placement does not fit, or if the plan is predicted to be faster
+by more than such predictions are wrong. A predicted gain within that error says nothing: a transfer
+that costs more than it was thought to can turn it into a loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hplacer_optimizer.plans.fields import boolean, count, list_of, optional, record
+from hplacer_optimizer.support.formats import format_ns
+
+# By how much predicted gains exceed measured ones, at the 95th percentile.
+ERROR_OF_MEASURED_COSTS = 0.5
+ERROR_OF_ESTIMATED_COSTS = 1.0
+
+_check = record(
+    {"step_time_ns": optional(count), "feasible": boolean, "peak_bytes": list_of(count)}
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Baseline:
+    """The simulated step under TensorFlow's own placement.
+
+    Attributes:
+        step_time_ns: None if it cannot be simulated.
+        feasible: whether it fits into every device's memory.
+        peak_bytes: of each device of the plan, bytes.
+    """
+
+    step_time_ns: int | None
+    feasible: bool
+    peak_bytes: list[int]
+
+    @classmethod
+    def checked(cls, value: Any) -> Baseline | None:
+        """Of a Baseline, or of what JSON holds of one; raises ValueError."""
+        if value is None:
+            return None
+        return cls(**_check(vars(value) if isinstance(value, cls) else value))
+
+
+def prediction_error(cost_source: str) -> float:
+    """By how much a predicted gain may be too large; 0.5: twice as fast may be 1.33 times.
+
+    Depends on where the costs came from: "measured", or "analytic" in whole or in part.
+    """
+    return ERROR_OF_MEASURED_COSTS if cost_source == "measured" else ERROR_OF_ESTIMATED_COSTS
+
+
+def format_speedup(speedup: float) -> str:
+    """As "2.0x", with two decimals where one would hide the difference."""
+    return f"{speedup:.2f}x" if speedup < 1.5 else f"{speedup:.1f}x"
+
+
+def as_json(baseline: Baseline | None) -> Mapping[str, Any] | None:
+    """What a plan file holds of it."""
+    return None if baseline is None else dict(vars(baseline))
+
+
+def why_left_alone(
+    *,
+    step_ns: int | None,
+    feasible: bool,
+    baseline: Baseline | None,
+    error: float,
+    min_gain: float | None,
+) -> str:
+    """Why a plan does not take effect, as a sentence; "" if it does.
+
+    The gain is by how much more steps a second there are, from -1. It has to exceed `min_gain`, or
+    if that is None the `error` of the prediction.
+    """
+    if min_gain is not None and min_gain <= -1:
+        return ""
+    if baseline is None:
+        return "TensorFlow's own placement is not known, so that nothing can be compared with it"
+    if not baseline.feasible or baseline.step_time_ns is None:
+        return ""
+    own = format_ns(baseline.step_time_ns)
+    if not feasible or step_ns is None:
+        return f"the plan may not fit into memory, and TensorFlow's placement does ({own})"
+    times = f"{format_ns(step_ns)} instead of {own}"
+    if step_ns >= baseline.step_time_ns and (min_gain is None or min_gain >= 0):
+        return f"nothing faster than TensorFlow's placement was found: {times}"
+    gain = baseline.step_time_ns / max(step_ns, 1) - 1
+    if min_gain is None:
+        return "" if gain > error else f"{times} is within the error of the prediction"
+    return "" if gain > min_gain else f"{times} is less than option min_gain asks for ({min_gain:g})"
