@@ -48,6 +48,7 @@ class Problem:
         allowed_given: _Bool,  # [n] False: every device with a kernel is allowed
         colocation_group: _Int32,  # [n] index into colocation_group_names, -1: none
         colocation_group_names: list[str],
+        default_device: _Int32 | None = None,  # [n]
     ) -> None:
         """Raises ProblemError with the path of the faulty field, as in a problem file."""
 
@@ -139,6 +140,9 @@ class Problem:
     def colocation_group(self) -> _Int32: ...
     @property
     def colocation_group_names(self) -> list[str]: ...
+    @property
+    def default_device(self) -> _Int32 | None:
+        """int32[n]: where TensorFlow's own Placer would put each op; None: not known."""
 
 def read_problem(file: BufferedIOBase) -> Problem:
     """Reads an uncompressed problem file by `file.readinto`.

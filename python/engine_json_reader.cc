@@ -123,7 +123,7 @@ class JsonReader::Events {
   void CheckEnd() const {
     if (!format_seen_) {
       throw ProblemError("format: is missing; a problem file says '" +
-                         std::string(reader_->format_) + "' there");
+                         reader_->Format(reader_->newest_) + "' there");
     }
   }
 
@@ -265,15 +265,14 @@ void JsonReader::Key(const std::string& key) {
   frame.key = key;
   const JsonRule& rule = schema_[frame.slot];
   if (rule.element >= 0) return OnKey(frame.slot, key);
-  const auto field = std::find_if(rule.fields.begin(), rule.fields.end(),
-                                  [&](const JsonRule::Field& f) { return f.key == key; });
-  if (field == rule.fields.end()) {
-    std::string message = "unknown key; the keys here are ";
-    for (const JsonRule::Field& f : rule.fields) {
-      if (&f != &rule.fields.front()) message += ", ";
-      message += f.key;
-    }
-    Fail(message);
+  const int version = version_ > 0 ? version_ : newest_;
+  const auto field = std::find_if(rule.fields.begin(), rule.fields.end(), [&](const auto& f) {
+    return f.key == key && f.since <= version;
+  });
+  if (field == rule.fields.end()) Fail(UnknownKey(rule, version));
+  for (int older = 1; version_ == 0 && older < field->since; ++older) {
+    std::string& error = later_key_error_[older];
+    if (error.empty()) error = Path() + ": " + UnknownKey(rule, older);
   }
   const uint32_t bit = uint32_t{1} << (field - rule.fields.begin());
   if (frame.seen & bit) Fail("the key is given twice");
@@ -293,13 +292,32 @@ void JsonReader::End() {
   OnEnd(frame.slot, frame.count);
 }
 
-void JsonReader::CheckFormat(const std::string& name) const {
-  if (name == format_) return;
-  const std::string expected(format_);
-  if (name.compare(0, expected.find('/') + 1, expected, 0, expected.find('/') + 1) == 0) {
-    Fail("'" + name + "' is not supported, this version reads '" + expected + "'; upgrade it");
+std::string JsonReader::UnknownKey(const JsonRule& rule, int version) const {
+  std::string message = "unknown key; the keys here are ";
+  for (const JsonRule::Field& field : rule.fields) {
+    if (field.since > version) continue;
+    if (&field != &rule.fields.front()) message += ", ";
+    message += field.key;
   }
-  Fail("'" + name + "' is not a problem file's format, expected '" + expected + "'");
+  return message;
+}
+
+std::string JsonReader::Format(int version) const {
+  return std::string(format_name_) + "/" + std::to_string(version);
+}
+
+void JsonReader::CheckFormat(const std::string& format) {
+  for (version_ = newest_; version_ > 0 && format != Format(version_);) --version_;
+  if (version_ > 0) {
+    if (!later_key_error_[version_].empty()) throw ProblemError(later_key_error_[version_]);
+    return;
+  }
+  const std::string newest = Format(newest_);
+  if (format.rfind(std::string(format_name_) + "/", 0) == 0) {
+    Fail("'" + format + "' is not supported, this version reads up to '" + newest +
+         "'; upgrade it");
+  }
+  Fail("'" + format + "' is not a problem file's format, expected '" + newest + "'");
 }
 
 }  // namespace hplacer

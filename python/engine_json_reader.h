@@ -8,7 +8,8 @@
 //   std::istream --nlohmann-json (SAX)--> JsonReader: rules, paths --> derived class: arrays
 //
 // Assumptions: the document is an object whose key "format" names its format and version. A wrong
-// format is reported rather than what is wrong because of it, wherever the key stands.
+// format is reported rather than what is wrong because of it, wherever the key stands. A key that
+// came with a later version than the document's is unknown.
 //
 // Bounds, so that no file exhausts memory: a string, a number or a run of white space is shorter
 // than 1 MiB. Errors are ProblemErrors that start with the path of the faulty field, or with
@@ -44,6 +45,7 @@ struct JsonRule {
     std::string_view key;
     int slot;
     bool required;
+    int since = 1;  // the first version of the format that has it
   };
 
   int types;             // the union of the types that may stand here
@@ -62,9 +64,10 @@ class JsonReader {
   void Read(std::istream* input);
 
  protected:
-  // The document stands in slot 0. `schema` must outlive the reader.
-  JsonReader(const std::vector<JsonRule>& schema, std::string_view format)
-      : schema_(schema), format_(format) {}
+  // The document stands in slot 0; its format is `name`/1 up to `name`/`newest`. `schema` must
+  // outlive the reader.
+  JsonReader(const std::vector<JsonRule>& schema, std::string_view name, int newest)
+      : schema_(schema), format_name_(name), newest_(newest), later_key_error_(newest + 1) {}
   ~JsonReader() = default;
 
   virtual void OnNull(int slot) = 0;
@@ -99,12 +102,18 @@ class JsonReader {
   void Begin(JsonRule::Type type);
   void Key(const std::string& key);
   void End();
-  void CheckFormat(const std::string& name) const;
+  void CheckFormat(const std::string& format);
+  std::string Format(int version) const;
+  std::string UnknownKey(const JsonRule& rule, int version) const;
   std::string Path() const;
   Frame& top() { return frames_[depth_ - 1]; }
 
   const std::vector<JsonRule>& schema_;
-  const std::string_view format_;
+  const std::string_view format_name_;
+  const int newest_;
+  int version_ = 0;  // of the document, 0 until it is known
+  // [newest + 1] while the version is unknown: the error that a first key makes if it is that one.
+  std::vector<std::string> later_key_error_;
   // The first `depth_` are in use, the others keep the memory of their keys.
   std::vector<Frame> frames_;
   size_t depth_ = 0;

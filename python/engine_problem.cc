@@ -51,6 +51,14 @@ class Keywords {
     return {array.data(), array.data() + array.size()};
   }
 
+  // Empty if the argument is None or missing.
+  template <typename T>
+  std::vector<T> TakeOptionalArray(const char* name) {
+    if (kwargs_.contains(name) && !kwargs_[name].is_none()) return TakeArray<T>(name);
+    kwargs_.attr("pop")(name, py::none());
+    return {};
+  }
+
   std::vector<std::string> TakeStrings(const char* name) {
     return Take<std::vector<std::string>>(name);
   }
@@ -101,6 +109,7 @@ Problem MakeProblem(const py::kwargs& kwargs) {
   spec.allowed_given = keywords.TakeArray<bool, uint8_t>("allowed_given");
   spec.colocation_group = keywords.TakeArray<int32_t>("colocation_group");
   spec.colocation_group_names = keywords.TakeStrings("colocation_group_names");
+  spec.default_device = keywords.TakeOptionalArray<int32_t>("default_device");
   keywords.CheckEmpty();
   const py::gil_scoped_release release;
   return Problem::Build(std::move(spec));
@@ -135,7 +144,8 @@ py::dict KeywordsOf(const py::object& problem) {
                            "allowed_device",
                            "allowed_given",
                            "colocation_group",
-                           "colocation_group_names"}) {
+                           "colocation_group_names",
+                           "default_device"}) {
     keywords[name] = problem.attr(name);
   }
   return keywords;
@@ -184,6 +194,8 @@ Attributes:
     allowed_given: bool[n], False: every device with a kernel is allowed.
     colocation_group: int32[n], index into colocation_group_names, -1: none.
     colocation_group_names: names of groups; the ops of one share a device.
+    default_device: int32[n], where TensorFlow's own Placer would put each op, or None, the default,
+        if that is not known.
     units: int32[n], the unit of each op: a colocation group, or an op without one.
     candidate_ptr: int32[U + 1], the candidates of each unit.
     candidates: devices where every op of a unit is allowed and has a kernel, ascending.
@@ -212,6 +224,16 @@ void AddArray(ProblemClass* cls, const char* name, std::vector<T> ProblemSpec::*
     const auto size = static_cast<py::ssize_t>(values.size());
     if (columns == 0) return ReadOnlyView(values, {size}, self);
     return ReadOnlyView(values, {size / columns, columns}, self);
+  });
+}
+
+// The same for an array that may be left out: None then.
+void AddOptionalArray(ProblemClass* cls, const char* name,
+                      std::vector<int32_t> ProblemSpec::* member) {
+  cls->def_property_readonly(name, [member](const py::object& self) -> py::object {
+    const std::vector<int32_t>& values = self.cast<const Problem&>().spec().*member;
+    if (values.empty()) return py::none();
+    return ReadOnlyView(values, {static_cast<py::ssize_t>(values.size())}, self);
   });
 }
 
@@ -267,6 +289,7 @@ void AddOpProperties(ProblemClass* cls) {
   });
   AddArray(cls, "colocation_group", &ProblemSpec::colocation_group);
   AddStrings(cls, "colocation_group_names", &ProblemSpec::colocation_group_names);
+  AddOptionalArray(cls, "default_device", &ProblemSpec::default_device);
 }
 
 }  // namespace

@@ -45,6 +45,7 @@ enum Slot : int {
   kAllowed,
   kAllowedDevice,
   kGroup,
+  kDefaultDevice,
   kEdges,
   kEdge,
   kEdgeIndex,
@@ -70,8 +71,8 @@ std::vector<JsonRule> MakeSchema() {
        {kFormat, kName, kKind, kDeviceName, kDeviceKind, kLinkChannel, kOpName, kOpType, kGroup}) {
     rules[slot] = text;
   }
-  for (int slot :
-       {kLinkSrc, kLinkDst, kAliasIndex, kAllowedDevice, kEdgeIndex, kControlEdgeIndex}) {
+  for (int slot : {kLinkSrc, kLinkDst, kAliasIndex, kAllowedDevice, kDefaultDevice, kEdgeIndex,
+                   kControlEdgeIndex}) {
     rules[slot] = index;
   }
   rules[kDeviceSlots] = {JsonRule::kInteger, "an integer", 1, kMaxIndex};
@@ -116,7 +117,8 @@ std::vector<JsonRule> MakeSchema() {
                        {"temp_bytes", kTemp, false},
                        {"persistent_bytes", kPersistent, false},
                        {"allowed_devices", kAllowed, false},
-                       {"colocation_group", kGroup, false}});
+                       {"colocation_group", kGroup, false},
+                       {"default_device", kDefaultDevice, false, 2}});
   return rules;
 }
 
@@ -139,7 +141,7 @@ class Names {
 
 class ProblemReader final : public JsonReader {
  public:
-  ProblemReader() : JsonReader(Schema(), "hplacer-problem/1") {
+  ProblemReader() : JsonReader(Schema(), "hplacer-problem", 2) {
     spec_.output_ptr = {0};
     spec_.allowed_ptr = {0};
   }
@@ -152,6 +154,8 @@ class ProblemReader final : public JsonReader {
   }
 
  private:
+  static constexpr int32_t kNoDevice = -1;
+
   struct Device {
     std::string name, kind;
     int64_t memory_bytes = 0;
@@ -166,7 +170,7 @@ class ProblemReader final : public JsonReader {
   struct Op {
     std::string name, type;
     int64_t temp_bytes = 0, persistent_bytes = 0;
-    int32_t group = kNoGroup;
+    int32_t group = kNoGroup, default_device = kNoDevice;
     bool has_aliases = false, has_allowed = false;
   };
   // One entry of some op's cost_ns. The kinds may be listed after the ops, so that names stand in
@@ -202,6 +206,7 @@ class ProblemReader final : public JsonReader {
   void EndDevice();
   void EndLink();
   void EndOp();
+  void EndDefaultDevice();
   void EndRow(int64_t count, int64_t expected) {
     if (count == expected) return;
     Fail("expected " + std::to_string(expected) + " integers, got " + std::to_string(count));
@@ -259,6 +264,9 @@ void ProblemReader::OnInteger(int slot, int64_t value) {
       break;
     case kAllowedDevice:
       Append(&spec_.allowed_device, index);
+      break;
+    case kDefaultDevice:
+      op_.default_device = index;
       break;
     case kEdgeIndex:
       Append(&spec_.edges, index, 3);
@@ -364,6 +372,7 @@ void ProblemReader::EndOp() {
              std::to_string(outputs - first) + " outputs",
          "output_alias");
   }
+  EndDefaultDevice();
   Append(&spec_.op_names, std::move(op_.name));
   spec_.op_types.push_back(std::move(op_.type));
   spec_.output_ptr.push_back(static_cast<int64_t>(outputs));
@@ -373,6 +382,19 @@ void ProblemReader::EndOp() {
   spec_.allowed_given.push_back(op_.has_allowed);
   spec_.colocation_group.push_back(op_.group);
   op_ = Op();
+}
+
+// All ops have one, or none.
+void ProblemReader::EndDefaultDevice() {
+  constexpr char kField[] = "default_device", kMissing[] = "is missing, other ops have one";
+  if (op_.default_device == kNoDevice) {
+    if (!spec_.default_device.empty()) Fail(kMissing, kField);
+    return;
+  }
+  if (spec_.default_device.size() < spec_.op_names.size()) {
+    hplacer::Fail(FieldPath("ops", 0, kField), kMissing);
+  }
+  Append(&spec_.default_device, op_.default_device);
 }
 
 void ProblemReader::ResolveKinds() {

@@ -37,7 +37,7 @@ class ProblemWriter {
       : problem_(problem), spec_(problem.spec()), output_(output) {}
 
   void Write() {
-    json_.Raw(R"({"format":"hplacer-problem/1","name":)");
+    json_.Raw(R"({"format":"hplacer-problem/2","name":)");
     json_.String(spec_.name);
     json_.Raw(R"(,"device_kinds":)");
     json_.List(0, problem_.num_kinds(), [&](int64_t i) { json_.String(spec_.device_kinds[i]); });
@@ -114,6 +114,10 @@ class ProblemWriter {
     if (spec_.colocation_group[i] != kNoGroup) {
       json_.Raw(R"(,"colocation_group":)");
       json_.String(spec_.colocation_group_names[spec_.colocation_group[i]]);
+    }
+    if (!spec_.default_device.empty()) {
+      json_.Raw(R"(,"default_device":)");
+      json_.Integer(spec_.default_device[i]);
     }
     json_.Raw("}");
     Flush();

@@ -100,7 +100,7 @@ def chains(count: int, length: int, size_bytes: int) -> hp.Problem:
     pairs = itertools.permutations(range(count), 2)
     return problem_from_dict(
         {
-            "format": "hplacer-problem/1",
+            "format": "hplacer-problem/2",
             "name": "chains",
             "device_kinds": ["gpu"],
             "devices": [
@@ -123,7 +123,7 @@ def three_on_two() -> hp.Problem:
     devices = [{"name": f"d{d}", "kind": "gpu", "memory_bytes": 10**9} for d in range(2)]
     return problem_from_dict(
         {
-            "format": "hplacer-problem/1",
+            "format": "hplacer-problem/2",
             "name": "three",
             "device_kinds": ["gpu"],
             "devices": devices,

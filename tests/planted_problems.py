@@ -10,7 +10,7 @@ import numpy as np
 def machine(devices: int, memory_bytes: int = 10**12, latency_ns: int = 10) -> dict[str, Any]:
     """Equal devices, each pair with a channel of its own at one byte per nanosecond."""
     return {
-        "format": "hplacer-problem/1",
+        "format": "hplacer-problem/2",
         "name": "planted",
         "device_kinds": ["gpu"],
         "devices": [

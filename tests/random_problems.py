@@ -90,10 +90,13 @@ def problems(draw: st.DrawFn, *, placeable: bool = False, max_ops: int = 10) -> 
             devices = st.integers(0, len(machine["devices"]) - 1)
             op["allowed_devices"] = draw(st.lists(devices, min_size=placeable, max_size=3))
         ops.append(op)
+    if draw(st.integers(0, 3)) == 0:
+        for op in ops:
+            op["default_device"] = draw(st.integers(0, len(machine["devices"]) - 1))
     # Ids in another order than the topological one, and edges given twice.
     order = draw(st.permutations(range(len(ops))))
     return {
-        "format": "hplacer-problem/1",
+        "format": "hplacer-problem/2",
         "name": "random",
         **machine,
         "ops": _renumbered(ops, order),

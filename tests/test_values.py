@@ -29,7 +29,7 @@ from tests.random_problems import placed_problems
 GOLDEN = ROOT / "tests" / "golden" / "two_towers.hplacer.json"
 EVIL = "<b>&\n\r\u2028" + 200 * "x"
 NOTHING: dict[str, Any] = {
-    "format": "hplacer-problem/1",
+    "format": "hplacer-problem/2",
     "name": "",
     **{key: [] for key in ("device_kinds", "devices", "links", "ops", "edges")},
 }

@@ -1,4 +1,4 @@
-"""Problem files: `*.hplacer.json` and `*.hplacer.json.gz`, format `hplacer-problem/1`.
+"""Problem files: `*.hplacer.json` and `*.hplacer.json.gz`, format `hplacer-problem/2`.
 
 A problem file lets a graph be planned, shared and studied without TensorFlow. Reading is strict:
 an unknown key, a missing key, a wrong type or a value out of range is a ProblemError that starts

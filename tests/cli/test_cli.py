@@ -322,7 +322,7 @@ def problem(tmp_path: Path) -> Path:
     """A chain of two ops that one device runs in 1,000 + 2,000 ns; the link takes 500 ns."""
     link = {"channel": "c", "latency_ns": 500, "bytes_per_s": 10**9}
     document = {
-        "format": "hplacer-problem/1",
+        "format": "hplacer-problem/2",
         "name": "chain",
         "device_kinds": ["cpu"],
         "devices": [{"name": f"/cpu:{d}", "kind": "cpu", "memory_bytes": 1000} for d in (0, 1)],

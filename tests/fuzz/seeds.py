@@ -80,7 +80,7 @@ def random_problem(random: Random) -> dict[str, Any]:
     kinds = ["cpu", "gpu", "tpu"][: random.randint(1, 3)]
     num_devices, num_ops = random.randint(1, 5), random.choice([0, 1, 2, 5, 10, 20])
     document: dict[str, Any] = {
-        "format": "hplacer-problem/1",
+        "format": "hplacer-problem/2",
         "name": random.choice(["", "random", "\u00e9\n"]),
         "device_kinds": kinds,
         "devices": [
@@ -110,6 +110,9 @@ def random_problem(random: Random) -> dict[str, Any]:
     }
     for i in range(num_ops):
         _add_op(random, document, i)
+    if random.random() < 0.3:
+        for op in document["ops"]:
+            op["default_device"] = random.randrange(num_devices)
     return document
 
 

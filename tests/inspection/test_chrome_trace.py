@@ -158,7 +158,7 @@ def test_arrows_lead_from_producer_over_transfer_to_consumer(
 def two_devices() -> dict[str, Any]:
     """`a/"x"` on the left takes 1234567 ns, then its output goes to `b` on the right."""
     return {
-        "format": "hplacer-problem/1",
+        "format": "hplacer-problem/2",
         "name": "two",
         "device_kinds": ["cpu"],
         "devices": [{"name": d, "kind": "cpu", "memory_bytes": 99} for d in ("left", "right")],

@@ -33,7 +33,7 @@ def fork() -> dict[str, Any]:
     """
     sizes = {"a": [20, 20], "b": [10], "c": [10], "d": []}
     return {
-        "format": "hplacer-problem/1",
+        "format": "hplacer-problem/2",
         "name": "fork",
         "device_kinds": ["cpu", "gpu"],
         "devices": [

@@ -27,7 +27,7 @@ def problem(
     devices = [("CPU:0", "cpu")] + [(f"GPU:{i}", "gpu") for i in range(num_gpus)]
     return problem_from_dict(
         {
-            "format": "hplacer-problem/1",
+            "format": "hplacer-problem/2",
             "name": "graph",
             "device_kinds": ["cpu", "gpu"],
             "devices": [
@@ -169,7 +169,7 @@ def write_problem(path, graph):
     devices = [{"name": "/device:CPU:0", "kind": "cpu", "memory_bytes": 1}] + [
         {"name": f"/device:GPU:{i}", "kind": "gpu", "memory_bytes": 1} for i in range(2)]
     edges = {(index[t.op], t.value_index, index[op]) for op in ops for t in op.inputs}
-    document = {"format": "hplacer-problem/1", "name": "graph", "device_kinds": ["cpu", "gpu"],
+    document = {"format": "hplacer-problem/2", "name": "graph", "device_kinds": ["cpu", "gpu"],
                 "devices": devices, "links": [], "ops": documents, "edges": sorted(edges)}
     with open(path, "w") as stream:
         json.dump(document, stream)

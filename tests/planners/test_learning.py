@@ -67,7 +67,7 @@ def chains(count: int = 2, length: int = 12, output_bytes: int = 500) -> dict[st
     ]
     kinds = ["cpu", "gpu", "gpu"]
     return {
-        "format": "hplacer-problem/1",
+        "format": "hplacer-problem/2",
         "name": "chains",
         "device_kinds": ["cpu", "gpu"],
         "devices": [

@@ -210,7 +210,7 @@ def small_problem(devices: list[tuple[str, str]], ops: list[dict[str, Any]]) -> 
     kinds = sorted({kind for _, kind in devices})
     return problem_from_dict(
         {
-            "format": "hplacer-problem/1",
+            "format": "hplacer-problem/2",
             "name": "small",
             "device_kinds": kinds,
             "devices": [

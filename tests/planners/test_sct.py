@@ -98,7 +98,7 @@ def test_coarsened_graphs_stay_acyclic(data: st.DataObject) -> None:
 
 def test_on_demand_ops_are_left_out_and_what_cannot_part_saves_nothing() -> None:
     document: dict[str, Any] = {
-        "format": "hplacer-problem/1",
+        "format": "hplacer-problem/2",
         "name": "small",
         "device_kinds": ["cpu", "gpu"],
         "devices": [

@@ -73,7 +73,7 @@ def small_problem(**changes: Any) -> Problem:
     """A chain of three ops on the devices of `make_plan`."""
     link = {"channel": "c", "latency_ns": 500, "bytes_per_s": 10**9}
     document = {
-        "format": "hplacer-problem/1",
+        "format": "hplacer-problem/2",
         "name": "chain",
         "device_kinds": ["cpu"],
         "devices": [
@@ -153,7 +153,7 @@ def test_a_file_is_what_the_format_page_says() -> None:
     assert sections["node_devices"] == bytes([0, 0, 1, 0, 1, 0])
     assert sections["op_devices"] == bytes([0, 0, 1, 0, 0, 0])
     assert sections["node_ops"] == bytes([0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0])
-    assert json.loads(sections["problem"])["format"] == "hplacer-problem/1"
+    assert json.loads(sections["problem"])["format"] == "hplacer-problem/2"
     assert summary["fingerprint_parts"][0] == ["graph", "a1"]
     rows = re.findall(r"^\| `(\w+)` \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
     assert rows == [*sections, *summary]
@@ -202,6 +202,14 @@ def test_a_plan_carries_its_problem() -> None:
     for array in (placement, node_op):
         with pytest.raises(ValueError, match="read-only"):
             array[0] = 1
+
+
+def test_a_plan_that_holds_a_problem_file_of_version_1() -> None:
+    sections = sections_of(with_problem(make_plan()).to_bytes())
+    sections["problem"] = sections["problem"].replace(b"hplacer-problem/2", b"hplacer-problem/1")
+    old = Plan.from_bytes(pack({name: zlib.compress(data) for name, data in sections.items()}))
+    old.verify()
+    assert old.trace().makespan_ns == 3000 + 2 * 508
 
 
 def test_a_plan_without_its_problem_says_what_to_do(tmp_path: Path) -> None:

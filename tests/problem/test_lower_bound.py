@@ -73,7 +73,7 @@ def test_a_problem_without_a_feasible_placement_has_no_bound() -> None:
 def chain(length: int) -> dict[str, Any]:
     """Ops of 10 ns one after the other; one device."""
     return {
-        "format": "hplacer-problem/1",
+        "format": "hplacer-problem/2",
         "name": "chain",
         "device_kinds": ["cpu"],
         "devices": [{"name": "d", "kind": "cpu", "memory_bytes": 0}],
@@ -111,7 +111,7 @@ def two_chains(size_bytes: int) -> dict[str, Any]:
     ops.append({"name": "join", "type": "T", "cost_ns": {"gpu": 1}, "output_bytes": []})
     link = {"latency_ns": 10, "bytes_per_s": 10**9}
     return {
-        "format": "hplacer-problem/1",
+        "format": "hplacer-problem/2",
         "name": "chains",
         "device_kinds": ["gpu"],
         "devices": [{"name": f"d{d}", "kind": "gpu", "memory_bytes": 10**9} for d in range(2)],

@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -33,7 +34,7 @@ INT64_MAX = 2**63 - 1
 def document() -> Document:
     """Ops a -> b, b also after c; two devices of two kinds, linked both ways."""
     return {
-        "format": "hplacer-problem/1",
+        "format": "hplacer-problem/2",
         "name": "small",
         "device_kinds": ["cpu", "k40"],
         "devices": [
@@ -93,7 +94,7 @@ REFUSED = [
     # (path, value or ... to delete, start of the message)
     ("format", ..., "format: is missing"),
     ("format", 1, "format: expected a string, got int"),
-    ("format", "hplacer-problem/2", "format: 'hplacer-problem/2' is not supported"),
+    ("format", "hplacer-problem/3", "format: 'hplacer-problem/3' is not supported"),
     ("format", "hplacer-plan/1", "format: 'hplacer-plan/1' is not a problem file's format"),
     ("name", ..., "name: is missing"),
     ("name", None, "name: expected a string, got null"),
@@ -160,6 +161,10 @@ REFUSED = [
     ("ops.1.colocation_group", 1, "ops[1].colocation_group: expected a string, got int"),
     ("ops.1.colocation_group", None, "ops[1].colocation_group: expected a string, got null"),
     ("ops.1.device", 0, "ops[1].device: unknown key"),
+    ("ops.0.default_device", 0, "ops[1].default_device: is missing, other ops have one"),
+    ("ops.2.default_device", 0, "ops[0].default_device: is missing, other ops have one"),
+    ("ops.0.default_device", None, "ops[0].default_device: expected an integer, got null"),
+    ("ops.0.default_device", -1, "ops[0].default_device: must be at least 0, got -1"),
     ("edges", ..., "edges: is missing"),
     ("edges.0", [0, 0], "edges[0]: expected 3 integers, got 2"),
     ("edges.0", "001", "edges[0]: expected a list, got str"),
@@ -190,6 +195,52 @@ def test_refused_fields(path: str, value: Any, message: str) -> None:
     assert str(caught.value).startswith(message)
 
 
+def with_default_devices(*devices: int) -> Document:
+    result = document()
+    for op, device in zip(result["ops"], devices, strict=True):
+        op["default_device"] = device
+    return result
+
+
+def test_default_devices() -> None:
+    """Also one where the op is not allowed: op b has no kernel on the GPU."""
+    given_document = with_default_devices(0, 1, 0)
+    problem = problem_from_dict(given_document)
+    assert problem.default_device is not None
+    assert problem.default_device.dtype == np.int32
+    assert problem.default_device.tolist() == [0, 1, 0]
+    assert not problem.default_device.flags.writeable
+    assert problem_to_dict(problem) == given_document
+    assert problem_to_dict(pickle.loads(pickle.dumps(problem))) == given_document
+    assert problem_to_dict(problem.replace(default_device=None)) == document()
+    assert problem_from_dict(document()).default_device is None
+    with pytest.raises(ProblemError, match=r"^ops\[1\]\.default_device: device 2 is out of range"):
+        problem_from_dict(with_default_devices(0, 2, 0))
+    with pytest.raises(ProblemError, match="^default_device: has 1 values, expected 3"):
+        problem.replace(default_device=np.zeros(1, np.int32))
+
+
+def test_a_problem_that_was_pickled_without_default_devices() -> None:
+    state = problem_from_dict(document()).__getstate__()
+    del state["default_device"]
+    again = hp.Problem.__new__(hp.Problem)
+    again.__setstate__(state)
+    assert again.default_device is None
+
+
+def test_files_of_version_1() -> None:
+    old = document() | {"format": "hplacer-problem/1"}
+    assert problem_to_dict(problem_from_dict(old)) == document()
+    old_with_default = with_default_devices(0, 0, 0) | {"format": "hplacer-problem/1"}
+    version_first = json.dumps(old_with_default)
+    version_last = json.dumps(dict(reversed(old_with_default.items())))
+    for text in (version_first, version_last):
+        with pytest.raises(ProblemError) as caught:
+            _engine.read_problem(io.BytesIO(text.encode()))
+        assert str(caught.value).startswith("ops[0].default_device: unknown key; the keys here are")
+        assert str(caught.value).endswith("allowed_devices, colocation_group")
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -207,14 +258,14 @@ def test_refused_fields(path: str, value: Any, message: str) -> None:
         (" " * 2**21 + "{}", "not JSON: a string, a number or white space of"),
         ("{}" + " " * 2**21, "not JSON: a string, a number or white space of"),
         (json.dumps(document()) + "\0", "not JSON: a zero byte after the document"),
-        ('{"format": "hplacer-problem/1", "name": "", "name": ""}', "name: the key is given twice"),
-        ('{"format": "hplacer-problem/1", "name": 1e999}', "name: expected a string, got float"),
+        ('{"format": "hplacer-problem/2", "name": "", "name": ""}', "name: the key is given twice"),
+        ('{"format": "hplacer-problem/2", "name": 1e999}', "name: expected a string, got float"),
         ('{"name": 1e999}', "name: expected a string, got float"),
-        (f'{{"format": "hplacer-problem/1", "name": {"9" * 400}}}', "name: expected a string, got"),
+        (f'{{"format": "hplacer-problem/2", "name": {"9" * 400}}}', "name: expected a string, got"),
         # Another format is the reason for whatever else is wrong, wherever it stands.
-        ('{"nodes": [{"a": 1}], "format": "hplacer-problem/2"}', "format: 'hplacer-problem/2' is"),
+        ('{"nodes": [{"a": 1}], "format": "hplacer-problem/3"}', "format: 'hplacer-problem/3' is"),
         ('{"name": {"format": "x"}, "format": 2}', "format: expected a string, got int"),
-        ('{"nodes": 1, "format": "hplacer-problem/1"}', "nodes: unknown key"),
+        ('{"nodes": 1, "format": "hplacer-problem/2"}', "nodes: unknown key"),
         ('{"nodes": 1}', "format: is missing"),
     ],
 )
@@ -388,7 +439,7 @@ def test_gzip_is_recognised_by_its_bytes(tmp_path: Path) -> None:
 def test_a_gzip_bomb_is_refused_early(tmp_path: Path, content: bytes) -> None:
     """A gibibyte of one token: it would take ten seconds and its size in memory to read it all."""
     path = tmp_path / "p.hplacer.json.gz"
-    start = gzip.compress(b'{"format":"hplacer-problem/1","name":')
+    start = gzip.compress(b'{"format":"hplacer-problem/2","name":')
     path.write_bytes(start + gzip.compress(content * (2**24 // len(content))) * 64)
     started = time.process_time()
     with pytest.raises(ProblemError):
@@ -410,7 +461,7 @@ def test_a_problem_that_would_multiply_in_memory_is_refused(tmp_path: Path) -> N
 
 def test_a_long_read_can_be_interrupted() -> None:
     """Control-C in a process that reads an endless file."""
-    endless = 'printf \'{"format":"hplacer-problem/1","edges":[\'; exec yes \'[0,0,1],\''
+    endless = 'printf \'{"format":"hplacer-problem/2","edges":[\'; exec yes \'[0,0,1],\''
     script = """
 from hplacer_optimizer.problem.files import load_problem_file
 print("reading", flush=True)

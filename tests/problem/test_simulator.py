@@ -56,7 +56,7 @@ def test_equals_the_reference(case: tuple[dict[str, Any], list[int]]) -> None:
 def chain() -> dict[str, Any]:
     """Ops a -> b across two devices; 100 + (10 + 5) + 50 ns."""
     return {
-        "format": "hplacer-problem/1",
+        "format": "hplacer-problem/2",
         "name": "chain",
         "device_kinds": ["cpu"],
         "devices": [

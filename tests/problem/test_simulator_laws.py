@@ -223,7 +223,7 @@ def test_a_batch_equals_single_steps(case: Case, threads: int, data: st.DataObje
 def weight_and_matmul(weight_bytes: int) -> Document:
     """A variable, read by an op of its group, feeds a MatMul that may be on any device."""
     return {
-        "format": "hplacer-problem/1",
+        "format": "hplacer-problem/2",
         "name": "weight",
         "device_kinds": ["gpu"],
         "devices": [

@@ -39,7 +39,7 @@ def wide_problem(
     for first in (10, 50):
         control_edges += [[i, j] for i in range(first, first + 8) for j in range(first + 20, 80, 3)]
     document = {
-        "format": "hplacer-problem/1",
+        "format": "hplacer-problem/2",
         "name": "wide",
         "device_kinds": ["cpu"],
         "devices": [

@@ -17,6 +17,7 @@
 //  * An op without a kernel, with an empty `allowed_devices`, or allowed only where it has no
 //    kernel is legal: the problem loads, its placements are infeasible.
 //  * `allowed_devices` is a set: order and repetitions mean nothing.
+//  * The default device of an op may be one where it is not allowed, or has no kernel.
 //  * Bounds that must stay below 2^63: the sum over ops of the largest cost, plus for each tensor
 //    and for each op's signals the duration at the highest latency and the lowest rate of all
 //    links, times min(consumers, devices - 1); and the sum of all persistent, temporary and output
@@ -79,6 +80,8 @@ struct ProblemSpec {
   std::vector<uint8_t> allowed_given;        // [n] 0: every device with a kernel is allowed
   std::vector<int32_t> colocation_group;     // [n] index into colocation_group_names or kNoGroup
   std::vector<std::string> colocation_group_names;
+  // [n] where TensorFlow's own Placer would put each op, or empty. Planning does not look at it.
+  std::vector<int32_t> default_device;
 };
 
 class Problem {

@@ -74,6 +74,7 @@ void CheckSizes(const ProblemSpec& spec) {
   CheckOffsets("allowed_ptr", spec.allowed_ptr, n, spec.allowed_device.size());
   CheckSize("allowed_given", spec.allowed_given.size(), n);
   CheckSize("colocation_group", spec.colocation_group.size(), n);
+  if (!spec.default_device.empty()) CheckSize("default_device", spec.default_device.size(), n);
 }
 
 void CheckDevices(const ProblemSpec& spec) {
@@ -130,6 +131,10 @@ void CheckOps(const ProblemSpec& spec) {
     if (spec.colocation_group[i] != kNoGroup) {
       CheckIndex(spec.colocation_group[i], spec.colocation_group_names.size(), "group", "ops", i,
                  "colocation_group");
+    }
+    if (!spec.default_device.empty()) {
+      CheckIndex(spec.default_device[i], spec.device_names.size(), "device", "ops", i,
+                 "default_device");
     }
   }
 }

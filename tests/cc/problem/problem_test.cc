@@ -135,6 +135,10 @@ TEST_CASE("refusals start with the path of the field") {
         "ops[0].output_bytes: must be at least 0, got -1");
   CHECK(Refusal([](auto* b) { b->Allow({2}); }) ==
         "ops[2].allowed_devices: device 2 is out of range, there are 2");
+  CHECK(Refusal([](auto* b) { b->spec.default_device = {0, 1, 2}; }) ==
+        "ops[2].default_device: device 2 is out of range, there are 2");
+  CHECK(Refusal([](auto* b) { b->spec.default_device = {0}; }) ==
+        "default_device: has 1 values, expected 3");
   CHECK(Refusal([](auto* b) { b->Edge(0, 2, 1); }) ==
         "edges[3]: output 2 is out of range, there are 2");
   CHECK(Refusal([](auto* b) { b->Edge(1, 0, 1); }) == "edges[3]: op 'op1' reads itself");
