@@ -5,7 +5,7 @@ seconds. Arrays are copies. Load it with `native.load()`: it needs TensorFlow's 
 """
 
 from collections.abc import Mapping
-from typing import Literal, TypedDict
+from typing import Literal, NotRequired, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -246,6 +246,9 @@ class PlannerRequest(_CapturedStep):
 
     def finish_missing(self, machine: MachineRates, /) -> None:
         """Answers a lookup: there is no plan, so make one for this machine."""
+
+    def finish_kept(self, reason: str, /) -> None:
+        """Answers "TensorFlow's own placement stays", and why."""
 
     def finish_declined(self, reason: str, /) -> None:
         """Answers "leave the graph alone"; a reason makes it a failure, "" a wish."""

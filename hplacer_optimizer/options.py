@@ -22,6 +22,7 @@ from hplacer_optimizer.support.keywords import unknown_name
 
 OPTIMIZER_NAME = "HierarchicalPlacer"
 
+EVERY_PLAN = -1  # of option min_gain
 _INT64_MAX = 2**63 - 1
 _YEARS_S = 1e9
 
@@ -114,6 +115,23 @@ class Options:
         "what to do without a stored plan: 'plan' at once, 'learn' for the whole budget while "
         "training waits, plan at once and search on in the 'background', 'skip' the graph",
         choices=("plan", "background", "learn", "skip"),
+    )
+
+    min_gain: float | None = _option(
+        None,
+        "predicted gain, as a share, below which a graph keeps TensorFlow's own placement; -1: "
+        "every plan takes effect; None: by how much such predictions may be wrong",
+        minimum=EVERY_PLAN,
+        maximum=1e6,
+    )
+    host_offload: bool = _option(
+        False,
+        "offer the host's CPU for what can run on an accelerator, also where its cost is estimated",
+    )
+    plan: str | None = _option(
+        None,
+        "file of the one plan that may take effect; other graphs keep TensorFlow's own placement, "
+        "and nothing is planned",
     )
 
     def __post_init__(self) -> None:
@@ -284,6 +302,7 @@ _CHECKS: dict[str, Callable[[dataclasses.Field[Any], object], Any]] = {
     "float": _float,
     "tuple[str, ...]": _texts,
     "int | None": _or_none(_int),
+    "float | None": _or_none(_float),
     "str | None": _or_none(_path),
 }
 
@@ -331,7 +350,7 @@ def _from_text(name: str, text: str) -> Any:
     try:
         if declared.startswith("int"):
             return int(text)
-        return float(text) if declared == "float" else text
+        return float(text) if declared.startswith("float") else text
     except ValueError:
         return text
 

@@ -116,9 +116,9 @@ void FinishMissing(PlannerRequest& request, MachineRates machine) {
   request.Finish(std::move(reply));
 }
 
-void FinishDeclined(PlannerRequest& request, std::string reason) {
+void FinishWithout(PlannerRequest::Result result, PlannerRequest& request, std::string reason) {
   PlannerRequest::Reply reply;
-  reply.result = PlannerRequest::Result::kDeclined;
+  reply.result = result;
   reply.reason = std::move(reason);
   request.Finish(std::move(reply));
 }
@@ -244,7 +244,13 @@ void RegisterRequest(py::module_& m) {
       .def_property_readonly("is_abandoned", &PlannerRequest::IsAbandoned)
       .def("finish_assigned", &FinishAssigned)
       .def("finish_missing", &FinishMissing)
-      .def("finish_declined", &FinishDeclined);
+      .def("finish_kept",
+           [](PlannerRequest& request, std::string reason) {
+             FinishWithout(PlannerRequest::Result::kKept, request, std::move(reason));
+           })
+      .def("finish_declined", [](PlannerRequest& request, std::string reason) {
+        FinishWithout(PlannerRequest::Result::kDeclined, request, std::move(reason));
+      });
 }
 
 void ThrowIfError(const absl::Status& status) {

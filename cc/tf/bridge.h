@@ -28,8 +28,8 @@ using Clock = std::chrono::steady_clock;
 // What became of one graph; kept for `reports` and logged by the planner side.
 struct PassReport {
   std::string label;        // "function train_step" or "session graph"
-  std::string outcome;      // "loaded", "planned", "shared", "skipped" or "failed"
-  std::string reason;       // why it failed or was skipped
+  std::string outcome;      // "loaded", "planned", "shared", "kept", "skipped" or "failed"
+  std::string reason;       // why TensorFlow's placement was kept, or the graph skipped, or failed
   std::string fingerprint;  // key, empty if it was not reached
   bool trains = false;      // the step computes gradients
   int num_ops = 0;          // ops of the step
@@ -47,9 +47,10 @@ struct PassReport {
 // Immutable after Submit, except for the reply.
 struct PlannerRequest {
   enum class Stage { kLookup, kPlan, kReport };
-  enum class Result { kPending, kAssigned, kMissing, kDeclined };
+  enum class Result { kPending, kAssigned, kMissing, kKept, kDeclined };
 
-  // kMissing answers a lookup: plan it, on this machine. kDeclined: leave the graph alone.
+  // kMissing answers a lookup: plan it, on this machine. kKept: no plan is better than TensorFlow's
+  // own placement. kDeclined: leave the graph alone.
   // A lookup's answer always has the machine: a stored plan may turn out not to fit.
   struct Reply {
     Result result = Result::kPending;

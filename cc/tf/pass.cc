@@ -107,29 +107,34 @@ bool IsDisabled() {
   return value != nullptr && *value != '\0' && std::string(value) != "0";
 }
 
+// What became of a graph: its devices, or why TensorFlow's own placement is kept, or neither.
+struct Decision {
+  std::shared_ptr<const Assignment> assignment;
+  std::string kept_because;
+};
+
 // Work on one fingerprint, shared by all threads that bring it at the same time.
 class Flight {
  public:
-  void Land(std::shared_ptr<const Assignment> assignment) {
+  void Land(Decision decision) {
     std::lock_guard<std::mutex> lock(mutex_);
-    assignment_ = std::move(assignment);
+    decision_ = std::move(decision);
     landed_ = true;
     changed_.notify_all();
   }
 
-  // Null if it failed, or did not land until `deadline` or `gives_up`.
-  std::shared_ptr<const Assignment> Wait(Clock::time_point deadline,
-                                         const std::function<bool()>& gives_up) {
+  // Neither if it failed, or did not land until `deadline` or `gives_up`.
+  Decision Wait(Clock::time_point deadline, const std::function<bool()>& gives_up) {
     const std::shared_ptr<void> guard = Bridge::Get().EnterWait();
     std::unique_lock<std::mutex> lock(mutex_);
     WaitPatiently(&lock, &changed_, deadline, [this] { return landed_; }, gives_up);
-    return assignment_;
+    return decision_;
   }
 
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::shared_ptr<const Assignment> assignment_;
+  Decision decision_;
   bool landed_ = false;
 };
 
@@ -226,31 +231,32 @@ class GraphPlacement {
     bool leads = false;
     const std::shared_ptr<Flight> flight = Flights::Get().Board(key, &leads);
     if (!leads) return Follow(flight.get());
-    std::shared_ptr<const Assignment> assignment;
+    Decision decision;
     absl::Status status;
     try {
-      status = Lead(serialised, &assignment);
+      status = Lead(serialised, &decision);
     } catch (const std::exception& error) {
       status = absl::InternalError(error.what());
     }
     Flights::Get().Remove(key);
-    flight->Land(std::move(assignment));
+    flight->Land(std::move(decision));
     return status;
   }
 
   absl::Status Follow(Flight* flight) {
-    const std::shared_ptr<const Assignment> assignment = flight->Wait(deadline_, gives_up_);
-    if (assignment == nullptr) {
+    const Decision decision = flight->Wait(deadline_, gives_up_);
+    if (!decision.kept_because.empty()) return Keep(decision.kept_because);
+    if (decision.assignment == nullptr) {
       report_.outcome = "skipped";
       report_.reason = "another thread did not get a plan for the same graph";
       return absl::OkStatus();
     }
     report_.outcome = "shared";
-    return Rewrite(assignment);
+    return Rewrite(decision.assignment);
   }
 
-  // Looks the plan up, else has one made; `assignment` is set once it is in the graph.
-  absl::Status Lead(const std::string& serialised, std::shared_ptr<const Assignment>* assignment) {
+  // Looks the plan up, else has one made; `decision` has it once it is in the graph.
+  absl::Status Lead(const std::string& serialised, Decision* decision) {
     Reply reply;
     {
       Timer timer(&report_.lookup_s);
@@ -260,11 +266,12 @@ class GraphPlacement {
       }
     }
     if (reply.result == Result::kDeclined) return Decline(reply.reason);
+    if (reply.result == Result::kKept) return Keep(decision->kept_because = reply.reason);
     if (reply.result == Result::kAssigned) {
       const absl::Status status = Rewrite(reply.assignment);
       if (status.ok()) {
         report_.outcome = "loaded";
-        *assignment = reply.assignment;
+        decision->assignment = reply.assignment;
         return status;
       }
       report_.reason = absl::StrCat("the stored plan does not fit: ", status.message());
@@ -293,12 +300,19 @@ class GraphPlacement {
       }
     }
     if (reply.result == Result::kDeclined) return Decline(reply.reason);
+    if (reply.result == Result::kKept) return Keep(decision->kept_because = reply.reason);
     const absl::Status status = Rewrite(reply.assignment);
     if (status.ok()) {
       report_.outcome = "planned";
-      *assignment = reply.assignment;
+      decision->assignment = reply.assignment;
     }
     return status;
+  }
+
+  absl::Status Keep(const std::string& reason) {
+    report_.outcome = "kept";
+    report_.reason = reason;
+    return absl::OkStatus();
   }
 
   absl::Status Decline(const std::string& reason) {

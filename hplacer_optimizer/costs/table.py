@@ -12,11 +12,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hplacer_optimizer.errors import CostTableError
 from hplacer_optimizer.support.formats import json_type
@@ -49,6 +50,8 @@ class CostSummary:
     table: str  # the file's name
     measured: int
     estimated: int
+    is_measured: NDArray[np.bool_] = field(compare=False, repr=False)
+    """bool[n, K], by op and device kind."""
 
     @property
     def sentence(self) -> str:
@@ -176,16 +179,16 @@ def apply(
     and `kinds` K names. Returns a copy of `arrays` that differs in `cost_ns` only.
     """
     cost_ns = np.array(arrays["cost_ns"], np.int64)
-    measured = 0
+    is_measured = np.zeros(cost_ns.shape, np.bool_)
     for column, kind in enumerate(kinds):
         for row, op in enumerate(op_signatures):
             cost = table.get(op, kind) if op else None
             if cost is not None and cost_ns[row, column] != _NO_KERNEL:
                 cost_ns[row, column] = cost.time_ns
-                measured += 1
-    total = int(np.count_nonzero(cost_ns != _NO_KERNEL))
+                is_measured[row, column] = True
+    measured, total = int(is_measured.sum()), int(np.count_nonzero(cost_ns != _NO_KERNEL))
     changed: Any = {**arrays, "cost_ns": cost_ns}
-    return changed, CostSummary(table.name, measured, total - measured)
+    return changed, CostSummary(table.name, measured, total - measured, is_measured)
 
 
 # ---- reading ----

@@ -66,6 +66,8 @@ class PlannerEntry:
     """It writes TensorBoard's event files to a `logdir`."""
     measures: bool = False
     """It can score placements by the time of steps that are run."""
+    uses_host: bool = False
+    """It may put on the host's CPU what can run on an accelerator, whatever that gains."""
 
 
 def _learned(model: str) -> PlannerEntry:
@@ -81,20 +83,20 @@ def _learned(model: str) -> PlannerEntry:
 PLANNERS: dict[str, PlannerEntry] = {
     "auto": PlannerEntry(plan=auto.plan, measures=True),
     "colocrl": _learned("colocrl"),
-    "cpu_only": PlannerEntry(plan=simple.cpu_only),
+    "cpu_only": PlannerEntry(plan=simple.cpu_only, uses_host=True),
     "etf": PlannerEntry(plan=etf.plan),
     "exact": PlannerEntry(plan=exact.plan),
-    "gpu_only": PlannerEntry(plan=simple.gpu_only),
+    "gpu_only": PlannerEntry(plan=simple.gpu_only, uses_host=True),
     "heft": PlannerEntry(plan=heft.plan),
     "hierarchical": _learned("hierarchical"),
     "hierarchical_no_grouping": _learned("hierarchical_no_grouping"),
     "hierarchical_random_grouping": _learned("hierarchical_random_grouping"),
-    "human_expert": PlannerEntry(plan=human_expert.plan),
+    "human_expert": PlannerEntry(plan=human_expert.plan, uses_host=True),
     "local_search": PlannerEntry(plan=local_search.plan, measures=True),
     "metis": PlannerEntry(plan=metis.plan),
     "mincut": PlannerEntry(plan=scotch.mincut),
-    "random": PlannerEntry(plan=simple.random),
-    "round_robin": PlannerEntry(plan=simple.round_robin),
+    "random": PlannerEntry(plan=simple.random, uses_host=True),
+    "round_robin": PlannerEntry(plan=simple.round_robin, uses_host=True),
     "scotch": PlannerEntry(plan=scotch.scotch),
     "sct": PlannerEntry(plan=sct.plan),
     "topo": PlannerEntry(plan=topo.plan),
@@ -114,7 +116,7 @@ def get_planner(name: str) -> PlannerEntry:
     if module_name in PLANNERS and _SEED.fullmatch(function):
         return _with_seed(PLANNERS[module_name], int(function))
     if module_name == "human_expert" and function:
-        return PlannerEntry(plan=human_expert.with_rules(function))
+        return PlannerEntry(plan=human_expert.with_rules(function), uses_host=True)
     valid = (
         f"{', '.join(sorted(PLANNERS))}, 'NAME:SEED', 'human_expert:FILE' or "
         "'package.module:function'"
@@ -127,7 +129,7 @@ def get_planner(name: str) -> PlannerEntry:
         raise OptionError(f"planner: cannot load '{name}': {error}; valid are {valid}") from error
     if not callable(planner):
         raise OptionError(f"planner: '{name}' is not callable")
-    return PlannerEntry(plan=_with_result(planner))
+    return PlannerEntry(plan=_with_result(planner), uses_host=True)
 
 
 def is_own(name: str) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from hplacer_optimizer.options import EVERY_PLAN
 from hplacer_optimizer.plans.fields import boolean, count, list_of, optional, record
 from hplacer_optimizer.support.formats import format_ns
 
@@ -76,7 +77,7 @@ def why_left_alone(
     The gain is by how much more steps a second there are, from -1. It has to exceed `min_gain`, or
     if that is None the `error` of the prediction.
     """
-    if min_gain is not None and min_gain <= -1:
+    if min_gain == EVERY_PLAN:
         return ""
     if baseline is None:
         return "TensorFlow's own placement is not known, so that nothing can be compared with it"
@@ -91,4 +92,6 @@ def why_left_alone(
     gain = baseline.step_time_ns / max(step_ns, 1) - 1
     if min_gain is None:
         return "" if gain > error else f"{times} is within the error of the prediction"
-    return "" if gain > min_gain else f"{times} is less than option min_gain asks for ({min_gain:g})"
+    return (
+        "" if gain > min_gain else f"{times} is less than option min_gain asks for ({min_gain:g})"
+    )

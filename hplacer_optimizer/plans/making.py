@@ -39,6 +39,7 @@ from hplacer_optimizer.planners import (
     is_own,
     strongest,
 )
+from hplacer_optimizer.planners.host_offload import accelerators_first
 from hplacer_optimizer.planners.isolation import isolated
 from hplacer_optimizer.planners.result import Watch
 from hplacer_optimizer.plans.baseline import Baseline
@@ -74,6 +75,8 @@ class Search:
     """Directory of TensorBoard's event files."""
     isolated: bool = False
     """One's own planner runs in a process of its own, which `Budget.stop` ends."""
+    host_offload: bool = False
+    """The host's CPU is offered for what can run on an accelerator, too."""
     measuring: Measuring | None = None
     """Scores placements by measured step time; None: by the simulator."""
 
@@ -95,7 +98,7 @@ class Search:
     def entry(self) -> PlannerEntry:
         """The planner."""
         if self.isolated and is_own(self.planner):
-            return PlannerEntry(plan=isolated(self.planner))
+            return PlannerEntry(plan=isolated(self.planner), uses_host=True)
         return get_planner(self.planner)
 
     @property
@@ -235,7 +238,10 @@ def make_plan(
     started = time.monotonic()
     machine = _with_full_names(machine)
     problem, costs = build_problem(captured, machine, cost_table=search.cost_table)
-    solved = _solve(problem, search, step, on_progress)
+    offered = problem
+    if not (search.host_offload or search.entry.uses_host or search.measuring):
+        offered = accelerators_first(problem, costs.is_measured if costs else None)
+    solved = _solve(problem, search, step, on_progress, offered)
     plan = Plan(
         **solved.fields,
         **_facts(captured, machine, costs),
@@ -373,13 +379,18 @@ def _solve(
     search: Search,
     step: RunnableStep | None,
     on_progress: ProgressCallback | None,
+    offered: Problem | None = None,
 ) -> _Solved:
-    """Has the planner look for a placement, and checks and simulates what it found."""
-    found, measured = _search(problem, search, step, on_progress)
+    """Has the planner look for a placement, and checks and simulates what it found.
+
+    The planner gets `offered`, with fewer devices for some ops; None: the problem.
+    """
+    offered = problem if offered is None else offered
+    found, measured = _search(offered, search, step, on_progress)
     placement = check_placement(problem, found.placement)
     trace = simulate(problem, placement)
     check_constraints(problem, placement)
-    bound = strongest(problem, found.proofs)
+    bound = strongest(problem, found.proofs if offered is problem else [])
     limits = {name: getattr(search.budget, name) for name in _LIMITS}
     preset = {"preset": search.preset} if search.entry.learns else {}
     fields = {

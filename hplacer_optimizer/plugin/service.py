@@ -3,6 +3,7 @@
     native pass                       this module
     lookup(fingerprint)  ---------->  store.get            -> assignment, or "missing" + machine
     plan(captured step)  ---------->  planner, simulate    -> assignment, stored for the next run
+                                      guard                -> or TensorFlow's placement is kept
     report               ---------->  one log line
 
 A dispatcher thread takes requests from the native bridge; each lookup and each plan runs on a
@@ -30,11 +31,11 @@ from hplacer_optimizer.capture import native
 from hplacer_optimizer.capture.scripts import child
 from hplacer_optimizer.errors import HPlacerError, PlanError, PlannerUnavailableError, StoreError
 from hplacer_optimizer.log import LOGGER, log_once, warn_once
-from hplacer_optimizer.options import Options
+from hplacer_optimizer.options import EVERY_PLAN, Options
 from hplacer_optimizer.planners import Budget, get_planner, local_search
 from hplacer_optimizer.plans.fingerprint import miss_line
-from hplacer_optimizer.plans.making import Search, make_plan
-from hplacer_optimizer.plans.plan import Plan
+from hplacer_optimizer.plans.making import Search, make_plan, simulated_again
+from hplacer_optimizer.plans.plan import Plan, load_plan
 from hplacer_optimizer.plans.store import PlanStore
 from hplacer_optimizer.plugin.disabling import disabled
 from hplacer_optimizer.pretraining import background
@@ -50,7 +51,9 @@ _dispatcher: threading.Thread | None = None
 _planning = threading.Lock()  # planners use every core: one at a time
 _searches: dict[threading.Thread, threading.Event] = {}  # what ends the one of each thread
 _lookups: dict[Any, str] = {}  # requests that wait for the store of this directory
-_plans: dict[tuple[str, str], Plan] = {}  # (store directory, fingerprint): also without a disk
+# By (directory of the store, or file of option plan; fingerprint): also without a disk.
+_plans: dict[tuple[str, str], Plan] = {}
+_pinned: set[str] = set()  # those of these that are files
 
 
 def start() -> None:
@@ -86,10 +89,11 @@ def _default_entry() -> bytes:
 def history() -> list[dict[str, Any]]:
     """What the pass did with each graph of this process, oldest first.
 
-    Keys: graph, fingerprint, outcome ("planned", "loaded", "shared", "skipped", "failed"), reason,
-    ops, units, devices, placed (nodes whose device was requested), planner, planning_s,
-    predicted_ns, store_path, and seconds of each phase: pass_s, step_s, fingerprint_s, lookup_s,
-    capture_s, plan_s, rewrite_s.
+    Keys: graph, fingerprint, outcome ("planned", "loaded" and "shared": a plan is in effect;
+    "kept": TensorFlow's own placement is; "skipped", "failed"), reason, ops, units, devices,
+    placed (nodes whose device was requested), planner, planning_s, predicted_ns, baseline_ns
+    (predicted for TensorFlow's own placement), store_path, and seconds of each phase: pass_s,
+    step_s, fingerprint_s, lookup_s, capture_s, plan_s, rewrite_s.
 
     Raises:
         NativeBuildError: the native part is missing or built for another TensorFlow.
@@ -223,6 +227,9 @@ def _rates(devices: Any) -> Any:
 
 def _look_up(request: Any) -> None:
     options = _options(request)
+    if options.plan is not None:
+        _look_up_pinned(request, options.plan)
+        return
     store = PlanStore.from_options(options)
     plan = _plans.get((store.directory, request.fingerprint))
     if plan is None:
@@ -233,11 +240,29 @@ def _look_up(request: Any) -> None:
         _plans[store.directory, request.fingerprint] = plan
         if options.on_miss == "background":
             _search_again(request, options, store)
-        _assign(request, plan)
+    if plan is not None and (_is_decidable(plan, options) or options.on_miss == "skip"):
+        _decide(request, plan, options)
     elif options.on_miss == "skip":
         request.finish_declined("")
     else:
         request.finish_missing(_rates(request.devices))
+
+
+def _is_decidable(plan: Plan, options: Options) -> bool:
+    """Whether TensorFlow's placement is known, or does not matter; old plans do not tell."""
+    return plan.baseline is not None or options.min_gain == EVERY_PLAN
+
+
+def _look_up_pinned(request: Any, path: str) -> None:
+    plan = _plans.get((path, request.fingerprint))
+    if plan is None:
+        plan = load_plan(path)
+        _plans[path, plan.fingerprint] = plan
+        _pinned.add(path)
+    if plan.fingerprint == request.fingerprint:
+        _assign(request, plan)
+    else:
+        request.finish_kept(f"it is not the graph of the plan {path} (option plan)")
 
 
 def _read(request: Any, store: PlanStore) -> Plan | None:
@@ -266,23 +291,44 @@ def _warn_of_store(store: PlanStore, error: StoreError) -> None:
 
 def _plan(request: Any) -> None:
     options = _options(request)
+    if options.plan is not None:
+        request.finish_kept(f"the plan {options.plan} (option plan) does not fit it")
+        return
     store = PlanStore.from_options(options)
-    found = _plans.get((store.directory, request.fingerprint))  # by the lookup: it does not fit
+    # By the lookup: it does not fit, or does not know TensorFlow's placement.
+    found = _plans.get((store.directory, request.fingerprint))
     with _stopped_with(request) as stop:
         while not _planning.acquire(timeout=_PATIENCE_S):
             if stop.is_set():
                 raise PlannerUnavailableError("another planner is still running")
         try:
             machine = _detect(request.devices, ask_driver=True)
-            plan = _make_plan(request, machine, options, stop)
+            plan = _compared(found, request, machine, options)
+            found = None if plan is not None else found
+            if plan is None and options.on_miss == "background":
+                _search_on(request, machine, options, store)
+                request.finish_kept("a plan is searched for in the background, for the next start")
+                return
+            if plan is None:
+                plan = _make_plan(request, machine, options, stop)
         finally:
             _planning.release()
         _plans[store.directory, plan.fingerprint] = plan
         # A disk may hang: training goes on meanwhile.
         _run_at_most(_STORING_S, _put, store, plan, found is None)
-        if options.on_miss == "background" and not stop.is_set():
-            _search_on(request, machine, options, store)
-    _assign(request, plan)
+    _decide(request, plan, options)
+
+
+def _compared(
+    found: Plan | None, request: Any, machine: machines.Machine, options: Options
+) -> Plan | None:
+    """A stored plan of an older version, beside TensorFlow's placement; None if there is none."""
+    if found is None or found.baseline is not None:
+        return None
+    try:
+        return simulated_again(found, request, machine, options.cost_table)
+    except PlanError:
+        return None
 
 
 @contextlib.contextmanager
@@ -321,22 +367,22 @@ def _put(store: PlanStore, plan: Plan, stored_fits: bool) -> None:
 def _make_plan(
     request: Any, machine: machines.Machine, options: Options, stop: threading.Event
 ) -> Plan:
-    planner = _AT_ONCE if options.on_miss == "background" else options.planner
     seconds = _seconds(options)
-    if planner != _AT_ONCE:
+    if options.planner != _AT_ONCE:
         LOGGER.log(
             _level(request),
             "%s plans %s for at most %g s",
-            planner,
+            options.planner,
             request.label,
             seconds,
         )
     patience = None if options.on_miss == "learn" else local_search.patience(request.num_ops)
     search = Search(
-        planner=planner,
+        planner=options.planner,
         seed=options.seed,
         budget=Budget(seconds=seconds, patience=patience, stop=stop),
         cost_table=options.cost_table,
+        host_offload=options.host_offload,
         isolated=True,
     )
     plan, trace = make_plan(request, machine, search)
@@ -397,6 +443,15 @@ def _search_again(request: Any, options: Options, store: PlanStore) -> None:
         )
 
 
+def _decide(request: Any, plan: Plan, options: Options) -> None:
+    """The plan takes effect if it is better than TensorFlow's placement, for all that is known."""
+    reason = plan.why_left_alone(options.min_gain)
+    if reason:
+        request.finish_kept(reason)
+    else:
+        _assign(request, plan)
+
+
 def _assign(request: Any, plan: Plan) -> None:
     request.finish_assigned(
         plan.node_names_blob,
@@ -419,6 +474,10 @@ def _plan_of(fingerprint: str) -> tuple[str, Plan] | None:
     return None
 
 
+def _path(source: str, plan: Plan) -> str:
+    return source if source in _pinned else PlanStore(source).path(plan.fingerprint)
+
+
 def _describe(report: Any) -> dict[str, Any]:
     found = _plan_of(report.fingerprint)
     described = {
@@ -433,7 +492,8 @@ def _describe(report: Any) -> dict[str, Any]:
         "planner": found[1].planner if found else None,
         "planning_s": found[1].planning_s if found else None,
         "predicted_ns": found[1].step_time_ns if found else None,
-        "store_path": PlanStore(found[0]).path(report.fingerprint) if found else None,
+        "baseline_ns": found[1].baseline_ns if found else None,
+        "store_path": _path(*found) if found else None,
     }
     for phase in ("pass", "step", "fingerprint", "lookup", "capture", "plan", "rewrite"):
         described[f"{phase}_s"] = getattr(report, f"{phase}_s")
@@ -464,7 +524,7 @@ def _log_report(report: Any) -> None:
     if report.outcome == "skipped" and report.num_devices < 2:
         log_once(logging.INFO, report.reason, report.reason)
         return
-    if found is None or report.outcome == "skipped":
+    if found is None or report.outcome in ("kept", "skipped"):
         LOGGER.log(_level(report), "%s is left alone: %s", report.label, report.reason)
         return
     if report.reason:

@@ -101,6 +101,7 @@ def _write(
             "seed": options.seed,
             "budget_s": options.budget_s,
             "cost_table": os.path.abspath(table) if table else None,
+            "host_offload": options.host_offload,
             "cache": store.directory,
             "trust_shared": options.trust_shared,
             "cache_max_bytes": options.cache_max_bytes,

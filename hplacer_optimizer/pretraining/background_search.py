@@ -57,6 +57,7 @@ def _search(directory: Path, job: dict[str, Any], stop: threading.Event) -> None
         seed=job["seed"],
         budget=Budget(seconds=job["budget_s"], stop=stop),
         cost_table=job["cost_table"],
+        host_offload=job.get("host_offload", False),
     )
     _say(f"searches for {captured.label} with {search.planner} for {job['budget_s']:g} s")
     said = time.monotonic()

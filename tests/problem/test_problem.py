@@ -216,7 +216,7 @@ def test_default_devices() -> None:
     assert problem_from_dict(document()).default_device is None
     with pytest.raises(ProblemError, match=r"^ops\[1\]\.default_device: device 2 is out of range"):
         problem_from_dict(with_default_devices(0, 2, 0))
-    with pytest.raises(ProblemError, match="^default_device: has 1 values, expected 3"):
+    with pytest.raises(ProblemError, match=r"^default_device: has 1 values, expected 3"):
         problem.replace(default_device=np.zeros(1, np.int32))
 
 

@@ -93,6 +93,7 @@ def plan_model(
         seed=options.seed if seed is None else seed,
         budget=Budget(seconds=budget_s or options.budget_s),
         cost_table=cost_table or options.cost_table,
+        host_offload=options.host_offload,
     )
     with building() as build:
         built = model_fn()

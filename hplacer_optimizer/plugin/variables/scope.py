@@ -8,6 +8,7 @@ from typing import Any
 
 from hplacer_optimizer.errors import PlanError, StoreError
 from hplacer_optimizer.log import LOGGER
+from hplacer_optimizer.options import Options
 from hplacer_optimizer.plans.store import PlanStore
 from hplacer_optimizer.plugin import switch
 from hplacer_optimizer.plugin.variables.model_plan import (
@@ -28,7 +29,8 @@ def variable_scope(plan: ModelPlan) -> Iterator[None]:
     The step's plan goes into the plan store that the switch names, so that training finds it: set
     the switch before. A variable that asks for a device itself, by `tf.device` or as an optimizer's
     slot, gets that one, inside of the block and outside. Where model and plan are not of one kind,
-    one warning tells the variables, which TensorFlow then places.
+    one warning tells the variables, which TensorFlow then places. Nothing moves, and the log says
+    why, if the plan would not take effect in training (option min_gain).
 
     Args:
         plan: of `plan_model`, for a model of the same names and shapes.
@@ -49,6 +51,11 @@ def variable_scope(plan: ModelPlan) -> Iterator[None]:
         raise PlanError(
             "variable_scope: a tf.distribute strategy places variables itself; leave its scope"
         )
+    options = switch.current_options() or Options()
+    if reason := plan.step.why_left_alone(options.min_gain):
+        LOGGER.info("the variables of %s are left alone: %s", plan.step.label, reason)
+        yield
+        return
     check_devices(plan)
     publish(plan)
     creation = _Creation(plan)
