@@ -33,20 +33,21 @@ from hplacer_optimizer.plugin import service as plugin
 v1 = tf.compat.v1
 CACHE = os.environ["TEST_CACHE"]
 DEVICES = ["/job:localhost/replica:0/task:0/device:CPU:%d" % i for i in range(2)]
+PLANNED = {"cache": CACHE, "planner": "random", "min_gain": -1}  # every plan takes effect
 set_options = tf.config.optimizer.set_experimental_options
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
 )
 
 def on(**options):
-    set_options({"hierarchical_placer": {"cache": CACHE, "planner": "random"} | options})
+    set_options({"hierarchical_placer": PLANNED | options})
 
 def session(graph=None, config=None, **options):
     "A v1 session on two devices; without options an unplanned one."
     config = config or v1.ConfigProto()
     config.device_count["CPU"] = 2
     if options:
-        options = {"cache": CACHE, "planner": "random"} | options
+        options = PLANNED | options
         config = hp.session_config(config=config, **options)
     return v1.Session(graph=graph, config=config)
 

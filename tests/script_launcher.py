@@ -3,12 +3,14 @@
     python script_launcher.py REPORT TIMES SCRIPT ARGUMENT ...
 
 REPORT is the file for the history and the step checks of this process, which runs the script so
-many TIMES, whatever it raises, as a notebook does whose cells are run again.
+many TIMES, whatever it raises, as a notebook does whose cells are run again. With the environment
+variable LOG_PLACEMENT TensorFlow's placer prints where it puts each op.
 """
 
 import atexit
 import contextlib
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -23,11 +25,28 @@ def report(path):
     Path(path).write_text(json.dumps({"history": hp.history(), "checks": hp.step_checks()}))
 
 
+def log_placement():
+    """In functions and in sessions, which have options of their own."""
+    from tensorflow.python.client import session
+
+    tf.debugging.set_log_device_placement(True)
+    original = session.BaseSession.__init__
+
+    def init(self, target="", graph=None, config=None):
+        config = config or tf.compat.v1.ConfigProto()
+        config.log_device_placement = True
+        original(self, target, graph, config)
+
+    session.BaseSession.__init__ = init
+
+
 if __name__ == "__main__":
     tf.config.set_logical_device_configuration(
         tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
     )
     atexit.register(report, sys.argv[1])
+    if os.environ.get("LOG_PLACEMENT"):
+        log_placement()
     times, script = int(sys.argv[2]), sys.argv[3:]
     for _ in range(times - 1):
         with contextlib.suppress(Exception, KeyboardInterrupt, SystemExit):

@@ -13,6 +13,7 @@ import tempfile
 from typing import Any
 
 from hplacer_optimizer.capture import native
+from hplacer_optimizer.options import EVERY_PLAN
 from hplacer_optimizer.plugin import service, switch
 
 MARK = "hplacer-sample "
@@ -28,7 +29,11 @@ def main() -> None:
         loss = tf.add_n([tf.reduce_sum(tf.tanh(w @ w)) for w in towers])
         v1.train.GradientDescentOptimizer(0.1).minimize(loss, name="train_op")
         config = switch.session_config(
-            v1.ConfigProto(device_count={"CPU": 2}), cache=cache, targets=["train_op"], min_ops=0
+            v1.ConfigProto(device_count={"CPU": 2}),
+            cache=cache,
+            targets=["train_op"],
+            min_ops=0,
+            min_gain=EVERY_PLAN,
         )
         with v1.Session(config=config) as session:
             session.run(v1.global_variables_initializer())

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from hplacer_optimizer import _engine
 from hplacer_optimizer._engine import Problem
-from hplacer_optimizer.planners.devices import candidate_mask, device_types
+from hplacer_optimizer.planners.devices import candidate_mask, device_types, units_on
 
 _CPU = "CPU"
 
@@ -31,7 +31,8 @@ def accelerators_first(problem: Problem, is_measured: NDArray[np.bool_] | None =
     if not is_host.any():
         return problem
     mask = candidate_mask(problem)
-    held_back = mask[:, is_accelerator].any(axis=1) & mask[:, is_host].any(axis=1)
+    held_back: NDArray[np.bool_] = units_on(mask, np.flatnonzero(is_accelerator).tolist())
+    held_back &= units_on(mask, np.flatnonzero(is_host).tolist())
     if is_measured is not None:
         known = np.ones(problem.num_units, np.bool_)
         runs = problem.cost_ns >= 0

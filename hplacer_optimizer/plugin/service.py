@@ -535,13 +535,13 @@ def _log_report(report: Any) -> None:
     plan = found[1]
     LOGGER.log(
         _level(report),
-        "plan %s %s for %s, %d ops, %d units, %d devices",
-        plan.summary_line(),
+        "plan %s for %s (%d ops, %d units, %d devices): %s",
         {"planned": "made", "loaded": "loaded", "shared": "shared"}[report.outcome],
         report.label,
         report.num_ops,
         plan.num_units,
         report.num_devices,
+        plan.summary_line(),
     )
     if report.outcome == "planned":
         if plan.budget.get("steps_done"):

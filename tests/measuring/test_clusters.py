@@ -117,7 +117,8 @@ def train(session, steps=3):
     return [float(session.run([model.loss, model.train_op])[0]) for _ in range(steps)]
 
 def planned():
-    return hp.session_config(devices=["/job:worker"], cache=CACHE, planner="round_robin")
+    return hp.session_config(devices=["/job:worker"], cache=CACHE, planner="round_robin",
+                             min_gain=-1)
 
 with hp.local_cluster(workers=2) as cluster:
     with v1.Session(cluster.target, graph=model.graph) as session:

@@ -174,7 +174,7 @@ def placed(scope="", cpus=2, soft=True, fetch=0, **options):
         if cpus != 2:
             config.device_count["CPU"] = cpus
             running = v1.Session(config=hp.session_config(
-                config=config, cache=CACHE, planner="own:spread", targets=[step.name]))
+                config=config, cache=CACHE, planner="own:spread", min_gain=-1, targets=[step.name]))
         with running:
             running.run(v1.global_variables_initializer())
             running.run(step)

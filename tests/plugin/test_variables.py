@@ -531,7 +531,7 @@ def test_a_saved_plan_is_a_plan_file_and_the_example_runs(tmp_path: Path) -> Non
     run = processes.run(
         code + "\nplan.save('model.hplan')\n", tmp_path, prelude="", log="info", timeout_s=240
     )
-    assert sum("loaded for function multi_step_on_iterator" in line for line in run.log) == 1
+    assert sum("plan loaded for function multi_step_on_iterator" in line for line in run.log) == 1
     shown = processes.run(
         "from hplacer_optimizer.cli import main\nimport sys\n"
         "sys.argv = ['hplacer', 'show', 'model.hplan']\nmain()\n",

@@ -51,12 +51,12 @@ def variable_scope(plan: ModelPlan) -> Iterator[None]:
         raise PlanError(
             "variable_scope: a tf.distribute strategy places variables itself; leave its scope"
         )
+    check_devices(plan)
     options = switch.current_options() or Options()
     if reason := plan.step.why_left_alone(options.min_gain):
         LOGGER.info("the variables of %s are left alone: %s", plan.step.label, reason)
         yield
         return
-    check_devices(plan)
     publish(plan)
     creation = _Creation(plan)
     with tf.variable_creator_scope(creation.create):

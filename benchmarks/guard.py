@@ -1,0 +1,243 @@
+"""Does the guard protect, and let pass what pays? Real steps on two workers with a core each.
+
+Every graph is planned twice by `auto`, with measured and with estimated costs. Both plans and
+TensorFlow's own placement take turns, until the 95% interval of each ratio is narrow. A plan that
+takes effect must not be slower; of the plans that are faster, most should take effect. The rows
+without the guard stand beside it: what each plan would do if it always took effect.
+
+    python benchmarks/guard.py --output docs/results/guard
+    python benchmarks/guard.py --graphs "two towers" "many tiny ops"
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from small_graphs import GRAPHS, write
+
+from hplacer_optimizer._engine import Problem
+from hplacer_optimizer.bench.measured import Bench, calibrated_cluster
+from hplacer_optimizer.capture.loading import LoadedGraph, load_graph
+from hplacer_optimizer.errors import BenchError
+from hplacer_optimizer.machines import Machine
+from hplacer_optimizer.machines.describe import describe_cluster
+from hplacer_optimizer.measuring import Effort, Measurer
+from hplacer_optimizer.measuring.calibration.calibrate import calibrate_graph
+from hplacer_optimizer.planners import Budget
+from hplacer_optimizer.plans.making import Search, make_plan
+from hplacer_optimizer.plans.plan import Plan
+
+MEASURED, ESTIMATED = "measured", "estimated"
+DEFAULT = "TensorFlow's"
+WIDTH, HARM, PAYS, SHARE, AT_LEAST = 0.03, 0.03, 0.10, 0.80, 8
+_MIN_TURNS = 6
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One plan of one graph."""
+
+    graph: str
+    costs: str
+    ops: int
+    default_s: float  # median step under TensorFlow's placement
+    plan_s: float
+    predicted_speedup: float
+    speedup: float  # measured
+    low: float  # 95% interval of `speedup`
+    high: float
+    turns: int
+    takes_effect: bool
+    reason: str
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Plans, measures, prints the table and writes it."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--graphs", nargs="+", choices=GRAPHS, default=list(GRAPHS), metavar="NAME")
+    parser.add_argument("--planning-s", type=float, default=5.0, help="default: 5")
+    parser.add_argument("--limit-s", type=float, default=60.0, help="of turns a graph, default: 60")
+    parser.add_argument("--output", type=Path, metavar="DIR", help="for guard.json and table.md")
+    options = parser.parse_args(argv)
+    rows: list[Row] = []
+
+    def tell(what: str) -> None:
+        print(f"  {what}", file=sys.stderr, flush=True)
+
+    with calibrated_cluster(tell) as bench:
+        described = describe_cluster(bench.cluster.addresses, timeout_s=120.0)
+        for name in options.graphs:
+            tell(name)
+            rows += compare(bench, described, name, options.planning_s, options.limit_s)
+            print(lines(rows[-2:]), flush=True)
+            if options.output:
+                save(rows, bench.notes, options.output)
+    print("\n".join(["", *summary(rows)]))
+    return 0
+
+
+def compare(
+    bench: Bench, described: Machine, name: str, planning_s: float, limit_s: float
+) -> list[Row]:
+    """The two plans of a graph."""
+    path = bench.directory / "graph.meta"
+    write(name, path)
+    costs = calibrate_graph(path, bench.machine, addresses=bench.cluster.addresses).costs
+    plans: dict[str, Plan] = {}
+    measured: LoadedGraph | None = None
+    for source, machine, table in ((MEASURED, bench.machine, costs), (ESTIMATED, described, None)):
+        loaded = load_graph(path, machine=machine, cost_table=table, keep_graph=True)
+        measured = measured or loaded
+        search = Search(planner="auto", budget=Budget(seconds=planning_s), cost_table=table)
+        plans[source], _ = make_plan(loaded.captured, loaded.machine, search)
+    assert measured is not None
+    default = measured.problem.default_device
+    assert default is not None
+    placements = {DEFAULT: default} | {source: placed(plan) for source, plan in plans.items()}
+    times, ratios = take_turns(bench, measured, placements, limit_s)
+    rows = []
+    for source, plan in plans.items():
+        low, high = interval(ratios[source])
+        reason = plan.why_left_alone()
+        rows.append(
+            Row(
+                graph=name,
+                costs=source,
+                ops=plan.num_ops,
+                default_s=statistics.median(times[DEFAULT]),
+                plan_s=statistics.median(times[source]),
+                predicted_speedup=plan.speedup or math.nan,
+                speedup=math.exp(statistics.fmean(ratios[source])),
+                low=math.exp(low),
+                high=math.exp(high),
+                turns=len(ratios[source]),
+                takes_effect=not reason,
+                reason=reason,
+            )
+        )
+    return rows
+
+
+def placed(plan: Plan) -> NDArray[np.int32]:
+    placement = plan.placement
+    assert placement is not None
+    return placement
+
+
+def take_turns(
+    bench: Bench,
+    loaded: LoadedGraph,
+    placements: dict[str, NDArray[np.int32]],
+    limit_s: float,
+) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
+    """Seconds of each step, and for each plan the logarithm of its speedup in each turn."""
+    assert loaded.step is not None
+    problem: Problem = loaded.problem
+    times: dict[str, list[float]] = {name: [] for name in placements}
+    ratios: dict[str, list[float]] = {name: [] for name in placements if name != DEFAULT}
+    same = {n for n in ratios if np.array_equal(placements[n], placements[DEFAULT])}
+    for name in same:
+        ratios[name] = [0.0] * _MIN_TURNS  # nothing to measure: it is TensorFlow's placement
+    effort = Effort(steps=20, warmup=3)
+    ends = time.monotonic() + limit_s
+    with Measurer(loaded.step, problem, devices=bench.cluster.addresses, effort=effort) as measurer:
+        while True:
+            medians = {}
+            open_ones = [n for n in ratios if n not in same and not is_narrow(ratios[n])]
+            if times[DEFAULT] and (not open_ones or time.monotonic() > ends):
+                break
+            turn = [DEFAULT, *open_ones]
+            for name in turn if len(times[DEFAULT]) % (2 * effort.steps) == 0 else turn[::-1]:
+                found = measurer.measure(placements[name])
+                if found.error is not None or found.step_s is None:
+                    raise BenchError(f"{name}: {found.error}")
+                medians[name] = found.step_s
+                times[name] += found.times_s
+            for name in open_ones:
+                ratios[name].append(math.log(medians[DEFAULT] / medians[name]))
+    for name in same:
+        times[name] = times[DEFAULT]
+    return times, ratios
+
+
+def interval(logarithms: Sequence[float]) -> tuple[float, float]:
+    """Of their mean, at 95%."""
+    from scipy.stats import t
+
+    mean, count = statistics.fmean(logarithms), len(logarithms)
+    if count < 2:
+        return -math.inf, math.inf
+    half = float(t.ppf(0.975, count - 1)) * statistics.stdev(logarithms) / math.sqrt(count)
+    return mean - half, mean + half
+
+
+def is_narrow(logarithms: Sequence[float]) -> bool:
+    """Whether the mean is known to within WIDTH."""
+    if len(logarithms) < _MIN_TURNS:
+        return False
+    low, high = interval(logarithms)
+    return high - low < WIDTH
+
+
+def lines(rows: Sequence[Row]) -> str:
+    """Of a table in Markdown."""
+    return "\n".join(
+        f"| {row.graph} | {row.ops} | {row.costs} | {row.default_s * 1e3:.2f} | "
+        f"{row.plan_s * 1e3:.2f} | {row.predicted_speedup:.2f} | {row.speedup:.2f} | "
+        f"{row.low:.2f} to {row.high:.2f} | {'yes' if row.takes_effect else 'no'} |"
+        for row in rows
+    )
+
+
+def summary(rows: Sequence[Row]) -> list[str]:
+    """The goals, and what the plans would do without the guard."""
+    found = []
+    for costs in (MEASURED, ESTIMATED):
+        mine = [row for row in rows if row.costs == costs]
+        effective = [row for row in mine if row.takes_effect]
+        worst = min((row.speedup for row in effective), default=1.0)
+        paying = [row for row in mine if row.speedup >= 1 + PAYS]
+        used = sum(row.takes_effect for row in paying)
+        harmful = [row for row in mine if row.speedup < 1 / (1 + HARM)]
+        wide = sum(row.high - row.low > WIDTH * row.speedup for row in mine)
+        optimism = [row.predicted_speedup / row.speedup - 1 for row in mine]
+        found += [
+            f"{costs} costs, {len(mine)} graphs, {wide} with an interval wider than {WIDTH:.0%}",
+            f"  in effect: {len(effective)}, the worst at {worst:.2f} times the steps a second of "
+            f"TensorFlow's placement (goal: at least {1 / (1 + HARM):.2f})",
+            f"  at least {PAYS:.0%} faster: {len(paying)} (goal: {AT_LEAST}), of which in effect "
+            f"{used} (goal: {SHARE:.0%})",
+            f"  without the guard: {len(harmful)} plans more than {HARM:.0%} slower, the worst at "
+            f"{min((row.speedup for row in mine), default=1.0):.2f}",
+            f"  predicted gains too large by {np.percentile(optimism, 95):.2f} at the 95th "
+            "percentile",
+        ]
+    return found
+
+
+def save(rows: Sequence[Row], notes: Sequence[str], directory: Path) -> None:
+    """The rows for programs, and the table for people."""
+    directory.mkdir(parents=True, exist_ok=True)
+    document: dict[str, Any] = {"rows": [asdict(row) for row in rows], "calibration": list(notes)}
+    (directory / "guard.json").write_text(json.dumps(document, indent=1) + "\n")
+    head = (
+        "| graph | ops | costs | TensorFlow's, ms | plan, ms | predicted | measured | 95% | in "
+        "effect |\n|---|---|---|---|---|---|---|---|---|\n"
+    )
+    text = head + lines(rows) + "\n\n```\n" + "\n".join(summary(rows)) + "\n```\n"
+    (directory / "table.md").write_text(text)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

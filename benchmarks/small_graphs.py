@@ -1,0 +1,255 @@
+"""Small training graphs that differ in kind, for two workers with a core each.
+
+Every builder returns a loss in the default graph; `write` completes it with gradients and updates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from hplacer_optimizer.workloads import graphs
+from hplacer_optimizer.workloads.training_graph import new_graph, training_graph
+
+
+def write(name: str, path: Path) -> None:
+    """Writes a graph as a binary MetaGraphDef file."""
+    import tensorflow as tf
+
+    build = GRAPHS[name]
+    if isinstance(build, tuple):
+        workload, parameters = build
+        graphs.write_graph(workload, path, **parameters)
+        return
+    with new_graph(seed=1):
+        optimizer = tf.compat.v1.train.GradientDescentOptimizer(1e-3)
+        built = training_graph(build(), optimizer)
+        meta_graph = tf.compat.v1.train.export_meta_graph()
+    assert built
+    path.write_bytes(meta_graph.SerializeToString(deterministic=True))
+
+
+def _input(*shape: int, seed: int = 0) -> Any:
+    import numpy as np
+
+    from hplacer_optimizer.workloads.training_graph import input_batch
+
+    values = np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+    return input_batch(values, f"input{seed}")
+
+
+def _weights(name: str, *shape: int) -> Any:
+    import tensorflow as tf
+
+    scale = 1.0 / float(shape[-2]) ** 0.5
+    initial = tf.compat.v1.random_normal_initializer(stddev=scale, seed=1)
+    return tf.compat.v1.get_variable(name, shape, initializer=initial)
+
+
+def _dense(x: Any, name: str, width: int) -> Any:
+    import tensorflow as tf
+
+    return tf.tanh(x @ _weights(name, int(x.shape[-1]), width))
+
+
+def _mean(values: list[Any]) -> Any:
+    import tensorflow as tf
+
+    return tf.add_n([tf.reduce_mean(tf.square(value)) for value in values])
+
+
+def _chain(layers: int, width: int, batch: int) -> Any:
+    x = _input(batch, width)
+    for layer in range(layers):
+        x = _dense(x, f"layer{layer}", width)
+    return _mean([x])
+
+
+def _towers(towers: int, layers: int, width: int, batch: int) -> Any:
+    ends = []
+    for tower in range(towers):
+        x = _input(batch, width, seed=tower)
+        for layer in range(layers):
+            x = _dense(x, f"tower{tower}/layer{layer}", width)
+        ends.append(x)
+    return _mean(ends)
+
+
+def _unequal_towers(width: int, batch: int) -> Any:
+    ends = []
+    for tower, layers in enumerate((2, 6)):
+        x = _input(batch, width, seed=tower)
+        for layer in range(layers):
+            x = _dense(x, f"tower{tower}/layer{layer}", width)
+        ends.append(x)
+    return _mean(ends)
+
+
+def _experts(experts: int, width: int, batch: int) -> Any:
+    import tensorflow as tf
+
+    x = _dense(_input(batch, width), "shared", width)
+    gates = tf.nn.softmax(x @ _weights("gate", width, experts))
+    outputs = []
+    for expert in range(experts):
+        hidden = _dense(x, f"expert{expert}/in", 4 * width)
+        hidden = _dense(hidden, f"expert{expert}/out", width)
+        outputs.append(hidden * gates[:, expert : expert + 1])
+    return _mean([tf.add_n(outputs)])
+
+
+def _exchange(layers: int, width: int, batch: int) -> Any:
+    """Two towers that need each other's whole output in every layer."""
+    import tensorflow as tf
+
+    a, b = _input(batch, width, seed=0), _input(batch, width, seed=1)
+    for layer in range(layers):
+        both = tf.concat([a, b], axis=1)
+        a, b = _dense(both, f"a{layer}", width), _dense(both, f"b{layer}", width)
+    return _mean([a, b])
+
+
+def _elementwise(chains: int, length: int, size: int) -> Any:
+    """Ops that do little on much: moving an input costs more than computing it."""
+    import tensorflow as tf
+
+    ends = []
+    for chain in range(chains):
+        x = tf.reshape(_weights(f"w{chain}", size, 64), [size, 64])
+        for _ in range(length):
+            x = tf.tanh(x)
+        ends.append(x)
+    return _mean(ends)
+
+
+def _tiny(chains: int, length: int) -> Any:
+    import tensorflow as tf
+
+    ends = []
+    for chain in range(chains):
+        x = _weights(f"w{chain}", 2, 4)
+        for step in range(length):
+            x = tf.tanh(x * (1.0 + 0.01 * step))
+        ends.append(x)
+    return _mean(ends)
+
+
+def _convolutions(towers: int, layers: int, filters: int, size: int) -> Any:
+    import tensorflow as tf
+
+    ends = []
+    for tower in range(towers):
+        x = _input(4, size, size, filters, seed=tower)
+        for layer in range(layers):
+            kernel = _weights(f"tower{tower}/conv{layer}", 3, 3, filters, filters)
+            x = tf.nn.relu(tf.nn.conv2d(x, kernel / 3.0, 1, "SAME"))
+        ends.append(x)
+    return _mean(ends)
+
+
+def _inception(blocks: int, filters: int, size: int) -> Any:
+    import tensorflow as tf
+
+    x = _input(4, size, size, filters)
+    for block in range(blocks):
+        branches = []
+        for branch, width in enumerate((1, 3, 3, 5)):
+            kernel = _weights(f"block{block}/branch{branch}", width, width, filters, filters // 4)
+            branches.append(tf.nn.relu(tf.nn.conv2d(x, kernel / width, 1, "SAME")))
+        x = tf.concat(branches, axis=3)
+    return _mean([x])
+
+
+def _recurrent(lengths: tuple[int, ...], width: int, batch: int) -> Any:
+    import tensorflow as tf
+
+    ends = []
+    for encoder, length in enumerate(lengths):
+        inputs = _input(length, batch, width, seed=encoder)
+        kernel = _weights(f"encoder{encoder}/kernel", 2 * width, width)
+        state = tf.zeros([batch, width])
+        for step in range(length):
+            state = tf.tanh(tf.concat([inputs[step], state], axis=1) @ kernel)
+        ends.append(state)
+    return _mean(ends)
+
+
+def _encoder_decoder(length: int, width: int, batch: int) -> Any:
+    import tensorflow as tf
+
+    inputs = _input(length, batch, width)
+    encoder = _weights("encoder/kernel", 2 * width, width)
+    decoder = _weights("decoder/kernel", 2 * width, width)
+    state, states = tf.zeros([batch, width]), []
+    for step in range(length):
+        state = tf.tanh(tf.concat([inputs[step], state], axis=1) @ encoder)
+        states.append(state)
+    for step in range(length):
+        state = tf.tanh(tf.concat([states[step], state], axis=1) @ decoder)
+    return _mean([state])
+
+
+def _embeddings(tables: int, rows: int, width: int, batch: int) -> Any:
+    import numpy as np
+    import tensorflow as tf
+
+    from hplacer_optimizer.workloads.training_graph import input_batch
+
+    found = []
+    for table in range(tables):
+        ids = np.random.default_rng(table).integers(0, rows, batch).astype(np.int32)
+        found.append(
+            tf.gather(_weights(f"table{table}", rows, width), input_batch(ids, f"ids{table}"))
+        )
+    x = tf.concat(found, axis=1)
+    return _mean([_dense(_dense(x, "hidden", 256), "out", 16)])
+
+
+def _attention(heads: int, length: int, width: int) -> Any:
+    import tensorflow as tf
+
+    x = _input(length, width)
+    outputs = []
+    for head in range(heads):
+        q, k, v = (x @ _weights(f"head{head}/{name}", width, width // 2) for name in "qkv")
+        outputs.append(tf.nn.softmax(q @ tf.transpose(k)) @ v)
+    return _mean([_dense(tf.concat(outputs, axis=1), "out", width)])
+
+
+_TOWERS = {
+    "batch_size": 256,
+    "features": 4,
+    "rows": 5_000,
+    "width": 64,
+    "hidden": 512,
+    "pin_tables": False,
+}
+
+GRAPHS: dict[str, Callable[[], Any] | tuple[str, dict[str, Any]]] = {
+    "chain of small products": partial(_chain, 24, 128, 32),
+    "chain of large products": partial(_chain, 6, 512, 256),
+    "two small towers": partial(_towers, 2, 4, 128, 32),
+    "two towers": partial(_towers, 2, 4, 512, 128),
+    "two wide towers": partial(_towers, 2, 3, 1024, 128),
+    "four towers": partial(_towers, 4, 3, 512, 128),
+    "two unequal towers": partial(_unequal_towers, 512, 256),
+    "four experts": partial(_experts, 4, 256, 128),
+    "eight small experts": partial(_experts, 8, 64, 32),
+    "towers that exchange": partial(_exchange, 4, 512, 128),
+    "large elementwise": partial(_elementwise, 2, 8, 8192),
+    "many tiny ops": partial(_tiny, 2, 200),
+    "many tiny chains": partial(_tiny, 16, 25),
+    "two convolutional towers": partial(_convolutions, 2, 3, 32, 32),
+    "chain of convolutions": partial(_convolutions, 1, 6, 32, 32),
+    "branching convolutions": partial(_inception, 3, 64, 24),
+    "two equal encoders": partial(_recurrent, (16, 16), 256, 64),
+    "two unequal encoders": partial(_recurrent, (8, 24), 256, 64),
+    "encoder and decoder": partial(_encoder_decoder, 12, 256, 64),
+    "wide embeddings": partial(_embeddings, 8, 20_000, 64, 256),
+    "attention heads": partial(_attention, 8, 256, 256),
+    "two-tower recommender": ("two_tower", _TOWERS),
+    "translation": ("nmt", {"hidden": 256, "steps": 6, "vocabulary": 1000}),
+    "language model": ("rnnlm", {"hidden": 256, "steps": 6, "vocabulary": 1000}),
+}
