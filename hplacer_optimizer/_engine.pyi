@@ -49,6 +49,7 @@ class Problem:
         colocation_group: _Int32,  # [n] index into colocation_group_names, -1: none
         colocation_group_names: list[str],
         default_device: _Int32 | None = None,  # [n]
+        device_cores: list[str] | None = None,  # [m] devices of one name share slots, "": its own
     ) -> None:
         """Raises ProblemError with the path of the faulty field, as in a problem file."""
 
@@ -90,6 +91,14 @@ class Problem:
     def device_memory_bytes(self) -> _Int64: ...
     @property
     def device_slots(self) -> _Int32: ...
+    @property
+    def device_cores(self) -> list[str]:
+        """Devices of one name share their slots; "": the device has its own."""
+
+    @property
+    def device_pool(self) -> _Int32:
+        """int32[m]: equal for devices that share their slots; numbered from 0."""
+
     @property
     def link_src(self) -> _Int32: ...
     @property

@@ -63,6 +63,12 @@ class Keywords {
     return Take<std::vector<std::string>>(name);
   }
 
+  std::vector<std::string> TakeOptionalStrings(const char* name) {
+    if (kwargs_.contains(name) && !kwargs_[name].is_none()) return TakeStrings(name);
+    kwargs_.attr("pop")(name, py::none());
+    return {};
+  }
+
   void CheckEmpty() const {
     if (kwargs_.empty()) return;
     const auto name = py::str(kwargs_.begin()->first).cast<std::string>();
@@ -82,6 +88,7 @@ Problem MakeProblem(const py::kwargs& kwargs) {
   spec.device_kind = keywords.TakeArray<int32_t>("device_kind");
   spec.device_memory_bytes = keywords.TakeArray<int64_t>("device_memory_bytes");
   spec.device_slots = keywords.TakeArray<int32_t>("device_slots");
+  spec.device_cores = keywords.TakeOptionalStrings("device_cores");
   spec.link_src = keywords.TakeArray<int32_t>("link_src");
   spec.link_dst = keywords.TakeArray<int32_t>("link_dst");
   spec.link_channel = keywords.TakeStrings("link_channel");
@@ -124,6 +131,7 @@ py::dict KeywordsOf(const py::object& problem) {
                            "device_kind",
                            "device_memory_bytes",
                            "device_slots",
+                           "device_cores",
                            "link_src",
                            "link_dst",
                            "link_channel",
@@ -162,7 +170,7 @@ using ProblemClass = py::class_<Problem>;
 constexpr char kProblemDoc[] = R"(One training step and one machine, checked and immutable.
 
 `load_problem` makes one of a graph or a file; the keywords of `Problem(...)` are the attributes
-below but `num_*`, `units`, `candidate*` and `channel_names`. Threads may share a problem. Arrays
+below but `num_*`, `units`, `candidate*`, `device_pool` and `channel_names`. Threads may share a problem. Arrays
 are read-only views. It can be pickled; as it never changes, it is its own copy.
 
 n ops, T output tensors, U units, m devices of K kinds, L links, E data edges, C control edges,
@@ -175,6 +183,9 @@ Attributes:
     device_kind: int32[m], index into device_kinds.
     device_memory_bytes: int64[m].
     device_slots: int32[m], how many ops a device runs at once.
+    device_cores: m names; devices of one name share their slots, as the CPU devices of a process
+        do. Empty, the default: the device has its own.
+    device_pool: int32[m], equal for devices that share their slots; numbered from 0.
     link_src, link_dst: int32[L], devices.
     link_channel: L names; links of one channel take turns.
     link_latency_ns, link_bytes_per_s: int64[L].
@@ -258,6 +269,8 @@ void AddDeviceProperties(ProblemClass* cls) {
   AddArray(cls, "device_kind", &ProblemSpec::device_kind);
   AddArray(cls, "device_memory_bytes", &ProblemSpec::device_memory_bytes);
   AddArray(cls, "device_slots", &ProblemSpec::device_slots);
+  AddStrings(cls, "device_cores", &ProblemSpec::device_cores);
+  AddIndex(cls, "device_pool", &Problem::device_pool);
   AddArray(cls, "link_src", &ProblemSpec::link_src);
   AddArray(cls, "link_dst", &ProblemSpec::link_dst);
   AddStrings(cls, "link_channel", &ProblemSpec::link_channel);

@@ -22,6 +22,7 @@ enum Slot : int {
   kDeviceKind,
   kDeviceMemory,
   kDeviceSlots,
+  kDeviceCores,
   kLinks,
   kLink,
   kLinkSrc,
@@ -67,8 +68,8 @@ std::vector<JsonRule> MakeSchema() {
     return JsonRule{JsonRule::kObject, "an object", 0, 0, -1, std::move(fields)};
   };
   std::vector<JsonRule> rules(kNumSlots, integer);
-  for (int slot :
-       {kFormat, kName, kKind, kDeviceName, kDeviceKind, kLinkChannel, kOpName, kOpType, kGroup}) {
+  for (int slot : {kFormat, kName, kKind, kDeviceName, kDeviceKind, kDeviceCores, kLinkChannel,
+                   kOpName, kOpType, kGroup}) {
     rules[slot] = text;
   }
   for (int slot : {kLinkSrc, kLinkDst, kAliasIndex, kAllowedDevice, kDefaultDevice, kEdgeIndex,
@@ -103,7 +104,8 @@ std::vector<JsonRule> MakeSchema() {
   rules[kDevice] = object({{"name", kDeviceName, true},
                            {"kind", kDeviceKind, true},
                            {"memory_bytes", kDeviceMemory, true},
-                           {"slots", kDeviceSlots, false}});
+                           {"slots", kDeviceSlots, false},
+                           {"cores", kDeviceCores, false, 2}});
   rules[kLink] = object({{"src", kLinkSrc, true},
                          {"dst", kLinkDst, true},
                          {"channel", kLinkChannel, true},
@@ -157,7 +159,7 @@ class ProblemReader final : public JsonReader {
   static constexpr int32_t kNoDevice = -1;
 
   struct Device {
-    std::string name, kind;
+    std::string name, kind, cores;
     int64_t memory_bytes = 0;
     int32_t slots = 1;
   };
@@ -291,6 +293,9 @@ void ProblemReader::OnString(int slot, std::string* text) {
     case kDeviceKind:
       device_.kind = std::move(*text);
       break;
+    case kDeviceCores:
+      device_.cores = std::move(*text);
+      break;
     case kLinkChannel:
       link_.channel = std::move(*text);
       break;
@@ -348,6 +353,7 @@ void ProblemReader::EndDevice() {
   device_kind_names_.push_back(std::move(device_.kind));
   spec_.device_memory_bytes.push_back(device_.memory_bytes);
   spec_.device_slots.push_back(device_.slots);
+  spec_.device_cores.push_back(std::move(device_.cores));
   device_ = Device();
 }
 

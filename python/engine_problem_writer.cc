@@ -74,6 +74,10 @@ class ProblemWriter {
       json_.Raw(R"(,"slots":)");
       json_.Integer(spec_.device_slots[i]);
     }
+    if (!spec_.device_cores[i].empty()) {
+      json_.Raw(R"(,"cores":)");
+      json_.String(spec_.device_cores[i]);
+    }
     json_.Raw("}");
   }
 

@@ -22,6 +22,7 @@ from tests.documents import problem_from_dict
 from tests.large_problem import large_problem
 from tests.planned import plan_of
 from tests.random_problems import every_placement, make_uneven, problems
+from tests.shared_cores import shared_cores
 
 pytest.importorskip("ortools")
 
@@ -146,6 +147,13 @@ def test_chains_are_solved(size_bytes: int, optimum_ns: int) -> None:
     placement, proofs, _ = solve(problem, seconds=60)
     assert hp.simulate(problem, placement).makespan_ns == optimum_ns
     assert [proof.ns for proof in proofs] == [optimum_ns]
+
+
+def test_devices_that_share_their_cores() -> None:
+    problem = problem_from_dict(shared_cores())
+    placement, proofs, _ = solve(problem, seconds=60)
+    assert hp.simulate(problem, placement).makespan_ns == 25  # the sum of all costs
+    assert [proof.ns for proof in proofs] == [25]
 
 
 def test_the_same_steps_give_the_same_answer() -> None:

@@ -36,6 +36,9 @@ def machines(draw: st.DrawFn, complete: bool) -> dict[str, Any]:
         }
         for d in range(draw(st.sampled_from([2, 3, 4, 1])))
     ]
+    if draw(st.integers(0, 2)) == 0:
+        for device in draw(st.lists(st.sampled_from(devices), min_size=2, max_size=4)):
+            device |= {"cores": "c", "slots": devices[0]["slots"]}
     pairs = [(a, b) for a in range(len(devices)) for b in range(len(devices)) if a != b]
     pairs = draw(st.permutations(pairs))
     links = [

@@ -60,6 +60,13 @@ class Step:
 
     # Static facts.
 
+    def pool(self, device: int) -> frozenset[int]:
+        """The device and those that share its cores."""
+        cores = self.devices[device].get("cores")
+        if not cores:
+            return frozenset([device])
+        return frozenset(d for d, other in enumerate(self.devices) if other.get("cores") == cores)
+
     def cost(self, i: int) -> int | None:
         return self.ops[i]["cost_ns"].get(self.devices[self.place[i]]["kind"])
 
@@ -206,14 +213,15 @@ class Step:
             queue = sorted((self.issued[t], t) for t in mine if t not in self.sent)
             if queue:
                 self.start_transfer(queue[0][1])
-        for d, device in enumerate(self.devices):
-            running = [i for i in self.start if i not in self.finish and self.place[i] == d]
+        for pool in {self.pool(d) for d in range(len(self.devices))}:
+            slots = self.devices[min(pool)].get("slots", 1)
+            running = [i for i in self.start if i not in self.finish and self.place[i] in pool]
             queue = sorted(
                 (time, i)
                 for i, time in self.ready_at.items()
-                if i not in self.start and self.place[i] == d
+                if i not in self.start and self.place[i] in pool
             )
-            for _, i in queue[: device.get("slots", 1) - len(running)]:
+            for _, i in queue[: slots - len(running)]:
                 self.start_op(i)
 
     def run(self) -> None:

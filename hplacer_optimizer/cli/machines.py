@@ -104,9 +104,9 @@ def _report(machine: machines.Machine, as_json: bool) -> int:
         ],
     )
     print_table(
-        ("device", "kind", "memory"),
+        ("device", "kind", "memory", "cores"),
         [
-            (device.name, device.kind, format_bytes(memory))
+            (device.name, device.kind, format_bytes(memory), device.cores or "its own")
             for device, memory in zip(machine.devices, machine.memory_bytes, strict=True)
         ],
     )

@@ -1,9 +1,10 @@
 """The critical path of a simulated step: the chain of events that makes it as long as it is.
 
 From the op that finishes last back to the start of the step: an op starts when it is ready and its
-device has a free slot, it is ready when its last input arrives, and that is when its producer
-finishes, or the transfer from there, which starts when its channel is free. So each nanosecond of
-the step is compute, a transfer, or waiting for a slot or a channel, and belongs to one stage.
+device, or another one that shares its cores, lets go of a slot; it is ready when its last input
+arrives, and that is when its producer finishes, or the transfer from there, which starts when its
+channel is free. So each nanosecond of the step is compute, a transfer, or waiting for a slot or a
+channel, and belongs to one stage.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ class _Walk:
         self._start_ns, self._finish_ns = start_ns, finish_ns
         self._op_names = problem.op_names
         self._producer, self._send, self._ready_ns = _last_inputs(problem, placement, trace)
-        self._ops_ending = _Ending(placement, finish_ns)
+        self._ops_ending = _Ending(problem.device_pool[placement], finish_ns)
         self._sends_ending = _Ending(self._sends["channel"], self._sends["finish_ns"])
         self._stages: list[Stage] = []
 
@@ -87,7 +88,8 @@ class _Walk:
         what = self._op_names[op]
         self._add(COMPUTE, what, where, start_ns, int(self._finish_ns[op]), op)
         if start_ns > self._ready_ns[op]:
-            behind = self._op_names[self._ops_ending.at(device, start_ns)]
+            pool = int(self._problem.device_pool[device])
+            behind = self._op_names[self._ops_ending.at(pool, start_ns)]
             self._add(SLOT_WAIT, what, where, int(self._ready_ns[op]), start_ns, op, behind)
 
     def _add_transfer(self, index: int) -> None:

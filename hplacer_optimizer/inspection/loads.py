@@ -34,7 +34,7 @@ class DeviceLoad:
 
     name: str
     ops: int
-    busy: float  # share of the step and of the slots
+    busy: float  # share of the step and of the slots, which other devices may use, too
     peak_bytes: int
     memory_bytes: int
 

@@ -123,6 +123,7 @@ def _with_one_more(problem: Problem, kind: int) -> Problem:
             problem.device_memory_bytes, problem.device_memory_bytes[twin]
         ),
         device_slots=np.append(problem.device_slots, problem.device_slots[twin]),
+        device_cores=[*problem.device_cores, ""],  # it comes with its own
         link_src=np.array(links.src, np.int32),
         link_dst=np.array(links.dst, np.int32),
         link_channel=links.channel,

@@ -174,7 +174,7 @@ def _read_kind(name: str, field: Field) -> DeviceKind:
 
 
 def _read_device(field: Field, own: Mapping[str, DeviceKind]) -> Device:
-    fields = field.record(("name", "kind"), optional=("memory",))
+    fields = field.record(("name", "kind"), optional=("memory", "cores"))
     kind = fields["kind"].text()
     if kind not in own and kind not in shipped_kinds():
         raise fields["kind"].error(
@@ -182,7 +182,10 @@ def _read_device(field: Field, own: Mapping[str, DeviceKind]) -> Device:
             f"{', '.join(own) or 'none'}; shipped kinds: {', '.join(shipped_kinds())}"
         )
     memory = fields["memory"].quantity(SIZE) if "memory" in fields else None
-    return field.build(Device, name=fields["name"].text(), kind=kind, memory_bytes=memory)
+    cores = fields["cores"].text() if "cores" in fields else None
+    return field.build(
+        Device, name=fields["name"].text(), kind=kind, memory_bytes=memory, cores=cores
+    )
 
 
 # ---- writing ----
@@ -230,6 +233,8 @@ def _device_document(device: Device) -> dict[str, str]:
     document = {"name": device.name, "kind": device.kind}
     if device.memory_bytes is not None:
         document["memory"] = SIZE.format(device.memory_bytes)
+    if device.cores is not None:
+        document["cores"] = device.cores
     return document
 
 

@@ -73,6 +73,7 @@ class Device:
     name: str  # "/device:GPU:0", in a cluster "/job:worker/replica:0/task:1/device:GPU:0"
     kind: str
     memory_bytes: int | None = None  # None: its kind's
+    cores: str | None = None  # devices of one name share their slots; None: it has its own
 
     def __post_init__(self) -> None:
         if not _DEVICE_NAME.fullmatch(self.name):
@@ -82,6 +83,8 @@ class Device:
             )
         if self.memory_bytes is not None:
             _check_quantity(SIZE, self.memory_bytes, "memory_bytes")
+        if self.cores is not None:
+            _check_text(self.cores, "cores")
 
     @property
     def task(self) -> str:
@@ -162,7 +165,21 @@ class Machine(Described):
                     f"devices[{index}].kind: {device.kind!r} is of type {types[device.kind]}, "
                     f"but the device's name says {device.type}"
                 )
+        self._check_cores()
         object.__setattr__(self, "links", self._sorted_links())
+
+    def _check_cores(self) -> None:
+        slots = {kind.name: kind.slots for kind in self.kinds}
+        first: dict[str, Device] = {}
+        for index, device in enumerate(self.devices):
+            if device.cores is None:
+                continue
+            other = first.setdefault(device.cores, device)
+            if slots[device.kind] != slots[other.kind]:
+                raise MachineError(
+                    f"devices[{index}].cores: {device.kind!r} has {slots[device.kind]} slots, but "
+                    f"{other.name!r}, which has the same cores, has {slots[other.kind]}"
+                )
 
     def _sorted_links(self) -> tuple[Link, ...]:
         order = {device.name: index for index, device in enumerate(self.devices)}
@@ -222,6 +239,7 @@ class Machine(Described):
             "device_slots": np.array(
                 [self.kinds[kind].slots for kind in self.device_kind], np.int32
             ),
+            "device_cores": [device.cores or "" for device in self.devices],
             "link_src": np.array([order[link.src] for link in self.links], np.int32),
             "link_dst": np.array([order[link.dst] for link in self.links], np.int32),
             "link_channel": [link.channel for link in self.links],

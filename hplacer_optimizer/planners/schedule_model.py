@@ -1,7 +1,8 @@
 """A step as a constraint program, for CP-SAT: a device per unit and a schedule in any order.
 
     x[u, d]                unit u is on device d, one of its candidates
-    start[i], end[i]       of op i; on its device at most `slots` ops run at once
+    start[i], end[i]       of op i; on its device, and on all of one pool together, at most `slots`
+                           ops run at once
     sent[t, d, e]          tensor t goes from d to e, once however many of its readers are there
     send_start[t, e]       not before t's op has ended; one at a time on each channel
 
@@ -98,9 +99,9 @@ class ScheduleModel:
         return self._on[self._units[op], device]
 
     def _run_ops(self) -> None:
-        model, m = self.model, self._problem.num_devices
-        running: list[list[Any]] = [[] for _ in range(m)]
-        load: list[list[Any]] = [[] for _ in range(m)]
+        model, pool = self.model, self._problem.device_pool.tolist()
+        running: dict[int, list[Any]] = {p: [] for p in pool}
+        load: dict[int, list[Any]] = {p: [] for p in pool}
         self._start, self._end = [], []
         for op in range(self._problem.num_ops):
             start = model.new_int_var(0, self.horizon_ns, f"start{op}")
@@ -112,18 +113,19 @@ class ScheduleModel:
             for d in devices:
                 cost_ns, x = self._cost_ns[op][d], self._x(op, d)
                 if cost_ns > 0:
-                    running[d].append(
+                    running[pool[d]].append(
                         model.new_optional_fixed_size_interval_var(
                             start, cost_ns, x, f"run{op},{d}"
                         )
                     )
-                    load[d].append(cost_ns * x)
-        for d, slots in enumerate(self._problem.device_slots.tolist()):
-            model.add(sum(load[d]) <= slots * self.makespan)
+                    load[pool[d]].append(cost_ns * x)
+        slots_of_pool = dict(zip(pool, self._problem.device_slots.tolist(), strict=True))
+        for p, slots in slots_of_pool.items():
+            model.add(sum(load[p]) <= slots * self.makespan)
             if slots == 1:
-                model.add_no_overlap(running[d])
-            elif slots < len(running[d]):
-                model.add_cumulative(running[d], [1] * len(running[d]), slots)
+                model.add_no_overlap(running[p])
+            elif slots < len(running[p]):
+                model.add_cumulative(running[p], [1] * len(running[p]), slots)
 
     def _fit_memory(self) -> None:
         """The variables, and beside them what any one op needs while it runs."""

@@ -26,7 +26,8 @@ class UnitGraph:
     ptr: NDArray[np.int64]  # [V + 1] CSR offsets into neighbour
     neighbour: NDArray[np.int64]  # [2 E] each edge from both ends
     edge_weight: NDArray[np.int64]  # [2 E]
-    speed: NDArray[np.float64]  # [D] of the devices asked for, relative; sums to 1
+    speed: NDArray[np.float64]  # [D] of the devices asked for, relative; sums to 1.
+    # Devices that share their slots have equal parts of them.
 
 
 def build_unit_graph(
@@ -43,7 +44,8 @@ def build_unit_graph(
     """
     speed_of_kind, op_cost = _speeds(problem, devices)
     kind = problem.device_kind[list(devices)]
-    speed = speed_of_kind[kind] * problem.device_slots[list(devices)]
+    pool = problem.device_pool[list(devices)]
+    speed = speed_of_kind[kind] * problem.device_slots[list(devices)] / np.bincount(pool)[pool]
     cost = np.zeros(problem.num_units)
     np.add.at(cost, problem.units, op_cost)
     u, v, size_bytes = _exchanges(problem)

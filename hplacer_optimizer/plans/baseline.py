@@ -15,8 +15,9 @@ from hplacer_optimizer.options import EVERY_PLAN
 from hplacer_optimizer.plans.fields import boolean, count, list_of, optional, record
 from hplacer_optimizer.support.formats import format_ns
 
-# By how much predicted gains exceed measured ones, at the 95th percentile.
-ERROR_OF_MEASURED_COSTS = 0.5
+# By how much predicted speedups exceed measured ones, at the 95th percentile: with measured costs
+# that of docs/results/prediction; with estimated ones a constant, since nothing bounds it.
+ERROR_OF_MEASURED_COSTS = 0.37
 ERROR_OF_ESTIMATED_COSTS = 1.0
 
 _check = record(

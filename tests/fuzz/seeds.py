@@ -29,8 +29,8 @@ kinds:
     launch_overhead: 400 ns
     slots: 4
 devices:
-  - {name: /device:CPU:0, kind: slow}
-  - {name: /device:CPU:1, kind: slow, memory: 1 GB}
+  - {name: /device:CPU:0, kind: slow, cores: all}
+  - {name: /device:CPU:1, kind: slow, memory: 1 GB, cores: all}
 links:
   - link:
       {src: /device:CPU:0, dst: [/device:CPU:1], channel: x, latency: 0 ns, bandwidth: 8 Gbit/s}
@@ -89,7 +89,7 @@ def random_problem(random: Random) -> dict[str, Any]:
                 "kind": random.choice(kinds),
                 "memory_bytes": random.choice([50, 10**6, 2**40]),
             }
-            | random.choice([{}, {"slots": random.randint(1, 4)}])
+            | random.choice([{}, {"slots": random.randint(1, 4)}, {"slots": 2, "cores": "c"}])
             for d in range(num_devices)
         ],
         "links": [

@@ -22,6 +22,7 @@ from hplacer_optimizer.inspection.what_if import changes, what_if
 from hplacer_optimizer.planners import etf
 from tests.documents import problem_from_dict, problem_to_dict
 from tests.random_problems import placed_problems, problems
+from tests.shared_cores import shared_cores
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "two_towers.hplacer.json"
 
@@ -72,6 +73,18 @@ def test_a_critical_path_by_hand() -> None:
     ]
 
 
+def test_a_wait_for_a_slot_that_another_device_had() -> None:
+    problem, placement = problem_from_dict(shared_cores()), np.array([0, 1, 1, 0], np.int32)
+    path = critical_path(problem, placement, hp.simulate(problem, placement))
+    cpu1 = "/device:CPU:1"
+    assert [(stage.kind, stage.what, stage.where, stage.behind) for stage in path] == [
+        (COMPUTE, "a", "/device:CPU:0", None),
+        (TRANSFER, "a:0", "from 0", None),
+        (SLOT_WAIT, "c", cpu1, "d"),
+        (COMPUTE, "c", cpu1, None),
+    ]
+
+
 @settings(max_examples=100, deadline=None)
 @given(placed_problems())
 def test_the_critical_path_covers_the_step(placed: tuple[dict[str, Any], list[int]]) -> None:
@@ -102,7 +115,8 @@ def test_the_critical_path_covers_the_step(placed: tuple[dict[str, Any], list[in
         elif stage.kind == SLOT_WAIT:
             assert stage.end_ns == start_ns
             last = names.index(stage.behind or "")
-            assert placement[last] == placement[stage.item]
+            pool = problem.device_pool[placement]
+            assert pool[last] == pool[stage.item]
             assert trace.finish_ns[last] == start_ns
         else:
             assert span == (sends[stage.item]["issue_ns"], start_ns)
@@ -135,6 +149,7 @@ def test_changes_leave_everything_else_as_it_is(
             assert hp.simulate(changed, placement).makespan_ns == before.makespan_ns
         else:
             assert found["devices"][:-1] == expected["devices"]
+            assert "cores" not in found["devices"][-1]
             assert found["links"][: len(expected["links"])] == expected["links"]
             after = hp.simulate(changed, placement)
             assert (after.makespan_ns, after.feasible) == (before.makespan_ns, before.feasible)

@@ -98,12 +98,24 @@ def test_a_machine_becomes_a_problem(tmp_path: Path) -> None:
         "device_kind": [1, 0, 0],
         "device_memory_bytes": [64 * 2**30, 12 * 2**30, 8 * 2**30],
         "device_slots": [4, 1, 1],
+        "device_cores": ["", "", ""],
         "link_src": [0, 0],
         "link_dst": [1, 2],
         "link_channel": ["down", "down"],
         "link_latency_ns": [10_000, 10_000],
         "link_bytes_per_s": [12 * 10**9, 12 * 10**9],
     }
+
+
+def test_devices_that_share_their_cores(tmp_path: Path) -> None:
+    text = SMALL.replace(f"name: {GPU0}", f"cores: x, name: {GPU0}")
+    machine = load(tmp_path, text.replace(f"name: {GPU1}", f"cores: x, name: {GPU1}"))
+    assert [device.cores for device in machine.devices] == [None, "x", "x"]
+    assert machine.problem_arrays()["device_cores"] == ["", "x", "x"]
+    text = SMALL.replace("kind: cpu}", "kind: cpu, cores: x}")
+    message = "devices[1].cores: 'k40' has 1 slots, but '/device:CPU:0', which has the same cores, "
+    text = text.replace(f"name: {GPU0}", f"cores: x, name: {GPU0}")
+    assert error_of(tmp_path, text).startswith(message + "has 4")
 
 
 @pytest.mark.parametrize(
@@ -134,6 +146,7 @@ def test_a_dtype_without_a_rate_runs_at_that_of_float32(tmp_path: Path) -> None:
         (f"name: {GPU1}", f"name: {GPU0}", f"devices[2].name: '{GPU0}' is there twice"),
         (f"name: {GPU1}", "name: gpu1", "devices[2].name: 'gpu1' is no device name; write '/devi"),
         ("8 GiB", "8", "devices[2].memory: '8' is no size; write a number and a unit, such as"),
+        ("8 GiB", "8 GiB, cores: ''", "devices[2].cores: expected text, found nothing"),
         ("8 GiB", "8 GiB/s", "devices[2].memory: '8 GiB/s' is no size"),
         ("8 GiB", "-8 GiB", "devices[2].memory: '-8 GiB' is no size"),
         ("8 GiB", "nan GiB", "devices[2].memory: 'nan GiB' is no size"),
@@ -283,7 +296,12 @@ def any_machine(draw: st.DrawFn) -> Machine:
     chosen = draw(st.lists(st.sampled_from(kinds), min_size=1, max_size=5))
     memory = st.none() | st.integers(0, 2**53)
     devices = [
-        Device(name=f"/device:{kind.type}:{i}", kind=kind.name, memory_bytes=draw(memory))
+        Device(
+            name=f"/device:{kind.type}:{i}",
+            kind=kind.name,
+            memory_bytes=draw(memory),
+            cores=draw(st.none() | st.sampled_from([f"of {kind.name}", f"a{kind.slots}"])),
+        )
         for i, kind in enumerate(chosen)
     ]
     pairs = [(a.name, b.name) for a in devices for b in devices if a is not b]

@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import hplacer_optimizer as hp
+from hplacer_optimizer import _engine
 from tests.documents import problem_from_dict
 from tests.large_problem import layered_problem
 from tests.random_problems import make_uneven, problems
+from tests.shared_cores import shared_cores
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
@@ -89,6 +91,18 @@ def test_a_chain_by_hand() -> None:
     assert bound.ns == 30
     assert bound.term == "critical path through op0"
     assert bound.terms == {"critical path through op0": 30, "load of cpu": 30}
+
+
+def test_devices_that_share_their_cores_bear_the_load_of_one() -> None:
+    document = shared_cores()
+    problem = problem_from_dict(document)
+    assert hp.simulate(problem, [0, 0, 0, 0]).makespan_ns == 10 + 6 + 4 + 5
+    assert _engine.lower_bound(problem).terms["load of cpu"] == 25
+    assert _engine.lower_bound(problem.replace(device_cores=None)).terms["load of cpu"] == 13
+    # Also where the two are not alike.
+    document["ops"][0]["allowed_devices"] = [0]
+    document["ops"][1]["allowed_devices"] = [1]
+    assert _engine.lower_bound(problem_from_dict(document)).ns == 25
 
 
 def test_the_bound_of_the_golden_problem_is_near_what_a_planner_finds() -> None:

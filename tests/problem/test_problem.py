@@ -120,6 +120,7 @@ REFUSED = [
     ("devices.1.slots", True, "devices[1].slots: expected an integer, got bool"),
     ("devices.1.slots", 2**31, "devices[1].slots: must be at most"),
     ("devices.1.speed", 1, "devices[1].speed: unknown key"),
+    ("devices.1.cores", 1, "devices[1].cores: expected a string, got int"),
     ("links", ..., "links: is missing"),
     ("links.1.src", 2, "links[1].src: device 2 is out of range, there are 2"),
     ("links.1.src", -1, "links[1].src: must be at least 0, got -1"),
@@ -195,6 +196,26 @@ def test_refused_fields(path: str, value: Any, message: str) -> None:
     assert str(caught.value).startswith(message)
 
 
+def test_shared_cores() -> None:
+    given_document = document()
+    for device in given_document["devices"]:
+        device |= {"cores": "all", "slots": 4}
+    problem = problem_from_dict(given_document)
+    assert problem.device_cores == ["all", "all"]
+    assert problem.device_pool.tolist() == [0, 0]
+    assert problem_to_dict(problem) == given_document
+    assert problem_to_dict(pickle.loads(pickle.dumps(problem))) == given_document
+    assert problem.replace(device_cores=["all", "other"]).device_pool.tolist() == [0, 1]
+    alone = problem.replace(device_cores=None)
+    assert (alone.device_cores, alone.device_pool.tolist()) == (["", ""], [0, 1])
+    with pytest.raises(ProblemError, match=r"^device_cores: has 1 values, expected 2"):
+        problem.replace(device_cores=["all"])
+    given_document["devices"][1]["slots"] = 3
+    message = r"^devices\[1\]\.slots: is 3, but '/device:CPU:0', which has the same cores, has 4"
+    with pytest.raises(ProblemError, match=message):
+        problem_from_dict(given_document)
+
+
 def with_default_devices(*devices: int) -> Document:
     result = document()
     for op, device in zip(result["ops"], devices, strict=True):
@@ -229,6 +250,9 @@ def test_a_problem_that_was_pickled_without_default_devices() -> None:
 
 
 def test_files_of_version_1() -> None:
+    cores = changed("devices.0.cores", "x") | {"format": "hplacer-problem/1"}
+    with pytest.raises(ProblemError, match=r"^devices\[0\]\.cores: unknown key; .* slots$"):
+        problem_from_dict(cores)
     old = document() | {"format": "hplacer-problem/1"}
     assert problem_to_dict(problem_from_dict(old)) == document()
     old_with_default = with_default_devices(0, 0, 0) | {"format": "hplacer-problem/1"}
@@ -539,7 +563,7 @@ def keywords() -> dict[str, Any]:
     problem = problem_from_dict(document())
     names = [name for name, value in vars(_engine.Problem).items() if isinstance(value, property)]
     derived = {"num_ops", "num_devices", "num_units", "units", "channel_names"}
-    derived |= {"candidate_ptr", "candidates"}
+    derived |= {"candidate_ptr", "candidates", "device_pool"}
     return {name: getattr(problem, name) for name in names if name not in derived}
 
 

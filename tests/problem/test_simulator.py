@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
+from hplacer_optimizer._engine import critical_ops
 from hplacer_optimizer.errors import OptionError, ProblemError
 from hplacer_optimizer.problem.simulator import simulate, simulate_batch
 from tests import reference_simulator
 from tests.documents import problem_from_dict
 from tests.random_problems import placed_problems
+from tests.shared_cores import shared_cores
 
 
 def assert_equals_reference(document: dict[str, Any], placement: list[int]) -> None:
@@ -80,6 +82,20 @@ def test_chain_by_hand() -> None:
     assert trace.feasible
     assert not trace.start_ns.flags.writeable
     assert problem.channel_names[trace.transfers[0]["channel"]] == "l2r"
+
+
+def test_shared_cores_by_hand() -> None:
+    problem = problem_from_dict(shared_cores())
+    trace = simulate(problem, [0, 1, 1, 0])
+    # One slot for both: a from 0, then b and d, which are ready from the start, in the order of
+    # their numbers. a's tensor arrives at 10 + (2 + 5), while d runs; c starts when d ends.
+    assert trace.start_ns.tolist() == [0, 10, 19, 14]
+    assert trace.finish_ns.tolist() == [10, 14, 25, 19]
+    assert trace.transfers["finish_ns"].tolist() == [17]
+    # Each link of the chain is an op that let go of the slot.
+    assert sorted(critical_ops(problem, np.array([0, 1, 1, 0], np.int32))) == [0, 1, 2, 3]
+    apart = simulate(problem.replace(device_cores=None), [0, 1, 1, 0])
+    assert apart.start_ns.tolist() == [0, 0, 17, 10]
 
 
 def test_infeasible_steps_say_why() -> None:

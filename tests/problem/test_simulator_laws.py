@@ -37,6 +37,17 @@ def transfer_ns(document: Document, src: int, dst: int, size: int) -> int:
     return duration
 
 
+def pool_of(document: Document, device: int) -> Any:
+    """What the device's slots belong to."""
+    return document["devices"][device].get("cores", device)
+
+
+def share_cores(document: Document, slots: int) -> None:
+    """All devices are alike and share their slots."""
+    for device in document["devices"]:
+        device |= {"kind": document["devices"][0]["kind"], "cores": "all", "slots": slots}
+
+
 def give_each_pair_a_channel(document: Document) -> None:
     for link in document["links"]:
         link["channel"] = f"{link['src']}-{link['dst']}"
@@ -74,9 +85,11 @@ def test_makespan_is_at_least_the_critical_path_and_the_load(case: Case) -> None
         for src, dst in arcs:
             path[dst] = max(path[dst], path[src] + costs[dst])
     assert trace.makespan_ns >= max(path, default=0)
-    for device, description in enumerate(document["devices"]):
-        load = sum(c for c, d in zip(costs, placement, strict=True) if d == device)
-        assert trace.makespan_ns * description["slots"] >= load
+    load: dict[Any, int] = defaultdict(int)
+    for cost, device in zip(costs, placement, strict=True):
+        load[pool_of(document, device)] += cost
+        slots = document["devices"][device]["slots"]
+        assert trace.makespan_ns * slots >= load[pool_of(document, device)]
 
 
 @settings(max_examples=60, deadline=None)
@@ -86,9 +99,12 @@ def test_devices_and_channels_keep_to_their_capacity(case: Case) -> None:
     trace = trace_of(document, placement)
     # What lasts no time may share its instant with anything.
     steps: dict[Any, list[tuple[int, int]]] = defaultdict(list)
+    slots = {}
     for op, device in enumerate(placement):
         if trace.finish_ns[op] > trace.start_ns[op]:
-            steps[device] += [(trace.start_ns[op], 1), (trace.finish_ns[op], -1)]
+            pool = pool_of(document, device)
+            slots[pool] = document["devices"][device]["slots"]
+            steps[pool] += [(trace.start_ns[op], 1), (trace.finish_ns[op], -1)]
     for transfer in trace.transfers:
         assert transfer["issue_ns"] == trace.finish_ns[transfer["src_op"]]
         assert transfer["start_ns"] >= transfer["issue_ns"]
@@ -96,20 +112,46 @@ def test_devices_and_channels_keep_to_their_capacity(case: Case) -> None:
             channel = ("channel", transfer["channel"])
             steps[channel] += [(transfer["start_ns"], 1), (transfer["finish_ns"], -1)]
     for place, changes in steps.items():
-        capacity = 1 if isinstance(place, tuple) else document["devices"][place]["slots"]
         running = np.cumsum([change for _, change in sorted(changes)])
-        assert running.max() <= capacity
+        assert running.max() <= slots.get(place, 1)
 
 
 @settings(max_examples=60, deadline=None)
 @given(placed_problems())
 def test_one_device_with_one_slot_takes_the_sum_of_costs(case: Case) -> None:
     document, placement = case
-    document["devices"][0]["slots"] = 1
+    for device in document["devices"]:
+        device["slots"] = 1
     placement = [0] * len(placement)
     trace = trace_of(document, placement)
     assert trace.makespan_ns == sum(costs_ns(document, placement))
     assert len(trace.transfers) == 0
+
+
+@settings(max_examples=60, deadline=None)
+@given(placed_problems(), st.integers(1, 3))
+def test_devices_that_share_their_cores_are_no_faster_than_one(case: Case, slots: int) -> None:
+    """With one slot never. With k, one device is slower by a factor of 2 - 1/k at most.
+
+    It runs the ops in some order on k slots and never leaves one idle (Graham, 1969).
+    """
+    document, placement = case
+    share_cores(document, slots)
+    spread, alone = (trace_of(document, where) for where in (placement, [0] * len(placement)))
+    assert alone.makespan_ns * slots <= spread.makespan_ns * (2 * slots - 1)
+
+
+@settings(max_examples=60, deadline=None)
+@given(placed_problems(), st.integers(1, 3))
+def test_devices_that_share_their_cores_are_one_without_transfers(case: Case, slots: int) -> None:
+    document, placement = case
+    share_cores(document, slots)
+    for edges in (document["edges"], document["control_edges"]):
+        edges[:] = [edge for edge in edges if placement[edge[0]] == placement[edge[-1]]]
+    for op in document["ops"]:
+        op["output_alias"] = [None] * len(op["output_bytes"])
+    spread, alone = (trace_of(document, where) for where in (placement, [0] * len(placement)))
+    assert spread.start_ns.tolist() == alone.start_ns.tolist()
 
 
 @settings(max_examples=60, deadline=None)
@@ -164,6 +206,7 @@ def test_relabelling_identical_devices_changes_nothing(case: Case, data: st.Data
     m = len(document["devices"])
     for device in document["devices"]:
         device.update({k: document["devices"][0][k] for k in ("kind", "memory_bytes", "slots")})
+        device.pop("cores", None)
     # A channel that served two receivers would prefer the one of the lower index.
     channel = data.draw(st.sampled_from(["{src}-{dst}", "to {dst}"]))
     latency_ns, bytes_per_s = data.draw(st.integers(0, 5)), data.draw(st.integers(10**8, 10**10))

@@ -19,6 +19,19 @@ bool DeviceClasses::AllowsAny(int32_t unit) const {
   return std::find(begin, begin + num_classes(), 1) != begin + num_classes();
 }
 
+__int128 DeviceClasses::SlotsWorth(const std::vector<int64_t>& value) const {
+  std::vector<int64_t> best(problem_.num_pools(), 0);
+  for (int32_t device = 0; device < problem_.num_devices(); ++device) {
+    int64_t& pool_best = best[problem_.device_pool()[device]];
+    pool_best = std::max(pool_best, value[of_device_[device]]);
+  }
+  __int128 sum = 0;
+  for (int32_t pool = 0; pool < problem_.num_pools(); ++pool) {
+    sum += __int128{best[pool]} * problem_.pool_slots()[pool];
+  }
+  return sum;
+}
+
 void DeviceClasses::SumBytes() {
   const ProblemSpec& spec = problem_.spec();
   persistent_bytes_.assign(problem_.num_units(), 0);

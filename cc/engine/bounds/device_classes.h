@@ -32,6 +32,9 @@ class DeviceClasses {
   int32_t FirstDevice(int32_t c) const { return first_device_[c]; }
   int32_t Size(int32_t c) const { return size_[c]; }
   int32_t Slots(int32_t c) const { return problem_.spec().device_slots[first_device_[c]]; }
+  // What all ops that run at one time are worth at most, if one on class c is worth value[c] >= 0:
+  // in the slots of a pool, whichever class of its devices is worth most.
+  __int128 SlotsWorth(const std::vector<int64_t>& value) const;
   int32_t Kind(int32_t c) const { return problem_.spec().device_kind[first_device_[c]]; }
   // Of all its devices together, at most kNever.
   int64_t MemoryBytes(int32_t c) const { return memory_bytes_[c]; }

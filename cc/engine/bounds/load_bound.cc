@@ -59,9 +59,9 @@ LoadBound::Wide LoadBound::LeastPrice(const Prices& prices, int32_t unit,
 
 int64_t LoadBound::Certify(const Prices& prices) const {
   const std::vector<int64_t> idle(classes_.num_classes(), 0);
-  Wide per_makespan_ns = 0, constant = 0;
+  const Wide per_makespan_ns = classes_.SlotsWorth(prices.per_ns);
+  Wide constant = 0;
   for (int32_t c = 0; c < classes_.num_classes(); ++c) {
-    per_makespan_ns += Wide{prices.per_ns[c]} * classes_.Slots(c) * classes_.Size(c);
     constant -= Wide{prices.per_byte[c]} * classes_.MemoryBytes(c);
   }
   if (per_makespan_ns == 0) return 0;
@@ -131,11 +131,9 @@ std::vector<ForcedSet> ForcedSets(const Problem& problem, const DeviceClasses& c
   for (const auto& [set, ignored] : confined) {
     ForcedSet forced;
     forced.classes = set;
-    int64_t slots = 0;
+    const auto slots = static_cast<int64_t>(classes.SlotsWorth({set.begin(), set.end()}));
     for (int32_t c = 0; c < count; ++c) {
-      if (!set[c]) continue;
-      slots += static_cast<int64_t>(classes.Slots(c)) * classes.Size(c);
-      forced.memory_bytes = AddNs(forced.memory_bytes, classes.MemoryBytes(c));
+      if (set[c]) forced.memory_bytes = AddNs(forced.memory_bytes, classes.MemoryBytes(c));
     }
     for (const auto& [part, own] : confined) {
       if (!IsPart(part, set)) continue;

@@ -1,9 +1,9 @@
 // How long a step takes at least because its devices have so much to compute and to hold.
 //
 // Prices. Give each class c of devices a price w_c >= 0 per nanosecond of work and a price
-// v_c >= 0 per persistent byte. Within a feasible placement of makespan M, a device works at most
-// slots * M and holds at most its memory, so that with W the sum of w * slots over devices and V
-// the sum of v * memory,
+// v_c >= 0 per persistent byte. Within a feasible placement of makespan M, the devices of a pool
+// together work at most slots * M, and each holds at most its memory, so that with W the sum over
+// pools of slots * the largest w of their devices, and V the sum of v * memory over devices,
 //
 //   W * M + V >= sum over units u on classes c of  w_c * cost(u, c) + v_c * bytes(u)
 //             >= sum over units of the least such price among the unit's classes,

@@ -31,8 +31,12 @@ class Relaxation {
         memory_bytes_.push_back(0.0);
       }
       kind_of_class_[c] = k;
-      slots_[k] += static_cast<double>(classes.Slots(c)) * classes.Size(c);
       memory_bytes_[k] += static_cast<double>(classes.MemoryBytes(c));
+    }
+    for (int32_t k = 0; k < static_cast<int32_t>(num_kinds()); ++k) {
+      std::vector<int64_t> is_of_kind;
+      for (int32_t other : kind_of_class_) is_of_kind.push_back(other == k);
+      slots_[k] = static_cast<double>(classes.SlotsWorth(is_of_kind));
     }
     FillUnits(problem);
     if (memory == Memory::kPriced) FindScarceMemory();

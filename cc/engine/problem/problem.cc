@@ -71,7 +71,9 @@ Problem Problem::Build(ProblemSpec spec) {
   SortDistinctRows<3>(&spec.edges);
   SortDistinctRows<2>(&spec.control_edges);
   SortDistinctAllowed(&spec);
+  spec.device_cores.resize(spec.device_names.size());
   Problem problem(std::move(spec));
+  problem.IndexPools();
   problem.IndexChannels();
   problem.IndexEdges();
   problem.IndexControlEdges();
@@ -100,6 +102,17 @@ int64_t Problem::TransferNs(int32_t link, int64_t bytes) const {
     return latency_ns + (bytes * 1'000'000'000 + bytes_per_s - 1) / bytes_per_s;
   }
   return static_cast<int64_t>(LinkNs(latency_ns, bytes_per_s, bytes));
+}
+
+void Problem::IndexPools() {
+  std::unordered_map<std::string, int32_t> pool_of_cores;
+  for (int32_t device = 0; device < num_devices(); ++device) {
+    int32_t pool = num_pools();
+    const std::string& cores = spec_.device_cores[device];
+    if (!cores.empty()) pool = pool_of_cores.emplace(cores, pool).first->second;
+    device_pool_.push_back(pool);
+    if (pool == num_pools()) pool_slots_.push_back(spec_.device_slots[device]);
+  }
 }
 
 void Problem::IndexChannels() {

@@ -11,7 +11,9 @@
 // Vocabulary. A *tensor* is one output of one op; tensor ids number all outputs, op by op. An
 // *edge* is a distinct (tensor, consumer) pair; edge ids number them in (src, output, dst) order. A
 // *unit* is what a planner places: a colocation group, or an op without one. Its *candidates* are
-// the devices where each of its ops is allowed and has a kernel.
+// the devices where each of its ops is allowed and has a kernel. Devices whose `device_cores` have
+// one name, as the CPU devices of a process, are a *pool*: together they have the slots of one of
+// them. Every other device is a pool by itself.
 //
 // Decisions where the format leaves room:
 //  * An op without a kernel, with an empty `allowed_devices`, or allowed only where it has no
@@ -51,6 +53,7 @@ inline constexpr int32_t kPersistentAlias = -2;  // in output_alias_src
 inline constexpr int32_t kNoGroup = -1;          // in colocation_group
 
 // n ops, T outputs, m devices of K kinds, L links. Arrays named `*_ptr` are CSR offsets.
+// `device_cores` may be left empty: each device has its own.
 struct ProblemSpec {
   std::string name;
 
@@ -59,6 +62,7 @@ struct ProblemSpec {
   std::vector<int32_t> device_kind;          // [m] index into device_kinds
   std::vector<int64_t> device_memory_bytes;  // [m]
   std::vector<int32_t> device_slots;         // [m] ops that run at once
+  std::vector<std::string> device_cores;     // [m] devices of one name share their slots; "": own
   std::vector<int32_t> link_src, link_dst;   // [L] devices
   std::vector<std::string> link_channel;     // [L] links of one name share one channel
   std::vector<int64_t> link_latency_ns;      // [L]
@@ -89,12 +93,14 @@ class Problem {
   // Throws ProblemError. Leaves nothing behind on failure.
   static Problem Build(ProblemSpec spec);
 
-  // The arrays as given, but with edges, control_edges and allowed_device sorted and distinct.
+  // The arrays as given, but with edges, control_edges and allowed_device sorted and distinct, and
+  // device_cores of all devices.
   const ProblemSpec& spec() const { return spec_; }
 
   int32_t num_ops() const { return static_cast<int32_t>(spec_.op_names.size()); }
   int32_t num_devices() const { return static_cast<int32_t>(spec_.device_names.size()); }
   int32_t num_kinds() const { return static_cast<int32_t>(spec_.device_kinds.size()); }
+  int32_t num_pools() const { return static_cast<int32_t>(pool_slots_.size()); }
   int32_t num_tensors() const { return static_cast<int32_t>(spec_.output_bytes.size()); }
   int32_t num_edges() const { return static_cast<int32_t>(consumers_.size()); }
   int32_t num_channels() const { return static_cast<int32_t>(channel_names_.size()); }
@@ -105,6 +111,10 @@ class Problem {
     return spec_.cost_ns[static_cast<int64_t>(op) * num_kinds() + spec_.device_kind[device]];
   }
   bool IsAllowed(int32_t op, int32_t device) const;
+
+  // Pools are numbered by their first device.
+  const std::vector<int32_t>& device_pool() const { return device_pool_; }  // [m]
+  const std::vector<int32_t>& pool_slots() const { return pool_slots_; }    // [pools]
 
   // Tensors of `op` are [FirstTensor(op), FirstTensor(op + 1)).
   int32_t FirstTensor(int32_t op) const { return static_cast<int32_t>(spec_.output_ptr[op]); }
@@ -155,6 +165,7 @@ class Problem {
  private:
   explicit Problem(ProblemSpec spec) : spec_(std::move(spec)) {}
 
+  void IndexPools();
   void IndexChannels();
   void IndexEdges();
   void IndexControlEdges();
@@ -168,6 +179,7 @@ class Problem {
   void CheckBounds();
 
   ProblemSpec spec_;
+  std::vector<int32_t> device_pool_, pool_slots_;
   std::vector<int32_t> tensor_op_, consumer_ptr_, consumers_, edge_tensor_;
   std::vector<int32_t> read_ptr_, read_edges_, alias_edge_;
   std::vector<int32_t> control_out_ptr_, control_out_, control_in_ptr_, control_in_, in_degree_;

@@ -1,6 +1,7 @@
 #include "engine/problem/problem_check.h"
 
 #include <string_view>
+#include <unordered_map>
 #include <unordered_set>
 
 namespace hplacer {
@@ -58,6 +59,7 @@ void CheckSizes(const ProblemSpec& spec) {
   CheckSize("device_kind", spec.device_kind.size(), m);
   CheckSize("device_memory_bytes", spec.device_memory_bytes.size(), m);
   CheckSize("device_slots", spec.device_slots.size(), m);
+  if (!spec.device_cores.empty()) CheckSize("device_cores", spec.device_cores.size(), m);
   CheckSize("link_dst", spec.link_dst.size(), links);
   CheckSize("link_channel", spec.link_channel.size(), links);
   CheckSize("link_latency_ns", spec.link_latency_ns.size(), links);
@@ -84,6 +86,15 @@ void CheckDevices(const ProblemSpec& spec) {
     CheckIndex(spec.device_kind[d], spec.device_kinds.size(), "device kind", "devices", d, "kind");
     CheckAtLeast(0, spec.device_memory_bytes[d], "devices", d, "memory_bytes");
     CheckAtLeast(1, spec.device_slots[d], "devices", d, "slots");
+  }
+  std::unordered_map<std::string_view, size_t> first_of_cores;
+  for (size_t d = 0; d < spec.device_cores.size(); ++d) {
+    if (spec.device_cores[d].empty()) continue;
+    const size_t first = first_of_cores.emplace(spec.device_cores[d], d).first->second;
+    if (spec.device_slots[d] == spec.device_slots[first]) continue;
+    Fail(FieldPath("devices", d, "slots"),
+         "is " + std::to_string(spec.device_slots[d]) + ", but '" + spec.device_names[first] +
+             "', which has the same cores, has " + std::to_string(spec.device_slots[first]));
   }
 }
 

@@ -1,4 +1,5 @@
-// When the slots of one device are busy, in a schedule under construction.
+// When the slots of one device, or of one pool of devices, are busy, in a schedule under
+// construction.
 //
 // Under kAppend an op starts when a slot has finished all that it was given. Under kInsert it may
 // also fill a gap between two ops, the one that ends first among those long enough: the insertion

@@ -23,7 +23,7 @@ ScheduleState::ScheduleState(const Problem& problem, DeviceTimeline::Policy poli
       trial_channel_free_ns_(problem.num_channels(), 0),
       data_trial_(problem.num_ops(), 0) {
   const size_t kinds = problem.num_kinds(), devices = problem.num_devices();
-  for (const int32_t slots : spec_.device_slots) timelines_.emplace_back(slots, policy);
+  for (const int32_t slots : problem.pool_slots()) timelines_.emplace_back(slots, policy);
   all_linked_ = spec_.link_src.size() == devices * (devices - 1);
   for (int32_t op = 0; op < problem.num_ops(); ++op) {
     const size_t unit = problem.units()[op];
@@ -63,7 +63,7 @@ ScheduleState::Estimate ScheduleState::EstimateOn(int32_t op, int32_t device) {
   Estimate estimate;
   estimate.device = device;
   estimate.arrival_ns = inputs.arrival_ns;
-  estimate.start_ns = timelines_[device].StartNs(inputs.arrival_ns, problem_.CostNs(op, device));
+  estimate.start_ns = TimelineOf(device).StartNs(inputs.arrival_ns, problem_.CostNs(op, device));
   estimate.missing_links = inputs.missing_links;
   int64_t bytes = BytesToAllocate(op) + inputs.copy_bytes;
   const int32_t unit = problem_.units()[op];
@@ -83,8 +83,9 @@ ScheduleState::Estimate ScheduleState::EstimateOn(int32_t op, int32_t device) {
 void ScheduleState::Commit(int32_t op, int32_t device) {
   const Inputs inputs = GatherInputs(op, device);
   const int64_t cost_ns = problem_.CostNs(op, device);
-  const int64_t finish_ns = timelines_[device].StartNs(inputs.arrival_ns, cost_ns) + cost_ns;
-  timelines_[device].Run(inputs.arrival_ns, cost_ns);
+  DeviceTimeline& timeline = timelines_[problem_.device_pool()[device]];
+  const int64_t finish_ns = timeline.StartNs(inputs.arrival_ns, cost_ns) + cost_ns;
+  timeline.Run(inputs.arrival_ns, cost_ns);
   if (unit_device_[problem_.units()[op]] < 0) FixUnit(problem_.units()[op], device);
   for (const PlannedSend& planned : planned_) {
     channel_free_ns_[planned.channel] = planned.channel_free_ns;

@@ -50,7 +50,7 @@ class ScheduleState {
   const std::vector<int32_t>& placement() const { return placement_; }
 
   // When a slot of the device has nothing more to do.
-  int64_t FreeNs(int32_t device) const { return timelines_[device].FreeNs(); }
+  int64_t FreeNs(int32_t device) const { return TimelineOf(device).FreeNs(); }
 
   // When a scheduled op ends.
   int64_t FinishNs(int32_t op) const { return finish_ns_[op]; }
@@ -86,6 +86,9 @@ class ScheduleState {
     int64_t copy_bytes = 0;
   };
 
+  const DeviceTimeline& TimelineOf(int32_t device) const {
+    return timelines_[problem_.device_pool()[device]];
+  }
   // Leaves the transfers that would be needed in planned_.
   Inputs GatherInputs(int32_t op, int32_t device);
   int64_t DataArrivalNs(int32_t src, int32_t output, int64_t bytes, int32_t device, Inputs* inputs);
@@ -114,7 +117,7 @@ class ScheduleState {
   std::vector<int64_t> unit_cost_ns_;           // [U * K]
   std::vector<int64_t> unit_persistent_bytes_;  // [U]
   std::vector<int32_t> uses_;                   // [T] consumers and aliases to come
-  std::vector<DeviceTimeline> timelines_;       // [m]
+  std::vector<DeviceTimeline> timelines_;       // [pools]
   std::vector<int64_t> channel_free_ns_;        // [channels]
   std::vector<int64_t> used_bytes_;             // [m]
   std::vector<MinQueue<std::pair<int64_t, int64_t>>> releases_;  // [m] (time, bytes)

@@ -289,6 +289,7 @@ Problem Coarsening::Contract() const {
   spec.device_kind = fine.device_kind;
   spec.device_memory_bytes = fine.device_memory_bytes;
   spec.device_slots = fine.device_slots;
+  spec.device_cores = fine.device_cores;
   spec.link_src = fine.link_src;
   spec.link_dst = fine.link_dst;
   spec.link_channel = fine.link_channel;

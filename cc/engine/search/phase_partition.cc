@@ -58,8 +58,8 @@ class LevelPartition {
       : space_(space),
         problem_(space.problem()),
         options_(options),
-        m_(problem_.num_devices()),
-        load_ns_(static_cast<size_t>(options.phases) * m_, 0) {
+        pools_(problem_.num_pools()),
+        load_ns_(static_cast<size_t>(options.phases) * pools_, 0) {
     const std::vector<int32_t> phase = PhaseOfOps(space, options.phases);
     share_ptr_.push_back(0);
     for (int32_t unit = 0; unit < problem_.num_units(); ++unit) {
@@ -134,9 +134,11 @@ class LevelPartition {
            problem_.spec().device_slots[device];
   }
 
+  int32_t PoolOf(int32_t device) const { return problem_.device_pool()[device]; }
+
   void AddLoad(int32_t unit, int32_t device, int64_t sign) {
     for (int32_t i = share_ptr_[unit]; i < share_ptr_[unit + 1]; ++i) {
-      load_ns_[static_cast<size_t>(shares_[i].phase) * m_ + device] +=
+      load_ns_[static_cast<size_t>(shares_[i].phase) * pools_ + PoolOf(device)] +=
           sign * ShareNs(shares_[i], device);
     }
   }
@@ -159,21 +161,23 @@ class LevelPartition {
       const int32_t device = (*device_)[other.unit];
       cut_ns += device == from ? other.transfer_ns : device == to ? -other.transfer_ns : 0;
     }
+    const int32_t from_pool = PoolOf(from), to_pool = PoolOf(to);
     double load_ns = 0;
     for (int32_t i = share_ptr_[unit]; i < share_ptr_[unit + 1]; ++i) {
       const Share& share = shares_[i];
-      const int64_t* load = &load_ns_[static_cast<size_t>(share.phase) * m_];
-      const int64_t from_ns = load[from] - ShareNs(share, from);
-      const int64_t to_ns = load[to] + ShareNs(share, to);
+      const int64_t* load = &load_ns_[static_cast<size_t>(share.phase) * pools_];
+      int64_t from_ns = load[from_pool] - ShareNs(share, from);
+      int64_t to_ns = load[to_pool] + ShareNs(share, to);
+      if (from_pool == to_pool) from_ns = to_ns = from_ns + ShareNs(share, to);
       int64_t before = 0, after = std::max(from_ns, to_ns);
-      for (int32_t d = 0; d < m_; ++d) {
-        before = std::max(before, load[d]);
-        if (d != from && d != to) after = std::max(after, load[d]);
+      for (int32_t pool = 0; pool < pools_; ++pool) {
+        before = std::max(before, load[pool]);
+        if (pool != from_pool && pool != to_pool) after = std::max(after, load[pool]);
       }
       // A little of the difference between these two, so that a level maximum still has a slope.
-      load_ns +=
-          static_cast<double>(after - before) +
-          0.1 * static_cast<double>(std::max(from_ns, to_ns) - std::max(load[from], load[to]));
+      load_ns += static_cast<double>(after - before) +
+                 0.1 * static_cast<double>(std::max(from_ns, to_ns) -
+                                           std::max(load[from_pool], load[to_pool]));
     }
     return load_ns + options_.cut_weight * static_cast<double>(cut_ns);
   }
@@ -181,11 +185,11 @@ class LevelPartition {
   const SearchSpace& space_;
   const Problem& problem_;
   const PhasePartitionOptions& options_;
-  const int32_t m_;
+  const int32_t pools_;
   std::vector<int32_t> share_ptr_;  // [U + 1]
   std::vector<Share> shares_;
   std::vector<int64_t> share_ns_;
-  std::vector<int64_t> load_ns_;  // [phases * m]
+  std::vector<int64_t> load_ns_;  // [phases * pools]
   std::vector<int32_t>* device_ = nullptr;
 };
 

@@ -18,8 +18,8 @@ class ChainWalk {
         finish_ns_(schedule.finish_ns),
         transfers_(schedule.transfers) {
     const int32_t n = problem.num_ops();
-    ends_.resize(problem.num_devices());
-    for (int32_t op = 0; op < n; ++op) ends_[placement[op]].emplace_back(finish_ns_[op], op);
+    ends_.resize(problem.num_pools());
+    for (int32_t op = 0; op < n; ++op) ends_[PoolOf(op)].emplace_back(finish_ns_[op], op);
     for (auto& ends : ends_) std::sort(ends.begin(), ends.end());
     channel_ends_.resize(problem.num_channels());
     first_transfer_.assign(n + 1, 0);
@@ -46,7 +46,7 @@ class ChainWalk {
       if (transfer != kNone) {
         op = WalkTransfers(transfer, &chain.senders);
       } else {
-        op = input != kNone ? input : EndingAt(ends_[placement_[op]], start_ns_[op], op);
+        op = input != kNone ? input : EndingAt(ends_[PoolOf(op)], start_ns_[op], op);
       }
     }
     return chain;
@@ -54,6 +54,8 @@ class ChainWalk {
 
  private:
   using Ends = std::vector<std::pair<int64_t, int32_t>>;
+
+  int32_t PoolOf(int32_t op) const { return problem_.device_pool()[placement_[op]]; }
 
   static int32_t EndingAt(const Ends& ends, int64_t time_ns, int32_t not_this) {
     for (auto it = std::lower_bound(ends.begin(), ends.end(), std::make_pair(time_ns, 0));
@@ -103,7 +105,7 @@ class ChainWalk {
   const int32_t* placement_;
   const std::vector<int64_t>&start_ns_, &finish_ns_;
   const std::vector<Transfer>& transfers_;
-  std::vector<Ends> ends_, channel_ends_;  // by device, by channel
+  std::vector<Ends> ends_, channel_ends_;  // by pool, by channel
   std::vector<int32_t> first_transfer_;    // [n + 1]
 };
 

@@ -33,7 +33,7 @@ bool PlacedTails::Compute(const int32_t* placement) {
   const StepGraph& graph = problem_.step_graph();
   const auto num_tensors = static_cast<size_t>(problem_.num_tensors());
   tail_ns_.resize(problem_.num_ops());
-  load_ns_.assign(problem_.num_devices(), 0);
+  load_ns_.assign(problem_.num_pools(), 0);
   control_ns_.assign(graph.controls.size(), kUnknown);
   path_ns_ = 0;
   bool linked = true;
@@ -66,7 +66,7 @@ bool PlacedTails::Compute(const int32_t* placement) {
     }
     tail_ns_[op] = tail_ns;
     const int64_t cost_ns = problem_.CostNs(op, device);
-    load_ns_[device] += cost_ns;
+    load_ns_[problem_.device_pool()[device]] += cost_ns;
     path_ns_ = std::max(path_ns_, cost_ns + tail_ns);
   }
   return linked;

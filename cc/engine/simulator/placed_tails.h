@@ -1,7 +1,7 @@
 // How long a step goes on at least after each op has finished, under one placement.
 //
 // The longest way to the end by the durations of ops and of transfers between devices, as if
-// nothing had to wait for a device or a channel. Together with the load of each device it tells
+// nothing had to wait for a device or a channel. Together with the load of each pool it tells
 // early that a placement cannot win (see StepCutoff). An object is reused for many placements of
 // one problem.
 
@@ -35,7 +35,7 @@ class PlacedTails {
   bool Compute(const int32_t* placement);
 
   const std::vector<int64_t>& tail_ns() const { return tail_ns_; }  // [n]
-  const std::vector<int64_t>& load_ns() const { return load_ns_; }  // [m]
+  const std::vector<int64_t>& load_ns() const { return load_ns_; }  // [pools]
   // The longest way through the graph: no step under this placement is shorter.
   int64_t path_ns() const { return path_ns_; }
 

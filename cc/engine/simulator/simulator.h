@@ -5,8 +5,12 @@
 // out, no I/O, no randomness, integer nanoseconds and bytes. Every queue has a total order, so that
 // two runs, and two implementations of the same semantics, agree exactly.
 //
-// Model. Each device runs up to `slots` ops at once, each channel one transfer at a time. An op is
-// ready when all its inputs, data and control, have arrived on its device. A finished op sends each
+// Model. Each device runs up to `slots` ops at once, each channel one transfer at a time. Devices
+// of one pool, which share their cores, run up to that many together, as the CPU devices of a
+// process do with its one thread pool. An op is ready when all its inputs, data and control, have
+// arrived on its device. Ready ops of a pool, of whichever of its devices, start in the order
+// (time when ready, op); transfers of a channel in the order (time of issue, src op, output, dst
+// device). A finished op sends each
 // output once to every other device with a consumer, and a signal of 0 bytes to a device that only
 // waits for it by control edges. Time moves in rounds: a round takes all events of the smallest
 // time known when it begins, applies finished ops, then finished transfers, then starts transfers,

@@ -19,6 +19,7 @@ bool StepSimulation<EventKey, kRecord>::Run(const Problem& problem, const int32_
   op_records_ = graph_->ops.data();
   tensor_records_ = graph_->tensors.data();
   consumers_ = problem.consumers().data();
+  device_pool_ = problem.device_pool().data();
   num_tensors_ = problem.num_tensors();
   Reset();
   if (!ResetOps(placement)) return false;
@@ -27,7 +28,7 @@ bool StepSimulation<EventKey, kRecord>::Run(const Problem& problem, const int32_
   for (int32_t op : graph_->sources) MakeReady(op, ops_[op].device);
   for (;;) {
     startable_channels_.Drain([this](int32_t channel) { StartTransfer(channel); });
-    startable_devices_.Drain([this](int32_t device) { StartOps(device); });
+    startable_pools_.Drain([this](int32_t pool) { StartOps(pool); });
     if (was_cut_off_) return false;
     if (events_.empty()) return true;
     now_ns_ = events_.time_ns();
@@ -70,29 +71,30 @@ std::vector<Transfer> StepSimulation<EventKey, kRecord>::Transfers() const {
 template <typename EventKey, bool kRecord>
 int64_t StepSimulation<EventKey, kRecord>::MaxEvents(const Problem& problem) {
   int64_t slots = 0;
-  for (int32_t count : problem.spec().device_slots) slots += count;
+  for (int32_t count : problem.pool_slots()) slots += count;
   return std::min<int64_t>(slots, problem.num_ops()) + problem.num_channels();
 }
 
 template <typename EventKey, bool kRecord>
 void StepSimulation<EventKey, kRecord>::Reset() {
-  const int32_t num_devices = problem_->num_devices(), num_channels = problem_->num_channels();
+  const int32_t num_devices = problem_->num_devices(), num_pools = problem_->num_pools();
+  const int32_t num_channels = problem_->num_channels();
   now_ns_ = makespan_ns_ = 0;
   unlinked_ = was_cut_off_ = false;
   num_started_ = 0;
   if (cutoff_ != nullptr) {
-    unstarted_ns_.assign(cutoff_->load_ns, cutoff_->load_ns + num_devices);
+    unstarted_ns_.assign(cutoff_->load_ns, cutoff_->load_ns + num_pools);
   }
   sends_.clear();
   gate_pending_.clear();
   events_.Reset(MaxEvents(*problem_));
-  ready_.resize(num_devices);
+  ready_.resize(num_pools);
   for (auto& queue : ready_) queue.Clear();
   issued_.resize(num_channels);
   for (auto& queue : issued_) queue.Clear();
-  startable_devices_.Reset(num_devices);
+  startable_pools_.Reset(num_pools);
   startable_channels_.Reset(num_channels);
-  free_slots_ = problem_->spec().device_slots;
+  free_slots_ = problem_->pool_slots();
   channel_busy_.assign(num_channels, 0);
   targets_.Reset(num_devices);
   control_targets_.Reset(num_devices);
@@ -180,15 +182,16 @@ void StepSimulation<EventKey, kRecord>::SortRound() {
 }
 
 template <typename EventKey, bool kRecord>
-void StepSimulation<EventKey, kRecord>::StartOps(int32_t device) {
-  ArrivalQueue<int32_t>& queue = ready_[device];
+void StepSimulation<EventKey, kRecord>::StartOps(int32_t pool) {
+  ArrivalQueue<int32_t>& queue = ready_[pool];
   queue.Seal();
-  if (cutoff_ != nullptr) CheckCutoff(device);
-  for (; free_slots_[device] > 0 && !queue.empty(); --free_slots_[device]) {
+  if (cutoff_ != nullptr) CheckCutoff(pool);
+  for (; free_slots_[pool] > 0 && !queue.empty(); --free_slots_[pool]) {
     const int32_t op = queue.Pop();
     OpState& state = ops_[op];
+    const int32_t device = state.device;
     ++num_started_;
-    if (cutoff_ != nullptr) unstarted_ns_[device] -= state.finish_ns;
+    if (cutoff_ != nullptr) unstarted_ns_[pool] -= state.finish_ns;
     state.finish_ns += now_ns_;
     if (cutoff_ != nullptr && state.finish_ns + cutoff_->tail_ns[op] >= cutoff_->ns) {
       was_cut_off_ = true;
@@ -204,12 +207,11 @@ void StepSimulation<EventKey, kRecord>::StartOps(int32_t device) {
   }
 }
 
-// The ops that a device has not started yet take it their costs' sum over its slots from now on.
+// The ops that a pool has not started yet take it their costs' sum over its slots from now on.
 template <typename EventKey, bool kRecord>
-void StepSimulation<EventKey, kRecord>::CheckCutoff(int32_t device) {
+void StepSimulation<EventKey, kRecord>::CheckCutoff(int32_t pool) {
   const int64_t left_ns = cutoff_->ns - now_ns_;
-  const int32_t slots = problem_->spec().device_slots[device];
-  if (unstarted_ns_[device] / slots >= left_ns) was_cut_off_ = true;
+  if (unstarted_ns_[pool] / problem_->pool_slots()[pool] >= left_ns) was_cut_off_ = true;
 }
 
 // What FinishOp will read first; large graphs do not stay in the cache.
@@ -249,10 +251,10 @@ template <typename EventKey, bool kRecord>
 void StepSimulation<EventKey, kRecord>::FinishOp(int32_t op) {
   const StepGraph::Op& record = op_records_[op];
   const StepGraph::Op& next = op_records_[op + 1];
-  const int32_t device = ops_[op].device;
+  const int32_t device = ops_[op].device, pool = device_pool_[device];
   makespan_ns_ = now_ns_;
-  ++free_slots_[device];
-  startable_devices_.Add(device);
+  ++free_slots_[pool];
+  startable_pools_.Add(pool);
   Free(device, record.temp_bytes, {op, MemoryKind::kTemp, 0});
   ops_[op].cursor = static_cast<int32_t>(sends_.size());
   const bool has_control = record.control != kNoControl;
@@ -414,8 +416,9 @@ void StepSimulation<EventKey, kRecord>::TensorArrived(int32_t op, int32_t buffer
 template <typename EventKey, bool kRecord>
 void StepSimulation<EventKey, kRecord>::MakeReady(int32_t op, int32_t device) {
   __builtin_prefetch(&op_records_[op]);
-  ready_[device].Push(now_ns_, op);
-  startable_devices_.Add(device);
+  const int32_t pool = device_pool_[device];
+  ready_[pool].Push(now_ns_, op);
+  startable_pools_.Add(pool);
 }
 
 // ---- memory ----

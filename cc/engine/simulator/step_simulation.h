@@ -39,7 +39,7 @@ struct StepCutoff {
   int64_t ns;
   // [n] how long the step goes on at least after the op has finished, under the run's placement.
   const int64_t* tail_ns;
-  const int64_t* load_ns;  // [m] the costs of the ops on the device
+  const int64_t* load_ns;  // [pools] the costs of the ops on its devices
 };
 
 // EventKey: see EventQueue. kRecord: keep the memory changes.
@@ -104,8 +104,8 @@ class StepSimulation {
   void ApplyRound();
   void Apply(int32_t event);
   void SortRound();
-  void StartOps(int32_t device);
-  void CheckCutoff(int32_t device);
+  void StartOps(int32_t pool);
+  void CheckCutoff(int32_t pool);
   void PrefetchFinish(int32_t op) const;
   void AllocateOutputs(int32_t op, int32_t device);
   void StartTransfer(int32_t channel);
@@ -136,12 +136,13 @@ class StepSimulation {
   const StepGraph::Op* op_records_ = nullptr;
   const StepGraph::Tensor* tensor_records_ = nullptr;
   const int32_t* consumers_ = nullptr;
+  const int32_t* device_pool_ = nullptr;
   int32_t num_tensors_ = 0;
 
   const StepCutoff* cutoff_ = nullptr;
   bool was_cut_off_ = false;
   int32_t num_started_ = 0;
-  std::vector<int64_t> unstarted_ns_;  // [m] with a cutoff: the costs of the ops to start
+  std::vector<int64_t> unstarted_ns_;  // [pools] with a cutoff: the costs of the ops to start
 
   int64_t now_ns_ = 0, makespan_ns_ = 0;
   bool unlinked_ = false;                         // a transfer has no link
@@ -150,12 +151,12 @@ class StepSimulation {
   std::vector<Buffer> buffers_;                   // [T + 1 + sends]
   std::vector<Send> sends_;                       // in the order of issue
   std::vector<int64_t> used_bytes_, peak_bytes_;  // [m]
-  std::vector<int32_t> free_slots_;               // [m]
+  std::vector<int32_t> free_slots_;               // [pools]
   std::vector<uint8_t> channel_busy_;             // [channels]
 
-  std::vector<ArrivalQueue<int32_t>> ready_;    // [m] ops
+  std::vector<ArrivalQueue<int32_t>> ready_;    // [pools] ops
   std::vector<ArrivalQueue<uint64_t>> issued_;  // [channels] (src op, send)
-  IndexSet startable_devices_, startable_channels_;
+  IndexSet startable_pools_, startable_channels_;
   EventQueue<EventKey> events_;  // an op, or ~send
   std::vector<int32_t> round_;
 

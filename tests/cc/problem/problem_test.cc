@@ -74,6 +74,20 @@ TEST_CASE("channels are numbered in the order in which links first name them") {
   CHECK(problem.Link(2, 1) == -1);
 }
 
+TEST_CASE("devices with the same cores are a pool, numbered by its first device") {
+  ProblemBuilder b;
+  for (int i = 0; i < 5; ++i) b.Device(i == 1 ? 2 : 4);
+  CHECK(b.Build().device_pool() == Ints{0, 1, 2, 3, 4});
+  CHECK(b.Build().spec().device_cores == std::vector<std::string>(5));
+  b.spec.device_cores = {"x", "", "y", "x", "y"};
+  const Problem problem = b.Build();
+  CHECK(problem.device_pool() == Ints{0, 1, 2, 0, 2});
+  CHECK(problem.pool_slots() == Ints{4, 2, 4});
+  b.spec.device_cores[1] = "x";
+  CHECK_THROWS_WITH_AS(
+      b.Build(), "devices[1].slots: is 2, but 'd0', which has the same cores, has 4", ProblemError);
+}
+
 TEST_CASE("a transfer lasts its latency and its bytes, rounded up") {
   ProblemBuilder b;
   b.Device();
