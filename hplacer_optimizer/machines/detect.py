@@ -8,6 +8,7 @@ constants below, and said in the machine's `assumptions`.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
@@ -35,6 +36,7 @@ _WITHIN_HOST_MEMORY = (5_000, 10_000_000_000)
 _LOOPBACK = (50_000, 2_000_000_000)  # gRPC within a host
 _NETWORK_LATENCY_NS = 100_000
 _NETWORK_BYTES_PER_S = 1_250_000_000
+_SHARED_CORES = "CPU devices of one task share its cores and memory: two are no faster than one"
 LIKE_THIS_HOST = "all hosts are like this one"
 
 
@@ -61,8 +63,9 @@ def detect(
 ) -> Machine:
     """Describes the machine of a session's devices.
 
-    The CPU devices of one host share its cores and memory in equal parts. Other hosts are taken to
-    be like this one.
+    The tasks of one host share its cores and memory in equal parts; the CPU devices of one task
+    share its part, so that two of them are no faster than one. Other hosts are taken to be like
+    this one.
 
     Args:
         devices: in the session's order, at least one.
@@ -78,12 +81,17 @@ def detect(
     assumptions: set[str] = set()
     hosts = hosts or {}
     host_of = {d.name: hosts.get(_task(d.name), _task(d.name)) for d in devices}
-    cpus = [device for device in devices if device.type == "CPU"]
+    cpus_of_task = Counter(_task(device.name) for device in devices if device.type == "CPU")
     kinds: dict[str, DeviceKind] = {}
     described = []
     for device in devices:
+        cores = None
         if device.type == "CPU":
-            sharing = sum(host_of[other.name] == host_of[device.name] for other in cpus)
+            task = _task(device.name)
+            sharing = sum(hosts.get(other, other) == host_of[device.name] for other in cpus_of_task)
+            if cpus_of_task[task] > 1:
+                cores = f"cores of {task or 'this task'}"
+                assumptions.add(_SHARED_CORES)
             kind = _cpu_kind(sharing, inter_op_threads, intra_op_threads, assumptions)
             memory = kind.memory_bytes  # TensorFlow reports 256 MB for any CPU
         else:
@@ -91,7 +99,9 @@ def detect(
             memory = max(device.memory_bytes, 0)
         kind = kinds.setdefault(kind.name, kind)
         own_memory = None if memory == kind.memory_bytes else memory
-        described.append(Device(name=device.name, kind=kind.name, memory_bytes=own_memory))
+        described.append(
+            Device(name=device.name, kind=kind.name, memory_bytes=own_memory, cores=cores)
+        )
     return Machine(
         name="detected",
         kinds=tuple(kinds.values()),
@@ -105,7 +115,7 @@ def detect(
 
 
 def _cpu_kind(sharing: int, inter_op: int, intra_op: int, assumptions: set[str]) -> DeviceKind:
-    """One of `sharing` equal parts of this host's processor.
+    """The processor of a task that is one of `sharing` on this host.
 
     A slot is what one op gets: its intra-op threads. There are as many as inter-op threads and
     cores allow.
@@ -115,7 +125,7 @@ def _cpu_kind(sharing: int, inter_op: int, intra_op: int, assumptions: set[str])
     slot_cores = min(intra_op, cores) if intra_op else cores
     slots = int(cores / slot_cores)
     if inter_op:
-        slots = max(1, min(slots, inter_op // sharing))
+        slots = max(1, min(slots, inter_op))
     peak = slot_cores * processor.hertz * processor.flops_per_cycle * _CPU_EFFICIENCY
     assumptions.add(
         f"a CPU ({processor.model or 'model unknown'}) reaches {_CPU_EFFICIENCY:.0%} of its peak "

@@ -65,14 +65,20 @@ def sixteen_cores(monkeypatch: pytest.MonkeyPatch) -> None:
         (1, 0, 99, 1, 16),
         (2, 0, 0, 1, 8),
         (2, 0, 1, 8, 1),
-        (2, 4, 1, 2, 1),
+        (2, 4, 1, 4, 1),
         (4, 2, 0, 1, 4),
     ],
 )
 def test_slots_and_rates_of_a_cpu(
     sharing: int, inter_op: int, intra_op: int, slots: int, slot_cores: int
 ) -> None:
-    machine = detect(cpus(sharing), inter_op_threads=inter_op, intra_op_threads=intra_op)
+    tasks = [f"/job:worker/replica:0/task:{index}" for index in range(sharing)]
+    machine = detect(
+        [device for task in tasks for device in cpus(1, task)],
+        inter_op_threads=inter_op,
+        intra_op_threads=intra_op,
+        hosts=dict.fromkeys(tasks, "a"),
+    )
     (kind,) = machine.kinds
     assert kind.slots == slots
     assert kind.flops_per_s["float32"] == slot_cores * 2e9 * 32 / 2
@@ -80,6 +86,31 @@ def test_slots_and_rates_of_a_cpu(
     assert machine.memory_bytes == (64 * 2**30 // sharing,) * sharing
     assert len(machine.links) == sharing * (sharing - 1)
     assert any("a CPU (Test) reaches 50%" in text for text in machine.assumptions)
+
+
+@pytest.mark.usefixtures("sixteen_cores")
+def test_the_cpu_devices_of_one_task_share_all_that_it_has() -> None:
+    alone = detect(cpus(1), inter_op_threads=4, intra_op_threads=2)
+    machine = detect(cpus(3), inter_op_threads=4, intra_op_threads=2)
+    assert machine.kinds == alone.kinds
+    assert machine.kinds[0].slots == 4
+    assert machine.memory_bytes == (64 * 2**30,) * 3
+    assert {device.cores for device in machine.devices} == {f"cores of {LOCAL}"}
+    assert [device.cores for device in alone.devices] == [None]
+    shared = "CPU devices of one task share its cores and memory: two are no faster than one"
+    assert shared in machine.assumptions
+    assert shared not in alone.assumptions
+
+
+@pytest.mark.usefixtures("sixteen_cores")
+def test_the_tasks_of_a_host_have_equal_parts_of_it() -> None:
+    tasks = [f"/job:worker/replica:0/task:{index}" for index in range(2)]
+    devices = [*cpus(2, tasks[0]), *cpus(1, tasks[1])]
+    machine = detect(devices, hosts=dict.fromkeys(tasks, "a"))
+    (kind,) = machine.kinds
+    assert kind.name == "CPU (1/2 of the cores)"
+    assert machine.memory_bytes == (32 * 2**30,) * 3
+    assert [device.cores for device in machine.devices] == [f"cores of {tasks[0]}"] * 2 + [None]
 
 
 @pytest.mark.usefixtures("sixteen_cores")
