@@ -28,7 +28,7 @@ def train_step(rate):
             c = called(a * b)
         with tf.device("/CPU:1"), tf.device(None):
             loss = tf.reduce_mean((c + a - x) ** 2)
-    for weights, gradient in zip([far, near], tape.gradient(loss, [far, near])):
+    for weights, gradient in zip([far, near], tape.gradient(loss, [far, near]), strict=True):
         weights.assign_sub(rate * gradient)
     return loss
 
@@ -43,7 +43,7 @@ def strict_step():
         with tf.device("/CPU:1"):
             hidden = tf.tanh(x @ far)
         loss = tf.reduce_mean((hidden @ near - x) ** 2)
-    for weights, gradient in zip([far, near], tape.gradient(loss, [far, near])):
+    for weights, gradient in zip([far, near], tape.gradient(loss, [far, near]), strict=True):
         weights.assign_sub(0.1 * gradient)
     return loss
 
