@@ -48,7 +48,7 @@ class WorkloadRunner:
             options = None
             if run != "without":
                 options = {"cache": str(self.cache(workload, mode)), "budget_s": 1.0}
-                options["min_gain"] = -1  # every plan takes effect
+                options |= {"planner": "random", "min_gain": -1}  # uses both devices, takes effect
             if run == "hit":
                 self.result(workload, mode, "miss")
             setup = Setup(steps=STEPS, options=options, **MODES[mode])
