@@ -25,8 +25,8 @@ head = tf.get_variable("head", (128, 1))
 loss = tf.reduce_mean((tf.concat(towers, axis=1) @ head - wanted) ** 2)
 train_op = tf.train.AdamOptimizer(0.003).minimize(loss, name="train_op")
 
-# Two logical devices stand in for two GPUs; leave device_count out on a machine that has them. They share
-# the host's cores, so that TensorFlow's own placement is the best, and kept.
+# Two logical devices stand in for two GPUs; leave device_count out on a machine that has them. They
+# share the host's cores, so that TensorFlow's own placement is the best, and kept.
 config = tf.ConfigProto(device_count={"CPU": 2})
 config = hp.session_config(config, targets=["train_op"])
 
