@@ -302,7 +302,7 @@ def test_a_planner_that_is_late_but_stops_leaves_its_plan(tmp_path: Path) -> Non
 on(planner="bad:heeds", timeout_s=1.0)
 losses(trainer())
 deadline = time.monotonic() + 30
-while not any(name.endswith(".hplan") for name in os.listdir(CACHE)):
+while not any(name.endswith(".hplan") for _, _, names in os.walk(CACHE) for name in names):
     assert time.monotonic() < deadline, "nothing was stored"
     time.sleep(0.05)
 losses(trainer())
