@@ -16,6 +16,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from hplacer_optimizer.errors import OptionError
 from hplacer_optimizer.planners import PLANNERS, get_planner, is_own
 from hplacer_optimizer.support.keywords import unknown_name
@@ -113,7 +115,7 @@ class Options:
     on_miss: str = _option(
         "plan",
         "what to do without a stored plan: 'plan' at once, 'learn' for the whole budget while "
-        "training waits, plan at once and search on in the 'background', 'skip' the graph",
+        "training waits, search in the 'background' for the next start, 'skip' the graph",
         choices=("plan", "background", "learn", "skip"),
     )
 
@@ -288,7 +290,7 @@ def _float(field: dataclasses.Field[Any], value: object) -> float:
         raise _refuse(field, expected, value)
     if not minimum <= value <= maximum:
         raise _refuse(field, expected, value)
-    return float(f"{float(value):.6g}")
+    return float(f"{np.float32(value):.6g}")
 
 
 def _or_none(check: Callable[[dataclasses.Field[Any], object], Any]) -> Callable[..., Any]:

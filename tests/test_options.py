@@ -35,6 +35,9 @@ options = st.builds(
     cache_max_bytes=st.integers(0, 2**63 - 1),
     trust_shared=st.booleans(),
     on_miss=st.sampled_from(["plan", "background", "learn", "skip"]),
+    min_gain=st.none() | st.floats(-1, 1e6),
+    host_offload=st.booleans(),
+    plan=st.none() | texts,
 )
 
 
@@ -55,6 +58,9 @@ def test_the_defaults() -> None:
         "cache_max_bytes": 2**30,
         "trust_shared": False,
         "on_miss": "plan",
+        "min_gain": None,
+        "host_offload": False,
+        "plan": None,
     }
     assert Options().changed() == {}
 
@@ -74,6 +80,9 @@ def test_every_option_is_described() -> None:
         ("targets", ["a", "b"], ("a", "b")),
         ("targets", "train_op", ("train_op",)),
         ("cache", Path("/plans"), "/plans"),
+        ("plan", Path("/plans/x.hplan"), "/plans/x.hplan"),
+        ("min_gain", -1, -1.0),
+        ("min_gain", 0.2, 0.2),
         ("planner", "no_such_module:plan", "no_such_module:plan"),
     ],
 )
@@ -103,6 +112,10 @@ def test_values_become_the_declared_type(name: str, given: Any, kept: Any) -> No
         ("devices", "", "devices: must be a non-empty string, got ''"),
         ("cache", "", "cache: must be a non-empty string"),
         ("cache", "\ud800", "cache: must be valid Unicode"),
+        ("min_gain", -1.1, "min_gain: must be a number from -1 to 1e+06, got -1.1"),
+        ("min_gain", "much", "got 'much'"),
+        ("host_offload", None, "host_offload: must be True or False, got None"),
+        ("plan", "", "plan: must be a non-empty string, got ''"),
         ("trust_shared", 1, "trust_shared: must be True or False, got 1"),
         ("on_miss", "wait", "on_miss: must be 'plan' or 'background' or 'learn' or 'skip'"),
         ("planner", "eft", "planner: unknown name 'eft'; valid are auto, colocrl, cpu_only, etf"),
@@ -133,7 +146,8 @@ def test_an_entry_can_have_every_option() -> None:
     entry = rewriter.RewriterConfig.CustomGraphOptimizer()
     Options(seed=4).to_entry(entry, changed_only=False)
     names = {field.name for field in dataclasses.fields(Options)}
-    assert names - set(entry.parameter_map) == {"batch_size", "cost_table", "cache"}  # None
+    absent = {"batch_size", "cost_table", "cache", "min_gain", "plan"}  # None
+    assert names - set(entry.parameter_map) == absent
     assert Options.from_parameters(entry.parameter_map) == Options(seed=4)
 
 

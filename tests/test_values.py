@@ -97,7 +97,7 @@ def test_what_they_say() -> None:
     ]
     plan = plan_of(problem, trace.placement, lower_bound_ns=9_000_000, lower_bound_term="load")
     assert repr(plan).splitlines() == [
-        "Plan of function train_step: 66b53989 (etf, predicted 9.42 ms/step)",
+        "Plan of function train_step: 66b53989 (etf): 9.42 ms/step predicted",
         "  lower bound: 9 ms (load), gap 4.7%",
         "  graph: 27 ops in 21 units, 27 nodes",
         "  nodes: 27 on CPU:0, 0 on GPU:0, 0 on GPU:1",

@@ -11,9 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.options import EVERY_PLAN
 from hplacer_optimizer.plans.fields import boolean, count, list_of, optional, record
-from hplacer_optimizer.support.formats import format_ns
+from hplacer_optimizer.problem.simulator import simulate_default
+from hplacer_optimizer.support.formats import format_ns, format_speedup
 
 # By how much predicted speedups exceed measured ones, at the 95th percentile: with measured costs
 # that of docs/results/prediction; with estimated ones a constant, since nothing bounds it.
@@ -40,6 +42,35 @@ class Baseline:
     peak_bytes: list[int]
 
     @classmethod
+    def of(cls, problem: Problem) -> Baseline | None:
+        """Simulates it; None if the problem does not know TensorFlow's placement."""
+        found = simulate_default(problem)
+        if found is None:
+            return None
+        trace, feasible = found
+        peak_bytes = [int(peak) for peak in trace.peak_bytes]
+        return cls(step_time_ns=trace.makespan_ns, feasible=feasible, peak_bytes=peak_bytes)
+
+    def speedup_of(self, step_ns: int | None, feasible: bool) -> float | None:
+        """How many times as many steps a second a step of this length means.
+
+        None if one of the two is not known or does not fit.
+        """
+        if not (self.feasible and feasible) or self.step_time_ns is None or step_ns is None:
+            return None
+        return self.step_time_ns / max(step_ns, 1)
+
+    def beside(self, step_ns: int | None, feasible: bool) -> str:
+        """As "2.0x TensorFlow's placement (5.04 ms)"; "": there is no ratio to tell."""
+        if not self.feasible:
+            return "TensorFlow's placement does not fit into memory"
+        speedup = self.speedup_of(step_ns, feasible)
+        if speedup is None:
+            return ""
+        own = format_ns(self.step_time_ns or 0)
+        return f"{format_speedup(speedup)} TensorFlow's placement ({own})"
+
+    @classmethod
     def checked(cls, value: Any) -> Baseline | None:
         """Of a Baseline, or of what JSON holds of one; raises ValueError."""
         if value is None:
@@ -53,11 +84,6 @@ def prediction_error(cost_source: str) -> float:
     Depends on where the costs came from: "measured", or "analytic" in whole or in part.
     """
     return ERROR_OF_MEASURED_COSTS if cost_source == "measured" else ERROR_OF_ESTIMATED_COSTS
-
-
-def format_speedup(speedup: float) -> str:
-    """As "2.0x", with two decimals where one would hide the difference."""
-    return f"{speedup:.2f}x" if speedup < 1.5 else f"{speedup:.1f}x"
 
 
 def as_json(baseline: Baseline | None) -> Mapping[str, Any] | None:

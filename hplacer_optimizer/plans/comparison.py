@@ -13,6 +13,7 @@ from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.errors import PlanError
 from hplacer_optimizer.inspection.loads import scope_of
 from hplacer_optimizer.inspection.simulated_step import SimulatedStep
+from hplacer_optimizer.plans.baseline import Baseline
 from hplacer_optimizer.plans.matching import map_nodes, place_by_nodes
 from hplacer_optimizer.plans.plan import Plan
 
@@ -46,6 +47,8 @@ class StepFacts:
 
     step_time_ns: int | None
     feasible: bool
+    speedup: float | None
+    """Over TensorFlow's own placement; None if that is not known."""
     transfers: int | None  # None where nothing simulated them
     transfer_bytes: int | None
     peak_bytes: list[int]  # [m]
@@ -128,15 +131,17 @@ def step_facts(plan: Plan, step: SimulatedStep | None) -> StepFacts:
         return StepFacts(
             step_time_ns=plan.step_time_ns,
             feasible=plan.feasible,
+            speedup=plan.speedup,
             transfers=None,
             transfer_bytes=None,
             peak_bytes=list(plan.peak_bytes),
         )
-    trace = step.trace
+    trace, baseline = step.trace, Baseline.of(step.problem)
     sizes: NDArray[np.int64] = trace.transfers["bytes"]
     return StepFacts(
         step_time_ns=trace.makespan_ns,
         feasible=trace.feasible,
+        speedup=baseline.speedup_of(trace.makespan_ns, trace.feasible) if baseline else None,
         transfers=len(trace.transfers),
         transfer_bytes=int(sizes.sum()),
         peak_bytes=trace.peak_bytes.tolist(),

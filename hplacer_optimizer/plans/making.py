@@ -123,6 +123,7 @@ def plan(
     checkpoint: str | os.PathLike[str] | None = None,
     resume: bool = False,
     logdir: str | os.PathLike[str] | None = None,
+    host_offload: bool = Search.host_offload,
     targets: Sequence[object] | None = None,
     signature: str | None = None,
     batch_size: int | None = None,
@@ -151,6 +152,8 @@ def plan(
         checkpoint: directory where it keeps what it learned.
         resume: goes on from the checkpoint.
         logdir: directory of its TensorBoard event files.
+        host_offload: offers the host's CPU for what can run on an accelerator, also where its
+            cost is estimated.
         targets: op names (or ops) of the training step in a session's graph; None: found
             automatically.
         signature: of a SavedModel or a MetaGraphDef; None: a SavedModel's default or only one.
@@ -185,6 +188,7 @@ def plan(
         checkpoint=None if checkpoint is None else os.fspath(checkpoint),
         resume=resume,
         logdir=None if logdir is None else os.fspath(logdir),
+        host_offload=host_offload,
         cost_table=cost_table,
     )
     options = {
@@ -312,23 +316,10 @@ def _simulated(problem: Problem, trace: StepTrace, *, measured: bool) -> dict[st
         "step_time_ns": trace.makespan_ns,
         "feasible": trace.feasible or measured,
         "peak_bytes": [int(peak) for peak in trace.peak_bytes],
-        "baseline": _baseline(problem),
+        "baseline": Baseline.of(problem),
         "num_ops": problem.num_ops,
         "num_units": problem.num_units,
     }
-
-
-def _baseline(problem: Problem) -> Baseline | None:
-    """Of a problem that knows where TensorFlow's placer puts its ops."""
-    if problem.default_device is None:
-        return None
-    trace = simulate(problem, problem.default_device)
-    fits = bool((trace.peak_bytes <= problem.device_memory_bytes).all())
-    return Baseline(
-        step_time_ns=trace.makespan_ns,
-        feasible=fits and trace.makespan_ns is not None,
-        peak_bytes=[int(peak) for peak in trace.peak_bytes],
-    )
 
 
 def plan_problem(

@@ -31,7 +31,6 @@ from hplacer_optimizer.inspection.simulated_step import SimulatedStep
 from hplacer_optimizer.plans.baseline import (
     Baseline,
     as_json,
-    format_speedup,
     prediction_error,
     why_left_alone,
 )
@@ -254,8 +253,6 @@ class Plan(Described):
 
     def _describe(self) -> tuple[str, dict[str, str]]:
         facts = {}
-        if self.baseline is not None:
-            facts["TensorFlow's"] = self._baseline_line()
         if self.lower_bound_ns is not None:
             facts["lower bound"] = f"{format_ns(self.lower_bound_ns)} ({self.lower_bound_term})"
             if self.gap is not None:
@@ -312,12 +309,8 @@ class Plan(Described):
 
     def _baseline_line(self) -> str:
         """TensorFlow's own placement beside this one, in words; "": it is not known."""
-        if self.speedup is not None:
-            own = format_ns(self.baseline_ns or 0)
-            return f"{format_speedup(self.speedup)} TensorFlow's placement ({own})"
-        if self.baseline is not None and not self.baseline.feasible:
-            return "TensorFlow's placement does not fit into memory"
-        return ""
+        compared = self._compared
+        return compared.beside(self.step_ns, self.feasible) if compared else ""
 
     @property
     def step_ns(self) -> int | None:
@@ -327,9 +320,7 @@ class Plan(Described):
     @property
     def baseline_ns(self) -> int | None:
         """The step time of TensorFlow's own placement, ns, known in the same way as `step_ns`."""
-        if self.measured_ns is not None:
-            return self._measured("baseline_ns")
-        return self.baseline.step_time_ns if self.baseline else None
+        return self._compared.step_time_ns if self._compared else None
 
     @property
     def speedup(self) -> float | None:
@@ -337,23 +328,32 @@ class Plan(Described):
 
         None if that is not known or does not fit, or if the plan does not fit.
         """
-        known = self.baseline is not None and self.baseline.feasible and self.feasible
-        if not known or self.step_ns is None or self.baseline_ns is None:
+        return self._compared.speedup_of(self.step_ns, self.feasible) if self._compared else None
+
+    @property
+    def _compared(self) -> Baseline | None:
+        """TensorFlow's own placement, known in the same way as `step_ns`."""
+        if self.measured_ns is None:
+            return self.baseline
+        measured = self._measured("baseline_ns")
+        if measured is None:
             return None
-        return self.baseline_ns / max(self.step_ns, 1)
+        return Baseline(step_time_ns=measured, feasible=True, peak_bytes=[])
 
     def why_left_alone(self, min_gain: float | None = None) -> str:
         """Why a training run keeps TensorFlow's own placement, as a sentence; "": it does not.
 
         Args:
             min_gain: the gain that is asked for, as a share; 0.2: 1.2 times as many steps a second;
-                -1: any. None: more than the prediction may be wrong.
+                -1: any. None: more than the prediction may be wrong, or any where both were
+                measured.
         """
-        error = self.prediction_error
+        both_measured = self.measured_ns is not None and self._compared is not None
+        error = 0.0 if both_measured else self.prediction_error
         return why_left_alone(
-            step_ns=self.step_time_ns,
+            step_ns=self.step_ns if both_measured else self.step_time_ns,
             feasible=self.feasible,
-            baseline=self.baseline,
+            baseline=self._compared if both_measured else self.baseline,
             error=prediction_error(self.cost_source) if error is None else error,
             min_gain=min_gain,
         )

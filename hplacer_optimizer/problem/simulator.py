@@ -17,7 +17,7 @@ from hplacer_optimizer._engine import Problem, StepTrace
 from hplacer_optimizer.errors import OptionError, ProblemError
 from hplacer_optimizer.problem.files import check_placement
 
-__all__ = ["StepTrace", "simulate", "simulate_batch"]
+__all__ = ["StepTrace", "simulate", "simulate_batch", "simulate_default"]
 
 
 def simulate(problem: Problem, placement: Sequence[int] | NDArray[np.integer[Any]]) -> StepTrace:
@@ -44,6 +44,19 @@ def simulate(problem: Problem, placement: Sequence[int] | NDArray[np.integer[Any
         438000
     """
     return _engine.simulate(problem, check_placement(problem, placement))
+
+
+def simulate_default(problem: Problem) -> tuple[StepTrace, bool] | None:
+    """The step under TensorFlow's own placement, and whether it runs within memory.
+
+    None if the problem does not know that placement. TensorFlow need not keep what a plan has to,
+    such as the devices of option `devices`, so this is no reason against it.
+    """
+    if problem.default_device is None:
+        return None
+    trace = simulate(problem, problem.default_device)
+    fits = bool((trace.peak_bytes <= problem.device_memory_bytes).all())
+    return trace, trace.has_trace and fits
 
 
 def simulate_batch(

@@ -25,6 +25,11 @@ def format_ns(duration_ns: int) -> str:
     return f"{duration_ns} ns"
 
 
+def format_speedup(speedup: float) -> str:
+    """As "2.0x", with two decimals where one would hide the difference."""
+    return f"{speedup:.2f}x" if speedup < 1.5 else f"{speedup:.1f}x"
+
+
 def format_devices(kinds: Sequence[str], memory_bytes: Sequence[int]) -> str:
     """Devices by kind and memory: `1 haswell of 64 GiB, 2 k40 of 12 GiB`."""
     counts = Counter(zip(kinds, memory_bytes, strict=True))

@@ -21,6 +21,7 @@ from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.errors import PlanError, ProblemError, StoreError
 from hplacer_optimizer.planners import Progress
 from hplacer_optimizer.plans import file as plan_file
+from hplacer_optimizer.plans.baseline import Baseline
 from hplacer_optimizer.plans.plan import CURVE_POINT, NodeNames, Plan, load_plan
 from hplacer_optimizer.plans.planned_problem import PackedProblem
 from hplacer_optimizer.support.formats import format_ns
@@ -28,6 +29,7 @@ from tests.documents import problem_from_dict, problem_to_dict
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "plan-format.md"
 FINGERPRINT = "3f9c2b1a" + "0" * 24
+BASELINE = Baseline(step_time_ns=82_400_000, feasible=True, peak_bytes=[30, 40])
 
 
 def make_plan(**changes: Any) -> Plan:
@@ -98,23 +100,23 @@ def with_problem(plan: Plan, problem: Problem | None = None) -> Plan:
     return dataclasses.replace(plan, packed_problem=packed)
 
 
-def frame(header: bytes, rest: bytes = b"") -> bytes:
+def frame(header: bytes, rest: bytes = b"", version: int = 3) -> bytes:
     """A plan file with a valid first line around any header."""
-    line = f"hplacer-plan/2 {hashlib.sha256(header).hexdigest()} {len(header)}\n"
+    line = f"hplacer-plan/{version} {hashlib.sha256(header).hexdigest()} {len(header)}\n"
     return line.encode() + header + rest
 
 
-def pack(sections: dict[str, bytes]) -> bytes:
+def pack(sections: dict[str, bytes], version: int = 3) -> bytes:
     """A plan file with valid checksums around any content of sections."""
     rows = [[name, len(data), hashlib.sha256(data).hexdigest()] for name, data in sections.items()]
-    return frame(json.dumps({"sections": rows}).encode(), b"".join(sections.values()))
+    return frame(json.dumps({"sections": rows}).encode(), b"".join(sections.values()), version)
 
 
 def sections_of(data: bytes) -> dict[str, bytes]:
     """Decompressed, read as docs/plan-format.md says, without the reader under test."""
     line, rest = data.split(b"\n", 1)
     magic, digest, length = line.decode("ascii").split(" ")
-    assert magic == "hplacer-plan/2"
+    assert magic == "hplacer-plan/3"
     header, position = rest[: int(length)], int(length)
     assert hashlib.sha256(header).hexdigest() == digest
     sections = {}
@@ -135,12 +137,19 @@ def changed(**changes: Any) -> bytes:
     return pack({name: zlib.compress(data) for name, data in sections.items()})
 
 
-def without(name: str) -> bytes:
-    sections = sections_of(make_plan().to_bytes())
+def without(*names: str, plan: Plan | None = None, version: int = 3) -> bytes:
+    """A file that lacks fields in its summary."""
+    sections = sections_of((plan or make_plan()).to_bytes())
     summary = json.loads(sections["summary"])
-    del summary[name]
+    for name in names:
+        del summary[name]
     sections["summary"] = json.dumps(summary).encode()
-    return pack({name: zlib.compress(data) for name, data in sections.items()})
+    return pack({name: zlib.compress(data) for name, data in sections.items()}, version)
+
+
+def version_2(plan: Plan) -> bytes:
+    """The plan as the version before this one wrote it."""
+    return without("baseline", "prediction_error", plan=plan, version=2)
 
 
 def test_a_file_is_what_the_format_page_says() -> None:
@@ -171,7 +180,7 @@ def test_the_reader_on_the_format_page_works(tmp_path: Path) -> None:
 
 
 def test_round_trip_keeps_everything() -> None:
-    plan = make_plan()
+    plan = make_plan(baseline=BASELINE, prediction_error=0.25)
     again = Plan.from_bytes(plan.to_bytes())
     assert again == plan
     assert again.to_bytes() == plan.to_bytes()
@@ -181,6 +190,7 @@ def test_round_trip_keeps_everything() -> None:
     assert list(again.node_names) == ["a", "b/c", "d"]
     assert again.node_names_blob == "a\nb/c\nd"
     assert list(again.fingerprint_parts) == ["graph", "targets", "machine", "constraints"]
+    assert (again.baseline, again.prediction_error) == (BASELINE, 0.25)
 
 
 # ---- the planned problem ----
@@ -382,6 +392,8 @@ def test_every_field_counts_for_equality() -> None:
         "lower_bound_term": None,
         "machine": None,
         "learning_curve": [],
+        "baseline": BASELINE,
+        "prediction_error": 0.25,
         "packed_problem": with_problem(plan).packed_problem,
     }
     numbers = dict.fromkeys(("seed", "num_ops", "num_units", "planning_s"), 99)
@@ -533,9 +545,9 @@ DELETE = "delete the file"
         (GOOD[:-1], "is damaged or truncated", DELETE),
         (GOOD + b"x", "is damaged or truncated", DELETE),
         (b"PK\3\4" + GOOD, "is not a plan file", DELETE),
-        (GOOD.replace(b"plan/2 ", b"plan/0 "), "has a damaged header", DELETE),
-        (GOOD.replace(b"plan/2 ", b"plan/1 "), "plan/1, which is not supported", DELETE),
-        (GOOD.replace(b"plan/2 ", b"plan/3 "), "has format hplacer-plan/3", "upgrade hplacer-opt"),
+        (GOOD.replace(b"plan/3 ", b"plan/0 "), "has a damaged header", DELETE),
+        (GOOD.replace(b"plan/3 ", b"plan/1 "), "plan/1, which is not supported", DELETE),
+        (GOOD.replace(b"plan/3 ", b"plan/4 "), "has format hplacer-plan/4", "upgrade hplacer-opt"),
         (b"hplacer-plan/12 anything", "has format hplacer-plan/12", "upgrade hplacer-optimizer"),
         (GOOD[:-1] + bytes([GOOD[-1] ^ 1]), "checksum of the section 'node_devices'", DELETE),
         (GOOD.replace(b"sections", b"sectionz"), "the checksum of the header", DELETE),
@@ -622,7 +634,7 @@ def test_random_bytes_are_a_plan_error(data: bytes) -> None:
     packed = zlib.compress(data)
     for candidate in (
         data,
-        b"hplacer-plan/2 " + data,
+        b"hplacer-plan/3 " + data,
         frame(data),
         frame(packed),
         pack({"summary": data}),
@@ -657,11 +669,47 @@ def test_names_are_split_only_when_asked_for() -> None:
     assert list(NodeNames("")) == []
 
 
-def test_summary_line() -> None:
-    assert make_plan().summary_line() == "3f9c2b1a (etf, predicted 41.2 ms/step)"
-    assert make_plan(feasible=False).summary_line() == "3f9c2b1a (etf, does not fit into memory)"
-    unknown = make_plan(step_time_ns=None).summary_line()
-    assert unknown == "3f9c2b1a (etf, step time not simulated)"
+def test_a_file_of_version_2_has_no_baseline(tmp_path: Path) -> None:
+    path = tmp_path / "x.hplan"
+    path.write_bytes(version_2(with_problem(make_plan(baseline=BASELINE, prediction_error=0.25))))
+    old = load_plan(path)
+    old.verify()
+    assert dataclasses.replace(old, packed_problem=None) == make_plan()
+    assert (old.baseline, old.prediction_error, old.speedup) == (None, None, None)
+    assert "placement is not known" in old.why_left_alone()
+    old.save(path)
+    assert path.read_bytes().startswith(b"hplacer-plan/3 ")
+    assert load_plan(path) == old
+    with pytest.raises(PlanError, match="has no field 'baseline'"):
+        Plan.from_bytes(without("baseline"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "outcome"),
+    [
+        ({}, "41.2 ms/step predicted"),
+        (
+            {"baseline": BASELINE},
+            "41.2 ms/step, 2.0x TensorFlow's placement (82.4 ms), both predicted",
+        ),
+        (
+            {"baseline": dataclasses.replace(BASELINE, feasible=False)},
+            "41.2 ms/step predicted, TensorFlow's placement does not fit into memory",
+        ),
+        (
+            {"planner_options": {"measured": {"step_ns": 2_000_000, "baseline_ns": 2_500_000}}},
+            "2 ms/step, 1.25x TensorFlow's placement (2.5 ms), both measured",
+        ),
+        (
+            {"planner_options": {"measured": {"step_ns": 2_000_000, "baseline_ns": None}}},
+            "2 ms/step measured",
+        ),
+        ({"feasible": False, "baseline": BASELINE}, "does not fit into memory"),
+        ({"step_time_ns": None, "baseline": BASELINE}, "step time not simulated"),
+    ],
+)
+def test_summary_line(changes: dict[str, Any], outcome: str) -> None:
+    assert make_plan(**changes).summary_line() == f"3f9c2b1a (etf): {outcome}"
 
 
 @pytest.mark.parametrize(

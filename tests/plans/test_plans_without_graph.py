@@ -58,7 +58,7 @@ def test_its_nodes_are_the_ops(plan: Plan, problem: Problem) -> None:
     assert plan.placement is not None
     assert plan.node_devices.tolist() == plan.placement.tolist()
     assert plan.short_fingerprint == "without fingerprint"
-    assert plan.summary_line().startswith("without fingerprint (etf, predicted ")
+    assert plan.summary_line().startswith("without fingerprint (etf): ")
 
 
 def test_it_is_saved_loaded_and_simulated(plan: Plan, tmp_path: Path) -> None:

@@ -18,10 +18,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.errors import PlanError, StoreError
+from hplacer_optimizer.planners import get_planner
+from hplacer_optimizer.plans.baseline import Baseline
 from hplacer_optimizer.plans.directories import local
 from hplacer_optimizer.plans.plan import Plan, load_plan
 from hplacer_optimizer.plans.store import PlanStore, default_directory
+from hplacer_optimizer.problem.files import load_problem_file
+from tests.planned import plan_of
 from tests.plans.test_plan import FINGERPRINT, make_plan
 from tests.stress_store import run_kills, run_processes
 
@@ -98,6 +103,47 @@ def test_the_better_plan_stays(directory: Path) -> None:
         assert store.put(plan) is written
     kept = store.get(FINGERPRINT)
     assert kept == fast
+
+
+@pytest.fixture(scope="module")
+def towers() -> Problem:
+    return load_problem_file(ROOT / "tests" / "golden" / "two_towers.hplacer.json")
+
+
+def slower(problem: Problem, times: float) -> Problem:
+    cost_ns = np.where(problem.cost_ns < 0, -1, problem.cost_ns * times)
+    return problem.replace(cost_ns=cost_ns.astype(np.int64))
+
+
+def test_plans_of_other_costs_are_compared_under_those_of_the_new_one(
+    directory: Path, towers: Problem
+) -> None:
+    good, bad = get_planner("etf").plan(towers).placement, np.zeros(towers.num_ops, np.int32)
+    store, fingerprint = PlanStore(directory), plan_of(towers, good).fingerprint
+    first = plan_of(slower(towers, 0.01), bad)
+    better, worse = plan_of(towers, good), plan_of(slower(towers, 0.1), bad)
+    assert first.step_time_ns < better.step_time_ns  # type: ignore[operator]
+    assert store.put(first)
+    assert store.put(better)
+    assert worse.step_time_ns < better.step_time_ns  # type: ignore[operator]
+    assert not store.put(worse)
+    assert not store.put(plan_of(slower(towers, 0.1), good))  # the same placement
+    assert store.get(fingerprint) == better
+
+
+def test_a_plan_of_equal_steps_that_knows_the_baseline_takes_the_place(
+    directory: Path, towers: Problem
+) -> None:
+    good, bad = get_planner("etf").plan(towers).placement, np.zeros(towers.num_ops, np.int32)
+    store, placed = PlanStore(directory), towers.replace(default_device=bad)
+    baseline = Baseline.of(placed)
+    assert store.put(plan_of(towers, good))
+    assert not store.put(plan_of(placed, bad, baseline=baseline))
+    knows = plan_of(placed, good, baseline=baseline)
+    assert store.put(knows)
+    assert not store.put(plan_of(placed, good, baseline=baseline, seed=9))
+    assert not store.put(plan_of(towers, good))
+    assert store.get(knows.fingerprint) == knows
 
 
 @pytest.mark.parametrize("damage", [b"", b"garbage", make_plan().to_bytes()[:-5]])
