@@ -32,6 +32,7 @@ from hplacer_optimizer.errors import BenchError, HPlacerError
 from hplacer_optimizer.machines import load_machine
 from hplacer_optimizer.planners import Budget, PlannerEntry, get_planner
 from hplacer_optimizer.planners.learning import PRESETS
+from hplacer_optimizer.plans.baseline import Baseline
 from hplacer_optimizer.problem.constraints import check_constraints
 from hplacer_optimizer.problem.files import load_problem_file, save_problem
 from hplacer_optimizer.problem.simulator import simulate
@@ -49,6 +50,8 @@ class TaskFacts:
     device_names: tuple[str, ...]
     lower_bound_ns: int | None  # None: no placement is feasible
     lower_bound_term: str  # what binds, or why nothing is feasible
+    default_ns: int | None = None  # step time of TensorFlow's own placement; None: not known
+    default_fits: bool = True  # into memory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,7 +189,7 @@ def _missing(experiment: Experiment, task: Task, results: Results) -> list[tuple
 
 
 def _facts(task: Task, problem: Problem) -> TaskFacts:
-    bound = lower_bound(problem)
+    bound, default = lower_bound(problem), Baseline.of(problem)
     return TaskFacts(
         task=task.name,
         num_ops=problem.num_ops,
@@ -194,6 +197,8 @@ def _facts(task: Task, problem: Problem) -> TaskFacts:
         device_names=tuple(problem.device_names),
         lower_bound_ns=bound.ns,
         lower_bound_term=bound.term or "; ".join(bound.infeasible_because),
+        default_ns=default.step_time_ns if default else None,
+        default_fits=default is None or default.feasible,
     )
 
 

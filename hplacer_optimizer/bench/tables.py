@@ -1,7 +1,8 @@
 """What an experiment found, for people and for programs.
 
 The overview is the papers' table: a row per task, a column per planner. Below it, each task has a
-table with a row per planner. Of several seeds a cell shows the median and the range.
+table with a row per planner. Of several seeds a cell shows the median and the range. Where the
+step under TensorFlow's own placement is known, it has a column of its own.
 """
 
 from __future__ import annotations
@@ -12,14 +13,17 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from hplacer_optimizer.bench.experiment import Cell, Experiment, Results
+from hplacer_optimizer.bench.experiment import Cell, Experiment, Results, TaskFacts
 from hplacer_optimizer.bench.tasks import Task
+from hplacer_optimizer.support.formats import format_speedup
 
 EXPERT = "human_expert"
+_DEFAULT = "TensorFlow"
 _TASK_COLUMNS = (
     "planner",
     "step time",
     "vs expert",
+    "vs TensorFlow",
     "above bound",
     "planning",
     "scored",
@@ -65,9 +69,10 @@ def tables(experiment: Experiment, results: Results) -> list[Table]:
     begun = [task for task in experiment.tasks if task.name in results.facts]
     overview = Table(
         "Seconds per step",
-        ("task", "machine", *experiment.planners, "lower bound"),
+        ("task", "machine", _DEFAULT, *experiment.planners, "lower bound"),
         [_overview_row(experiment, results, task) for task in begun],
     )
+    overview = _without_empty(overview, _DEFAULT)
     return [overview, *(_task_table(experiment, results, task) for task in begun)]
 
 
@@ -109,6 +114,7 @@ def _task_document(experiment: Experiment, results: Results, task: Task) -> dict
                 "planner": row.planner,
                 "median_s": row.median_s,
                 "reduction_vs_expert": _reduction(row.median_s, expert_s),
+                "speedup": _speedup_of(row, results.facts[task.name]),
                 "cells": [{**asdict(cell), "feasible": cell.feasible} for cell in row.cells],
             }
             for row in rows
@@ -142,7 +148,21 @@ def _overview_row(experiment: Experiment, results: Results, task: Task) -> list[
     facts = results.facts[task.name]
     rows = {row.planner: row for row in rows_of(experiment, results, task)}
     cells = [_step(rows[p]) if p in rows else "" for p in experiment.planners]
-    return [task.title, task.machine, *cells, _bound(facts.lower_bound_ns)]
+    default = "" if facts.default_ns is None else _default(facts)
+    return [task.title, task.machine, default, *cells, _bound(facts.lower_bound_ns)]
+
+
+def _default(facts: TaskFacts) -> str:
+    return f"{(facts.default_ns or 0) / 1e9:.3g}" if facts.default_fits else "OOM"
+
+
+def _without_empty(table: Table, column: str) -> Table:
+    """Without that column if nothing is in it."""
+    at = list(table.columns).index(column)
+    if any(row[at] for row in table.rows):
+        return table
+    rows = [[*row[:at], *row[at + 1 :]] for row in table.rows]
+    return Table(table.title, [*table.columns[:at], *table.columns[at + 1 :]], rows)
 
 
 def _task_table(experiment: Experiment, results: Results, task: Task) -> Table:
@@ -153,6 +173,8 @@ def _task_table(experiment: Experiment, results: Results, task: Task) -> Table:
         f"{', ' if parameters else ''}{parameters}; lower bound {_bound(facts.lower_bound_ns)} s "
         f"({facts.lower_bound_term})"
     )
+    if facts.default_ns is not None:
+        title += f"; TensorFlow's placement {_default(facts)}{' s' if facts.default_fits else ''}"
     rows = rows_of(experiment, results, task)
     expert_s = _expert_s(rows)
     cells = [
@@ -160,6 +182,7 @@ def _task_table(experiment: Experiment, results: Results, task: Task) -> Table:
             row.planner,
             _step_in_full(row),
             _percent(_reduction(row.median_s, expert_s)),
+            _speedup(row, facts),
             _above(row, facts.lower_bound_ns),
             f"{max(cell.planning_s for cell in row.cells):.3g} s",
             _count(max(cell.placements for cell in row.cells)),
@@ -169,7 +192,7 @@ def _task_table(experiment: Experiment, results: Results, task: Task) -> Table:
         ]
         for row in rows
     ]
-    return Table(title, _TASK_COLUMNS, cells)
+    return _without_empty(Table(title, _TASK_COLUMNS, cells), "vs TensorFlow")
 
 
 def _step(row: Row) -> str:
@@ -194,6 +217,18 @@ def _step_in_full(row: Row) -> str:
 
 def _bound(bound_ns: int | None) -> str:
     return "none" if bound_ns is None else f"{bound_ns / 1e9:.3g}"
+
+
+def _speedup(row: Row, facts: TaskFacts) -> str:
+    found = _speedup_of(row, facts)
+    return "" if found is None else format_speedup(found)
+
+
+def _speedup_of(row: Row, facts: TaskFacts) -> float | None:
+    """How many times as many steps a second as under TensorFlow's own placement."""
+    if facts.default_ns is None or not facts.default_fits or not row.median_s:
+        return None
+    return facts.default_ns / 1e9 / row.median_s
 
 
 def _above(row: Row, bound_ns: int | None) -> str:

@@ -40,6 +40,16 @@ def add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
 
 
+def add_host_offload(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--host-offload",
+        action="store_true",
+        default=None,
+        help="offer the host's CPU for what can run on an accelerator, also where its cost is "
+        "estimated",
+    )
+
+
 def add_cluster_option(parser: Any) -> None:
     """To a parser or a group."""
     parser.add_argument(

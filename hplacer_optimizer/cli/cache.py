@@ -15,6 +15,7 @@ from hplacer_optimizer.cli.arguments import (
     add_store_options,
     open_store,
 )
+from hplacer_optimizer.cli.plan_texts import speedup
 from hplacer_optimizer.cli.plans import plan_document
 from hplacer_optimizer.cli.printing import print_json, print_table, step_time
 from hplacer_optimizer.errors import DocumentError, HPlacerError, StoreError
@@ -23,6 +24,10 @@ from hplacer_optimizer.plans.store import MAX_BYTES, PlanStore, StoreEntry
 from hplacer_optimizer.support.quantities import SIZE
 
 _DAY_S = 86_400.0
+_COLUMNS = (
+    *("fingerprint", "label", "planner", "step", "speedup"),
+    *("gap", "ops", "devices", "created"),
+)
 
 
 def add_commands(commands: Any) -> None:
@@ -98,8 +103,8 @@ def _list(options: argparse.Namespace) -> int:
             rows.append(_row(entry, len(store.layers) > 1))
     if not rows and not errors:
         print(f"no plans in {store.directory}")
-    columns = ("fingerprint", "label", "planner", "step", "gap", "ops", "devices", "created")
-    print_table((*columns, "directory") if len(store.layers) > 1 else columns, rows)
+    directory = ("directory",) if len(store.layers) > 1 else ()
+    print_table((*_COLUMNS, *directory), rows)
     for error in errors:
         print(f"unreadable: {error}")
     return OK
@@ -112,7 +117,8 @@ def _row(entry: StoreEntry, with_directory: bool) -> list[str]:
         plan.short_fingerprint,
         plan.label,
         plan.planner,
-        step_time(plan.step_time_ns, plan.feasible),
+        step_time(plan.step_ns, plan.feasible),
+        speedup(plan),
         "" if plan.gap is None else f"{plan.gap:.1%}",
         str(plan.num_ops),
         str(len(plan.device_names)),

@@ -24,7 +24,7 @@ from hplacer_optimizer.plans.comparison import (
 )
 from hplacer_optimizer.plans.fingerprint import differences
 from hplacer_optimizer.plans.plan import Plan
-from hplacer_optimizer.support.formats import format_bytes
+from hplacer_optimizer.support.formats import format_bytes, format_speedup
 
 _MAX_SCOPES = 40
 
@@ -90,6 +90,10 @@ def _print_facts(a: Plan, b: Plan, facts_a: StepFacts, facts_b: StepFacts) -> No
             _change(facts_a.step_time_ns, facts_b.step_time_ns),
         )
     ]
+    speedups = facts_a.speedup, facts_b.speedup
+    if speedups != (None, None):
+        shown = ["-" if speedup is None else format_speedup(speedup) for speedup in speedups]
+        rows.append(("over TensorFlow's placement", shown[0], shown[1], ""))
     if facts_a.transfers is not None and facts_b.transfers is not None:
         counts = facts_a.transfers, facts_b.transfers
         rows.append(("transfers", str(counts[0]), str(counts[1]), _change(*counts)))

@@ -9,6 +9,7 @@ from typing import Any
 
 from hplacer_optimizer.cli.arguments import OK, add_command, add_json, duration
 from hplacer_optimizer.cli.load_tables import print_step_loads
+from hplacer_optimizer.cli.plan_texts import comparison, print_plan
 from hplacer_optimizer.cli.printing import certificate, print_json, print_table, step_time
 from hplacer_optimizer.cli.stored_plans import (
     add_plan_arguments,
@@ -56,11 +57,13 @@ def _explain(options: argparse.Namespace) -> int:
     budget = None if options.budget is None else Budget(seconds=options.budget)
     found = explain(simulated(options, plan), planner, budget=budget, seed=options.seed)
     if options.json:
-        print_json(_document(found) | {"fingerprint": plan.fingerprint, "planner": options.planner})
+        of_plan = {"fingerprint": plan.fingerprint, **comparison(plan)}
+        print_json(_document(found) | of_plan | {"planner": options.planner})
         return OK
-    print(f"{plan.label}: {plan.summary_line()}")
+    print_plan(plan)
     bound = found.lower_bound_ns, found.lower_bound_term
-    print(certificate(found.step_time_ns, found.feasible, *bound))
+    if line := certificate(found.step_time_ns, found.feasible, *bound, said_ns=plan.step_ns):
+        print(line)
     for reason in found.infeasible_because:
         print(f"does not fit: {reason}")
     _print_path(found)

@@ -7,6 +7,7 @@ from typing import Any
 
 from hplacer_optimizer.cli.arguments import OK, add_command, add_json
 from hplacer_optimizer.cli.load_tables import add_depth, load_document, print_loads
+from hplacer_optimizer.cli.plan_texts import comparison, print_plan
 from hplacer_optimizer.cli.printing import certificate, count_per_device, print_json, print_table
 from hplacer_optimizer.cli.stored_plans import (
     add_plan_arguments,
@@ -32,8 +33,10 @@ def _show(options: argparse.Namespace) -> int:
     if options.json:
         print_json({**plan_document(plan), **load_document(plan, step, options.depth)})
         return OK
-    print(f"{plan.label}: {plan.summary_line()}")
-    print(certificate(plan.step_time_ns, plan.feasible, plan.lower_bound_ns, plan.lower_bound_term))
+    print_plan(plan)
+    bound = plan.lower_bound_ns, plan.lower_bound_term
+    if line := certificate(plan.step_time_ns, plan.feasible, *bound, said_ns=plan.step_ns):
+        print(line)
     print(f"planned by {plan.planner} (seed {plan.seed}) in {plan.planning_s:.3g} s", end="")
     print(f" on {plan.host}, {plan.created}; costs: {plan.cost_source}")
     print(f"{plan.num_ops} ops, {plan.num_units} units, {len(plan.node_names)} nodes")
@@ -51,6 +54,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
     counts = count_per_device(plan.node_devices, len(plan.device_names))
     return {
         **plan.summary(),
+        **comparison(plan),
         "gap": plan.gap,
         "num_nodes": len(plan.node_names),
         "nodes_per_device": counts,

@@ -14,6 +14,7 @@ from hplacer_optimizer.cli.arguments import (
     FAILED,
     OK,
     add_command,
+    add_host_offload,
     add_json,
     add_store_options,
     addresses,
@@ -22,6 +23,7 @@ from hplacer_optimizer.cli.arguments import (
 )
 from hplacer_optimizer.cli.graphs import add_graph_options
 from hplacer_optimizer.cli.interruption import Interruption
+from hplacer_optimizer.cli.plan_texts import comparison, speedup, training_note
 from hplacer_optimizer.cli.printing import print_json, print_table, step_time
 from hplacer_optimizer.cli.search_progress import SearchProgress
 from hplacer_optimizer.errors import OptionError
@@ -101,6 +103,7 @@ def _add_search_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--preset", metavar="NAME", help="hyperparameters: default, or paper for the paper's"
     )
+    add_host_offload(parser)
     parser.add_argument("--checkpoint", metavar="DIR", help="keep what was learned here")
     parser.add_argument("--resume", action="store_true", help="go on from the checkpoint")
     parser.add_argument("--logdir", metavar="DIR", help="write TensorBoard event files here")
@@ -265,7 +268,7 @@ def _lines(outcome: Outcome, is_one_of_many: bool) -> Iterator[str]:
         return
     place = outcome.path if outcome.stored else f"not stored, as good a plan is in {outcome.path}"
     yield f"{outcome.job.title}: plan {plan.summary_line()}: {place}"
-    for note in plan.planner_notes:
+    for note in filter(None, [training_note(plan), *plan.planner_notes]):
         yield f"  {note}"
     if plan.measured_ns is not None:
         return  # which does not come out the same again
@@ -289,6 +292,7 @@ def _document(outcome: Outcome) -> dict[str, Any]:
         "label": plan and plan.label,
         "step_time_ns": plan and plan.step_time_ns,
         "measured_ns": plan and plan.measured_ns,
+        **(comparison(plan) if plan else {}),
         "budget": plan and plan.budget,
         "planning_s": plan and plan.planning_s,
         "planner_notes": plan and plan.planner_notes,
@@ -299,14 +303,15 @@ def _document(outcome: Outcome) -> dict[str, Any]:
 
 def _print_table(outcomes: list[Outcome]) -> None:
     print_table(
-        ("graph", "machine", "planner", "seed", "step", "plan", ""),
+        ("graph", "machine", "planner", "seed", "step", "speedup", "plan", ""),
         [
             (
                 outcome.job.graph.name,
                 outcome.job.graph.machine or "this machine",
                 outcome.job.search.planner,
                 str(outcome.job.search.seed),
-                step_time(plan.measured_ns or plan.step_time_ns, plan.feasible) if plan else "",
+                step_time(plan.step_ns, plan.feasible) if plan else "",
+                speedup(plan) if plan else "",
                 plan.short_fingerprint if plan else "",
                 outcome.error or ("stored" if outcome.stored else "as good a plan was there"),
             )

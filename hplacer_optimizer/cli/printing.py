@@ -19,14 +19,26 @@ def step_time(step_time_ns: int | None, feasible: bool) -> str:
 
 
 def certificate(
-    step_time_ns: int | None, feasible: bool, bound_ns: int | None, bound_term: str | None
+    step_time_ns: int | None,
+    feasible: bool,
+    bound_ns: int | None,
+    bound_term: str | None,
+    *,
+    said_ns: int | None = None,
 ) -> str:
-    """`step time 41.2 ms, lower bound 40.1 ms (critical path through sum), gap 2.7%`."""
-    text = f"step time {step_time(step_time_ns, feasible)}"
+    """`step time 41.2 ms, lower bound 40.1 ms (critical path through sum), gap 2.7%`.
+
+    Without the step time if it is `said_ns`, which stands in the line before.
+    """
+    parts = []
+    if not feasible or step_time_ns is None or step_time_ns != said_ns:
+        parts.append(f"step time {step_time(step_time_ns, feasible)}")
     if bound_ns is not None:
-        text += f", lower bound {format_ns(bound_ns)} ({bound_term})"
+        parts.append(f"lower bound {format_ns(bound_ns)} ({bound_term})")
     share = gap(step_time_ns, bound_ns) if feasible else None
-    return text if share is None else f"{text}, gap {share:.1%}"
+    if share is not None:
+        parts.append(f"gap {share:.1%}")
+    return ", ".join(parts)
 
 
 def count_per_device(placement: npt.NDArray[np.int32], num_devices: int) -> list[int]:

@@ -15,16 +15,25 @@ import numpy.typing as npt
 
 from hplacer_optimizer._engine import Problem, StepTrace
 from hplacer_optimizer.capture.loading import load as load_graph_or_problem
-from hplacer_optimizer.cli.arguments import FAILED, OK, add_command, add_json, duration
+from hplacer_optimizer.cli.arguments import (
+    FAILED,
+    OK,
+    add_command,
+    add_host_offload,
+    add_json,
+    duration,
+)
 from hplacer_optimizer.cli.graphs import add_graph_arguments, load, step_options
 from hplacer_optimizer.cli.interruption import Interruption
 from hplacer_optimizer.cli.load_tables import print_step_loads
+from hplacer_optimizer.cli.plan_texts import comparison, training_note
 from hplacer_optimizer.cli.printing import print_json, step_time
 from hplacer_optimizer.cli.search_progress import SearchProgress
 from hplacer_optimizer.errors import ProblemError
 from hplacer_optimizer.inspection.chrome_trace import write_chrome_trace
 from hplacer_optimizer.inspection.loads import channel_loads, device_loads
 from hplacer_optimizer.planners import PLANNERS, Budget, StepBound, get_planner, strongest
+from hplacer_optimizer.plans.baseline import Baseline, as_json
 from hplacer_optimizer.plans.file import is_plan_file
 from hplacer_optimizer.plans.making import Search, plan_loaded
 from hplacer_optimizer.plans.plan import Plan, load_plan
@@ -72,6 +81,7 @@ def add_commands(commands: Any) -> None:
     plan.add_argument(
         "--steps", type=int, metavar="N", help="end after so many steps: the same plan every time"
     )
+    add_host_offload(plan)
     plan.add_argument("-o", "--output", metavar="FILE", help="write the plan here, as .hplan")
     _add_trace(plan)
     add_json(plan)
@@ -99,6 +109,7 @@ def _plan(options: argparse.Namespace) -> int:
         seed=options.seed,
         budget=Budget(seconds=options.budget, steps=options.steps, stop=interruption.stop),
         cost_table=options.cost_table,
+        host_offload=bool(options.host_offload),
     )
     loaded = load_graph_or_problem(options.graph, machine=options.machine, **step_options(options))
     with SearchProgress() as shown, interruption.watched():
@@ -115,9 +126,13 @@ def _plan(options: argparse.Namespace) -> int:
         "planning_s": round(plan.planning_s, 6),
         "planner_notes": list(plan.planner_notes),
         "fingerprint": plan.fingerprint,
+        **comparison(plan),
     }
     step = plan.simulated()
     code = _report_step(step.problem, step.placement, trace, step.bound, facts, options)
+    note = training_note(plan)
+    if note and not options.json:
+        print(note)
     if interruption.signal is None:
         return code
     kept = f"the best plan so far is in {options.output}" if options.output else "not written"
@@ -174,6 +189,7 @@ def _report_step(
     devices = device_loads(problem, placement, trace)
     channels = channel_loads(problem, trace)
     share = gap(trace.makespan_ns, bound.ns) if trace.feasible else None
+    baseline, step = Baseline.of(problem), (trace.makespan_ns, trace.feasible)
     if options.json:
         print_json(
             {
@@ -183,6 +199,8 @@ def _report_step(
                 "feasible": trace.feasible,
                 "infeasible_because": list(trace.infeasible_because),
                 "makespan_ns": trace.makespan_ns,
+                "baseline": as_json(baseline),
+                "speedup": baseline.speedup_of(*step) if baseline else None,
                 "lower_bound_ns": bound.ns,
                 "lower_bound_term": bound.term,
                 "gap": share,
@@ -194,7 +212,8 @@ def _report_step(
             }
         )
     else:
-        print(f"step time: {step_time(trace.makespan_ns, trace.feasible)}")
+        compared = baseline.beside(*step) if baseline else ""
+        print(f"step time: {step_time(*step)}" + (f", {compared}" if compared else ""))
         if bound.ns is not None:
             gap_text = "" if share is None else f", gap {share:.1%}"
             print(f"lower bound: {format_ns(bound.ns)} ({bound.term}){gap_text}")

@@ -118,6 +118,7 @@ class JobFields:
     patience: int | None = _field(_count)
     preset: str = _field(_preset, Search.preset)  # of the planners that learn
     reward: str = _field(_reward, "simulate")  # or "measure"
+    host_offload: bool = _field(_bool, Search.host_offload)
     measure_on: Sequence[Sequence[str]] = _field(_clusters, ())
     measure_steps: int | None = _field(_count)
     measure_limit: float | None = _field(_duration)  # seconds
@@ -159,6 +160,7 @@ class JobFields:
                     budget=budget,
                     cost_table=self.cost_table,
                     preset=self.preset if get_planner(planner).learns else Search.preset,
+                    host_offload=self.host_offload,
                     measuring=measuring,
                 ),
             )

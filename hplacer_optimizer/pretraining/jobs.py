@@ -120,6 +120,8 @@ def plan_job(loaded: Loaded, search: Search, on_progress: ProgressCallback | Non
     """The plan of a loaded step; raises InfeasibleError where no placement that fits was found."""
     if search.cost_table is None and loaded.options.cost_table is not None:
         search = replace(search, cost_table=loaded.options.cost_table)
+    if loaded.options.host_offload:
+        search = replace(search, host_offload=True)
     plan, trace = make_plan(
         loaded.captured, loaded.machine, search, step=loaded.step, on_progress=on_progress
     )

@@ -166,6 +166,37 @@ def test_tables_by_hand() -> None:
     assert "lower bound 0.5 s (critical path)" in detail.title
 
 
+def test_tables_beside_tensorflows_placement() -> None:
+    experiment, results = (
+        experiment_of("human_expert", "random", "gpu_only", seeds=2),
+        results_by_hand(),
+    )
+    for table in tables.tables(experiment, results):
+        assert not any("TensorFlow" in text for text in (table.title, *table.columns))
+    results.facts["towers"] = replace(results.facts["towers"], default_ns=3_000_000_000)
+    overview, detail = tables.tables(experiment, results)
+    assert overview.columns[2:4] == ("TensorFlow", "human_expert")
+    assert overview.rows[0][2:4] == ["3", "2"]
+    assert detail.title.endswith("; TensorFlow's placement 3 s")
+    assert detail.columns[3] == "vs TensorFlow"
+    assert [row[3] for row in detail.rows] == ["1.5x", "2.0x", ""]
+    (task,) = tables.document(experiment, results)["tasks"]
+    assert [row["speedup"] for row in task["planners"]] == [1.5, 2.0, None]
+    results.facts["towers"] = replace(results.facts["towers"], default_fits=False)
+    overview, detail = tables.tables(experiment, results)
+    assert overview.rows[0][2] == "OOM"
+    assert detail.title.endswith("; TensorFlow's placement OOM")
+    assert "vs TensorFlow" not in detail.columns
+
+
+def test_facts_hold_tensorflows_placement(directory: Path) -> None:
+    assert run(experiment_of("etf"), directory).facts["towers"].default_ns is None
+    problem = load_problem_file(TOWERS)
+    on_cpu = np.zeros(problem.num_ops, np.int32)
+    facts = runner._facts(TASK, problem.replace(default_device=on_cpu))
+    assert (facts.default_ns, facts.default_fits) == (simulate(problem, on_cpu).makespan_ns, True)
+
+
 def test_the_document_is_json_without_infinities() -> None:
     experiment = experiment_of("human_expert", "random", "gpu_only", seeds=2)
     text = json.dumps(tables.document(experiment, results_by_hand()), allow_nan=False)

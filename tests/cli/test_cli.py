@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from hplacer_optimizer.bench import demo
 from hplacer_optimizer.cli import doctor
 from hplacer_optimizer.cli.checks import Check, environment_checks, store_checks
 from hplacer_optimizer.plans.store import PlanStore
-from tests.plans.test_plan import FINGERPRINT, changed, make_plan, with_problem
+from tests.plans.test_plan import BASELINE, FINGERPRINT, changed, make_plan, with_problem
 
 ROOT = Path(__file__).resolve().parents[2]
 OTHER = "ab" * 16
@@ -77,7 +78,7 @@ def cache(tmp_path: Path) -> Path:
     directory = tmp_path / "plans"
     store = PlanStore(directory)
     store.put(make_plan())
-    Path(store.path(OTHER)).write_bytes(b"hplacer-plan/3 from the future")
+    Path(store.path(OTHER)).write_bytes(b"hplacer-plan/4 from the future")
     return directory
 
 
@@ -134,7 +135,8 @@ def test_cache_list(cache: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     for text in ("3f9c2b1a", "train_step", "etf", "41.2 ms", "2024-05-01T12:00:00Z"):
         assert text in done.stdout
-    assert f"unreadable: {cache}/{OTHER}.hplan: has format hplacer-plan/3" in done.stdout
+    assert re.search(r"41.2 ms +- +37.3%", done.stdout)
+    assert f"unreadable: {cache}/{OTHER}.hplan: has format hplacer-plan/4" in done.stdout
 
 
 def test_cache_list_json(cache: Path) -> None:
@@ -226,7 +228,7 @@ def test_cache_export_and_import(cache: Path, tmp_path: Path) -> None:
     done = hplacer("cache", "export", there, "--cache", cache)
     assert done.returncode == 1  # one of them is of a newer version
     assert f"copied {there}/{FINGERPRINT}.hplan\n" in done.stdout
-    assert f"failed {cache}/{OTHER}.hplan: has format hplacer-plan/3" in done.stdout
+    assert f"failed {cache}/{OTHER}.hplan: has format hplacer-plan/4" in done.stdout
     again = hplacer("cache", "export", there, "3f9", "--json", "--cache", cache)
     assert again.returncode == 0
     report = json.loads(again.stdout)
@@ -281,7 +283,7 @@ def test_show_by_prefix_and_by_path(cache: Path) -> None:
     assert by_prefix.returncode == 0
     assert by_prefix.stdout == by_path.stdout
     expected = (
-        "train_step: 3f9c2b1a (etf, predicted 41.2 ms/step)",
+        "train_step: 3f9c2b1a (etf): 41.2 ms/step predicted",
         "(seed 7) in 0.25 s on worker-0",
         "/job:localhost/replica:0/task:0/device:GPU:0",
         "66.7%",
@@ -291,6 +293,29 @@ def test_show_by_prefix_and_by_path(cache: Path) -> None:
     )
     for text in expected:
         assert text in by_prefix.stdout
+
+
+def test_the_ratio_to_tensorflows_placement(tmp_path: Path) -> None:
+    twice, hardly = tmp_path / "twice.hplan", tmp_path / "hardly.hplan"
+    twice.write_bytes(make_plan(baseline=BASELINE, prediction_error=0.9).to_bytes())
+    hardly.write_bytes(make_plan(baseline=BASELINE, prediction_error=1.0).to_bytes())
+    shown = hplacer("show", twice).stdout.splitlines()
+    assert shown[:2] == [
+        "train_step: 3f9c2b1a (etf): 41.2 ms/step, 2.0x TensorFlow's placement (82.4 ms), "
+        "both predicted",
+        "lower bound 30 ms (critical path), gap 37.3%",
+    ]
+    shown = hplacer("show", hardly).stdout.splitlines()
+    reason = "41.2 ms instead of 82.4 ms is within the error of the prediction"
+    assert shown[1] == f"training leaves the graph alone (option min_gain): {reason}"
+    document = json.loads(hplacer("show", hardly, "--json").stdout)
+    assert (document["speedup"], document["why_left_alone"]) == (2.0, reason)
+    assert document["baseline"] == vars(BASELINE)
+    assert json.loads(hplacer("show", twice, "--json").stdout)["why_left_alone"] is None
+    hplacer("cache", "import", twice, "--cache", tmp_path / "cache")
+    assert re.search(
+        r"41.2 ms +2.0x +37.3%", hplacer("cache", "list", "--cache", tmp_path / "cache").stdout
+    )
 
 
 def test_show_prints_markup_as_it_is(tmp_path: Path) -> None:
@@ -357,6 +382,29 @@ def test_simulate(problem: Path, placement: str, makespan_ns: int, counts: list[
     assert f"step time: {makespan_ns / 1000:.3g} us" in done.stdout
     assert "lower bound: 3 us (critical path" in done.stdout
     assert "/cpu:1" in done.stdout
+
+
+@needs_engine
+def test_simulate_and_plan_beside_tensorflows_placement(problem: Path) -> None:
+    document = json.loads(problem.read_text())
+    for op in document["ops"]:
+        op["default_device"] = 1
+    document["ops"][0]["default_device"] = 0
+    problem.write_text(json.dumps(document))
+    done = hplacer("simulate", problem, "--placement", "all:0")
+    assert "step time: 3 us, 1.17x TensorFlow's placement (3.5 us)\n" in done.stdout
+    found = json.loads(hplacer("plan", problem, "--planner", "etf", "--json").stdout)
+    assert found["speedup"] == pytest.approx(3500 / 3000)
+    assert found["baseline"] == {
+        "step_time_ns": 3500,
+        "feasible": True,
+        "peak_bytes": [0, 600],
+    }
+    assert found["why_left_alone"] is None  # no training finds it
+    document["devices"][1]["memory_bytes"] = 599
+    problem.write_text(json.dumps(document))
+    done = hplacer("plan", problem, "--planner", "etf")
+    assert "step time: 3 us, TensorFlow's placement does not fit into memory\n" in done.stdout
 
 
 @needs_engine

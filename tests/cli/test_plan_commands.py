@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import hplacer_optimizer as hp
 from hplacer_optimizer.cli import main
 from hplacer_optimizer.inspection.critical_path import TRANSFER
 from hplacer_optimizer.planners import get_planner
+from hplacer_optimizer.plans.baseline import Baseline
 from hplacer_optimizer.plans.plan import Plan
 from hplacer_optimizer.problem.files import load_problem_file
 from tests.documents import problem_from_dict
@@ -148,6 +150,27 @@ def test_diff_of_two_placements(
     assert "both simulated on A's costs and links" in capsys.readouterr().out
 
 
+def test_diff_beside_tensorflows_placement(
+    problem: hp.Problem, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    on_cpu = np.zeros(problem.num_ops, np.int32)
+    placed = problem.replace(default_device=on_cpu)
+    fast = get_planner("etf").plan(problem).placement
+    paths = [
+        stored(plan_of(placed, placement), tmp_path / name)
+        for name, placement in (("a.hplan", fast), ("b.hplan", on_cpu))
+    ]
+    times = [hp.simulate(problem, placement).makespan_ns for placement in (fast, on_cpu)]
+    document = document_of(capsys, "diff", *paths)
+    assert document["a"]["speedup"] == pytest.approx(times[1] / times[0])  # type: ignore[operator]
+    assert document["b"]["speedup"] == 1.0
+    assert main(["diff", *paths]) == 0
+    assert re.search(r"over TensorFlow's placement +8.5x +1.00x", capsys.readouterr().out)
+    same = stored(plan_of(problem, fast), tmp_path / "c.hplan")
+    assert main(["diff", same, same]) == 0
+    assert "over TensorFlow's" not in capsys.readouterr().out
+
+
 def test_diff_of_different_graphs_and_machines(
     problem: hp.Problem, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -197,6 +220,22 @@ def test_explain_as_json(
     best = [min(c["same_placement_ns"], c["placed_again_ns"]) for c in found["changes"]]
     assert best == sorted(best)
     assert found["changes"][0]["change"] == "gpu twice as fast"
+
+
+def test_explain_beside_tensorflows_placement(
+    problem: hp.Problem, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    placed = problem.replace(default_device=np.zeros(problem.num_ops, np.int32))
+    placement = get_planner("etf").plan(problem).placement
+    plan = plan_of(placed, placement, baseline=Baseline.of(placed), prediction_error=9.0)
+    path = stored(plan, tmp_path / "x.hplan")
+    found = document_of(capsys, "explain", path)
+    assert found["speedup"] == plan.speedup
+    assert main(["explain", path]) == 0
+    summary, alone, bound, *_ = capsys.readouterr().out.splitlines()
+    assert "1.11 ms/step, 8.5x TensorFlow's placement (9.42 ms), both predicted" in summary
+    assert alone.startswith("training leaves the graph alone (option min_gain): 1.11 ms instead")
+    assert bound.startswith("lower bound 1.11 ms")
 
 
 def test_explain_as_tables(

@@ -50,7 +50,7 @@ with graph.as_default():
     init = v1.global_variables_initializer()
     v1.train.export_meta_graph("graph.meta")
     v1.train.export_meta_graph("graph.pbtxt", as_text=True)
-with session(graph, targets=["train"], min_ops=1) as s:
+with session(graph, targets=["train"], min_ops=1, min_gain=-1) as s:
     s.run(init)
     s.run(train)
 time.sleep(0.3)  # the log has a thread of its own

@@ -9,6 +9,7 @@ import struct
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from html import unescape
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -160,6 +161,30 @@ def test_baselines_say_why_they_cannot() -> None:
     assert found["etf"].step_time_ns == expected.makespan_ns
     assert found["human_expert"].step_time_ns is None
     assert "is none of" in found["human_expert"].reason
+
+
+def report_of(problem: hp.Problem, placement: Any, directory: Path) -> str:
+    path = directory / "x.html"
+    plan_of(problem, placement).report(path)
+    return path.read_text(encoding="utf-8")
+
+
+def test_the_headline_names_the_ratio_to_tensorflows_placement(tmp_path: Path) -> None:
+    problem = load_problem_file(GOLDEN)
+    placement = get_planner("etf").plan(problem).placement
+    assert "TensorFlow's placement" not in unescape(report_of(problem, placement, tmp_path))
+    placed = problem.replace(default_device=np.zeros(problem.num_ops, np.int32))
+    page = unescape(report_of(placed, placement, tmp_path))
+    tile = r"<dt>TensorFlow's placement \(9.42 ms\)</dt><dd id='speedup' [^>]*>8.5x</dd>"
+    assert re.search(tile, page)
+    assert re.search(
+        r"TensorFlow's placement</th><td [^>]*data-value=\"942\d+\">9.42 ms</td>", page
+    )
+    memory = problem.device_memory_bytes.copy()
+    memory[0] = 1_000_000
+    page = unescape(report_of(placed.replace(device_memory_bytes=memory), placement, tmp_path))
+    assert "TensorFlow's placement does not fit into memory." in page
+    assert "id='speedup'" not in page
 
 
 # Linear RGB as people with a kind of colour blindness see it (Machado, Oliveira and Fernandes, "A

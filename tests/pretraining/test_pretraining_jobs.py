@@ -29,6 +29,7 @@ from hplacer_optimizer.options import Options
 from hplacer_optimizer.planners import Budget, PlannerResult, Progress, Proof
 from hplacer_optimizer.planners.progress import describe_progress, seconds_left
 from hplacer_optimizer.plans.making import Search, make_plan
+from hplacer_optimizer.plans.plan import Plan
 from hplacer_optimizer.plans.store import PlanStore
 from hplacer_optimizer.pretraining import background, jobs, on_ray
 from hplacer_optimizer.pretraining.job_list import read_jobs
@@ -120,6 +121,26 @@ def test_a_plan_keeps_the_strongest_proof(loaded: jobs.Loaded) -> None:
     assert weak.lower_bound_ns < proved_ns
     assert (plan.lower_bound_ns, plan.lower_bound_term) == (proved_ns, "all that is tried")
     assert plan.gap == 0.0
+
+
+def on_cpu(plan: Plan) -> bool:
+    """Whether something is there that a GPU could run."""
+    problem = plan.problem()
+    assert problem is not None
+    gpu = problem.device_kind[1]
+    return bool(((plan.placement == 0) & (problem.cost_ns[:, gpu] >= 0)).any())
+
+
+def test_the_host_is_offered_on_request(loaded: jobs.Loaded) -> None:
+    def on_cpu_for(search: Search, **options: Any) -> bool:
+        changed = replace(loaded, options=Options(**options))
+        return on_cpu(jobs.plan_job(changed, search))
+
+    etf = Search(planner="etf")  # on a K40 a kernel of this size takes less than its launch
+    assert not on_cpu_for(etf)
+    assert on_cpu_for(replace(etf, host_offload=True))
+    assert on_cpu_for(etf, host_offload=True)
+    assert on_cpu_for(Search(planner="cpu_only"))
 
 
 def test_what_only_learning_has_is_refused() -> None:
@@ -275,8 +296,8 @@ def test_a_list_is_the_product_of_its_entries(tmp_path: Path) -> None:
 
 EVERY_OPTION = """
     --machine 1cpu-2xk40 --planner local_search --seed 3 --budget 2m --steps 7 --patience 5
-    --preset default --reward measure --measure-on a:1,b:2 --measure-on c:3 --measure-steps 4
-    --measure-limit 90s --target train --target loss --signature s --batch-size 8
+    --preset default --host-offload --reward measure --measure-on a:1,b:2 --measure-on c:3
+    --measure-steps 4 --measure-limit 90s --target train --target loss --signature s --batch-size 8
     --loop-trip-count 6 --shape x=5,8 --cost-table costs.json --soft-placement
     --capture-timeout 1m
 """
@@ -291,6 +312,7 @@ jobs:
     steps: 7
     patience: 5
     preset: default
+    host_offload: true
     reward: measure
     measure_on: ["a:1,b:2", "c:3"]
     measure_steps: 4

@@ -1,4 +1,7 @@
-"""The cheap baselines of one problem, planned and simulated when the report is written."""
+"""What a plan is compared with: TensorFlow's own placement and those of cheap planners.
+
+All are simulated, and the latter planned, when the report is written.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,12 @@ from dataclasses import dataclass
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.errors import HPlacerError
 from hplacer_optimizer.planners import Budget, get_planner
-from hplacer_optimizer.problem.simulator import simulate
+from hplacer_optimizer.problem.simulator import simulate, simulate_default
 
-__all__ = ["BASELINES", "Baseline", "simulate_baselines"]
+__all__ = ["BASELINES", "Baseline", "default_baseline", "simulate_baselines"]
 
 BASELINES = ("cpu_only", "gpu_only", "human_expert", "topo", "metis", "etf", "heft")
+_DEFAULT = "TensorFlow's placement"
 _BUDGET_S = 5.0  # each; they take well below a second for 50,000 ops
 
 
@@ -23,6 +27,20 @@ class Baseline:
     step_time_ns: int | None = None
     feasible: bool = False
     reason: str = ""  # why there is no step time, or why it does not fit
+
+
+def default_baseline(problem: Problem) -> Baseline | None:
+    """TensorFlow's own placement; None if the problem does not know it."""
+    found = simulate_default(problem)
+    if found is None:
+        return None
+    trace, feasible = found
+    return Baseline(
+        planner=_DEFAULT,
+        step_time_ns=trace.makespan_ns,
+        feasible=feasible,
+        reason="" if feasible else "; ".join(trace.infeasible_because),
+    )
 
 
 def simulate_baselines(problem: Problem) -> list[Baseline]:

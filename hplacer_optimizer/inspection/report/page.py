@@ -9,7 +9,7 @@ from importlib import resources
 
 from hplacer_optimizer.inspection.provenance import Provenance
 from hplacer_optimizer.inspection.report import sections
-from hplacer_optimizer.inspection.report.baselines import simulate_baselines
+from hplacer_optimizer.inspection.report.baselines import default_baseline, simulate_baselines
 from hplacer_optimizer.inspection.report.document import pack_step
 from hplacer_optimizer.inspection.simulated_step import SimulatedStep
 from hplacer_optimizer.support.new_file import new_file
@@ -26,12 +26,14 @@ def write_report(step: SimulatedStep, plan: Provenance, path: str | os.PathLike[
     never a part. Raises OSError if it cannot be written.
     """
     problem, placement, trace = step.problem, step.placement, step.trace
+    default = default_baseline(problem)
+    others = [*([default] if default else []), *simulate_baselines(problem)]
     page = string.Template(_asset("page.html")).substitute(
         title=escape(f"{plan.label}: plan {plan.short_fingerprint}"),
         style=_asset("page.css"),
         header=sections.header(plan, problem),
-        certificate=sections.certificate(plan, trace, step.bound),
-        baselines=sections.baselines(plan, trace, simulate_baselines(problem)),
+        certificate=sections.certificate(plan, trace, step.bound, default),
+        baselines=sections.baselines(plan, trace, others),
         learning=sections.learning(plan, step.bound),
         loads=sections.loads(problem, placement, trace),
         provenance=sections.provenance(plan),

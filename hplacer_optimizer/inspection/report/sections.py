@@ -14,7 +14,7 @@ from hplacer_optimizer.inspection.report.baselines import Baseline
 from hplacer_optimizer.inspection.report.curve import draw_curve
 from hplacer_optimizer.inspection.report.html import Cell, facts, items, paragraph, table, tiles
 from hplacer_optimizer.problem.bounds import StepBound, gap
-from hplacer_optimizer.support.formats import format_bytes, format_ns
+from hplacer_optimizer.support.formats import format_bytes, format_ns, format_speedup
 
 __all__ = ["baselines", "certificate", "header", "learning", "loads", "provenance"]
 
@@ -31,12 +31,21 @@ def header(plan: Provenance, problem: Problem) -> str:
     return title + paragraph(line)
 
 
-def certificate(plan: Provenance, trace: StepTrace, bound: StepBound) -> str:
-    """Step time, lower bound, the gap between them and what binds; what does not agree."""
+def certificate(
+    plan: Provenance, trace: StepTrace, bound: StepBound, default: Baseline | None
+) -> str:
+    """Step time, how TensorFlow's placement compares, lower bound and gap; what does not agree.
+
+    `default` is TensorFlow's own placement; None: not known.
+    """
     entries: list[tuple[str, str, str, int | float | None]] = []
     if trace.makespan_ns is not None:
         text = format_ns(trace.makespan_ns)
         entries.append(("step-time", "step time, simulated", text, trace.makespan_ns))
+    if default and default.feasible and default.step_time_ns is not None and trace.feasible:
+        speedup = default.step_time_ns / max(trace.makespan_ns or 0, 1)
+        label = f"TensorFlow's placement ({format_ns(default.step_time_ns)})"
+        entries.append(("speedup", label, format_speedup(speedup), round(speedup, 6)))
     if bound.ns is not None:
         text = format_ns(bound.ns)
         entries.append(("lower-bound", "lower bound, no plan is faster", text, bound.ns))
@@ -48,6 +57,8 @@ def certificate(plan: Provenance, trace: StepTrace, bound: StepBound) -> str:
         paragraph(f"Does not fit: {reason}", "bad")
         for reason in dict.fromkeys([*trace.infeasible_because, *bound.infeasible_because])
     ]
+    if default and not default.feasible:
+        notes.append(paragraph("TensorFlow's placement does not fit into memory."))
     if plan.step_time_ns is not None and plan.step_time_ns != trace.makespan_ns:
         now = "no step time" if trace.makespan_ns is None else f"{trace.makespan_ns} ns"
         notes.append(
