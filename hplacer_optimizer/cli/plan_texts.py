@@ -27,8 +27,10 @@ def speedup(plan: Plan) -> str:
     return "-" if plan.speedup is None else format_speedup(plan.speedup)
 
 
-def comparison(plan: Plan) -> dict[str, Any]:
+def comparison(plan: Plan | None) -> dict[str, Any]:
     """For JSON; null where nothing is known, or nothing keeps the plan from taking effect."""
+    if plan is None:
+        return dict.fromkeys(("baseline", "speedup", "why_left_alone"))
     return {
         "baseline": as_json(plan.baseline),
         "speedup": plan.speedup,

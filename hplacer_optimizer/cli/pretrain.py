@@ -292,7 +292,7 @@ def _document(outcome: Outcome) -> dict[str, Any]:
         "label": plan and plan.label,
         "step_time_ns": plan and plan.step_time_ns,
         "measured_ns": plan and plan.measured_ns,
-        **(comparison(plan) if plan else {}),
+        **comparison(plan),
         "budget": plan and plan.budget,
         "planning_s": plan and plan.planning_s,
         "planner_notes": plan and plan.planner_notes,

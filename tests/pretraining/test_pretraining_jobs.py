@@ -34,6 +34,8 @@ from hplacer_optimizer.plans.store import PlanStore
 from hplacer_optimizer.pretraining import background, jobs, on_ray
 from hplacer_optimizer.pretraining.job_list import read_jobs
 from tests import processes
+from tests.plans.test_plan import BASELINE
+from tests.plans.test_plan import make_plan as any_plan
 
 EXPORT = """
 import tensorflow as tf
@@ -345,6 +347,28 @@ def test_the_command_line_says_what_a_list_says(
     path.write_text("format: hplacer-pretrain/1\njobs:\n- capture: [t.py, --epochs, '1']\n")
     assert jobs_of("--capture", "t.py", "--epochs", "1") == read_jobs(path)
     assert jobs_of("--list", "jobs.yaml") == read_jobs(path)
+
+
+def test_what_is_told_of_a_job(capsys: pytest.CaptureFixture[str]) -> None:
+    (job,) = jobs_of("a.meta", "--planner", "etf", "--steps", "1")
+    fields = {"planner_notes": ["a note"], "budget": {"steps_done": 0}, "baseline": BASELINE}
+    plans = [any_plan(**fields, prediction_error=error) for error in (0.5, 1.5)]
+    good, hardly = (jobs.Outcome(job=job, plan=plan, path="x.hplan", stored=True) for plan in plans)
+    failed = jobs.Outcome(job=job, error="no such file")
+    summary = "41.2 ms/step, 2.0x TensorFlow's placement (82.4 ms), both predicted"
+    first, *notes = cli_pretrain._lines(good, True)
+    assert first == f"a.meta: etf, seed 0: plan 3f9c2b1a (etf): {summary}: x.hplan"
+    assert notes == ["  a note"]
+    _, alone, _ = cli_pretrain._lines(hardly, True)
+    assert alone.startswith("  training leaves the graph alone (option min_gain): 41.2 ms instead")
+    documents = [cli_pretrain._document(outcome) for outcome in (good, hardly, failed)]
+    assert len({tuple(document) for document in documents}) == 1
+    assert [document["speedup"] for document in documents] == [2.0, 2.0, None]
+    assert [bool(document["why_left_alone"]) for document in documents] == [False, True, False]
+    cli_pretrain._print_table([good, failed])
+    header, *rows = filter(str.strip, capsys.readouterr().out.splitlines())
+    assert "speedup" in header
+    assert [("2.0x" in row) for row in rows if "a.meta" in row] == [True, False]
 
 
 def test_a_command_line_that_is_refused() -> None:
