@@ -104,7 +104,7 @@ def history() -> list[dict[str, Any]]:
         >>> two_cpus = tf.compat.v1.ConfigProto(device_count={"CPU": 2})
         >>> with tf.Graph().as_default():
         ...     square = tf.linalg.matmul(*[tf.random.normal([64, 64])] * 2)
-        ...     config = hp.session_config(two_cpus, cache="plans", min_ops=1)
+        ...     config = hp.session_config(two_cpus, cache="plans", min_ops=1, min_gain=-1)
         ...     with tf.compat.v1.Session(config=config) as session:
         ...         _ = session.run(square)
         >>> hp.history()[-1]["outcome"]  # "loaded" from the next time on
@@ -306,8 +306,7 @@ def _plan(request: Any) -> None:
             plan = _compared(found, request, machine, options)
             found = None if plan is not None else found
             if plan is None and options.on_miss == "background":
-                _search_on(request, machine, options, store)
-                request.finish_kept("a plan is searched for in the background, for the next start")
+                request.finish_kept(_search_on(request, machine, options, store))
                 return
             if plan is None:
                 plan = _make_plan(request, machine, options, stop)
@@ -401,28 +400,29 @@ def _seconds(options: Options) -> float:
     return min(options.budget_s, _BUDGET_SHARE * options.timeout_s)
 
 
-def _search_on(request: Any, machine: machines.Machine, options: Options, store: PlanStore) -> None:
-    """Starts the search in the background; training does not depend on it."""
+def _search_on(request: Any, machine: machines.Machine, options: Options, store: PlanStore) -> str:
+    """Starts the search in the background, and tells why there is no plan yet.
+
+    Training does not depend on it.
+    """
     try:
         search = background.start(request, machine, options, store)
     except Exception as error:
         warn_once("background", f"no search in the background: {error}")
-        return
+        return "no search for a plan could be started in the background"
     if search is None:
-        LOGGER.log(
-            _level(request), "another process searches for a better plan for %s", request.label
-        )
-    else:
-        LOGGER.log(
-            _level(request),
-            "%s searches for a better plan for %s for %g s in the background, log %s; "
-            "`kill %d` ends it and keeps its best plan",
-            options.planner,
-            request.label,
-            options.budget_s,
-            search.log,
-            search.process_id,
-        )
+        return "another process searches for a plan in the background, for the next start"
+    LOGGER.log(
+        _level(request),
+        "%s searches for a better plan for %s for %g s in the background, log %s; "
+        "`kill %d` ends it and keeps its best plan",
+        options.planner,
+        request.label,
+        options.budget_s,
+        search.log,
+        search.process_id,
+    )
+    return "a plan is searched for in the background, for the next start"
 
 
 def _search_again(request: Any, options: Options, store: PlanStore) -> None:
