@@ -125,7 +125,7 @@ def test_a_public_name_is_documented(name: str) -> None:
     assert examples.documented(name), f"hp.{name} has no `Example:` in its docstring"
 
 
-@pytest.mark.parametrize("with_tensorflow", [False, True])
+@pytest.mark.parametrize("with_tensorflow", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_the_examples_of_public_names_run(with_tensorflow: bool, tmp_path: Path) -> None:
     if with_tensorflow:
         pytest.importorskip("tensorflow")

@@ -325,7 +325,7 @@ def any_machine(draw: st.DrawFn) -> Machine:
     )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(machine=any_machine())
 @example(machine=replace(hp.load_machine("8xv100"), name="null", assumptions=("a: # {b", " ")))
 def test_what_is_saved_is_read_again(

@@ -322,6 +322,7 @@ def test_no_number_of_threads_changes_a_placement(tmp_path: Path) -> None:
     assert len(outputs[0]) == 4 * 400
 
 
+@pytest.mark.slow
 def test_a_run_is_resumed_logged_and_replayed(tmp_path: Path) -> None:
     import tensorflow as tf
 

@@ -33,7 +33,7 @@ def cases(*, slow: set[tuple[str, str]]) -> list[object]:
 
 LARGE = {("inception_v3", mode) for mode in MODES}
 CASES = cases(slow=LARGE)
-HIT_CASES = cases(slow=LARGE | {("keras_digits", "exact"), ("lstm2", "default")})
+HIT_CASES = cases(slow=LARGE | {("keras_digits", mode) for mode in MODES} | {("lstm2", "default")})
 
 
 @pytest.fixture(scope="session")
