@@ -15,11 +15,10 @@ using tensorflow::Node;
 
 absl::Status RunPlacer(const GraphOptimizationPassOptions& options, Graph* graph) {
   const bool is_named = options.is_function_graph && options.function_def != nullptr;
-  tensorflow::Placer placer(graph,
-                            is_named ? options.function_def->signature().name() : std::string(),
-                            options.flib_def, options.device_set,
-                            options.is_function_graph ? options.default_function_device : nullptr,
-                            AllowsSoftPlacement(options), /*log_device_placement=*/false);
+  tensorflow::Placer placer(
+      graph, is_named ? options.function_def->signature().name() : std::string(), options.flib_def,
+      options.device_set, options.is_function_graph ? options.default_function_device : nullptr,
+      AllowsSoftPlacement(options), /*log_device_placement=*/false);
   return placer.Run(options);
 }
 

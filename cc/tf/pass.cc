@@ -282,9 +282,8 @@ class GraphPlacement {
       const UnitsInput input = MakeUnitsInput(options_, &step_, &devices_);
       const CostOptions costs{&reply.machine.kinds, pass_options_.batch_size,
                               pass_options_.loop_trip_count, /*shapes=*/{}};
-      absl::Status status =
-          CaptureStep(input, node_hashes_, DefaultDevices(options_, step_, devices_), costs,
-                      captured.get());
+      absl::Status status = CaptureStep(
+          input, node_hashes_, DefaultDevices(options_, step_, devices_), costs, captured.get());
       if (!status.ok()) return status;
     }
     if (captured->node_names.empty()) {
