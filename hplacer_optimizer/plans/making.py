@@ -254,12 +254,7 @@ def make_plan(
         label=captured.label,
         device_names=list(machine.device_names),
         planning_s=time.monotonic() - started,
-        node_names=captured.node_names,
-        node_hashes=captured.node_hashes,
-        node_ranks=captured.node_ranks,
-        structure=captured.structure,
-        node_devices=solved.placement[captured.node_op],
-        packed_problem=PackedProblem.of(problem, solved.placement, captured.node_op),
+        **placed_nodes(captured, problem, solved.placement),
     )
     return plan, solved.trace
 
@@ -286,13 +281,22 @@ def simulated_again(
         plan,
         **_facts(captured, machine, costs),
         **_simulated(problem, trace, measured=plan.measured_ns is not None),
-        packed_problem=PackedProblem.of(problem, placement, captured.node_op),
-        node_names=captured.node_names,
-        node_hashes=captured.node_hashes,
-        node_ranks=captured.node_ranks,
-        structure=captured.structure,
-        node_devices=placement[captured.node_op],
+        **placed_nodes(captured, problem, placement),
     )
+
+
+def placed_nodes(
+    captured: Captured, problem: Problem, placement: NDArray[np.int32]
+) -> dict[str, Any]:
+    """What a plan holds of the nodes of a captured step, and of its problem under a placement."""
+    return {
+        "node_names": captured.node_names,
+        "node_hashes": captured.node_hashes,
+        "node_ranks": captured.node_ranks,
+        "structure": captured.structure,
+        "node_devices": placement[captured.node_op],
+        "packed_problem": PackedProblem.of(problem, placement, captured.node_op),
+    }
 
 
 def _facts(captured: Captured, machine: Machine, costs: CostSummary | None) -> dict[str, Any]:

@@ -25,9 +25,8 @@ from hplacer_optimizer.log import LOGGER
 from hplacer_optimizer.machines import Machine, full_device_name
 from hplacer_optimizer.options import Options
 from hplacer_optimizer.planners import Budget
-from hplacer_optimizer.plans.making import Search, make_plan
+from hplacer_optimizer.plans.making import Search, make_plan, placed_nodes
 from hplacer_optimizer.plans.plan import Plan
-from hplacer_optimizer.plans.planned_problem import PackedProblem
 from hplacer_optimizer.plugin import switch
 from hplacer_optimizer.plugin.variables.model_plan import ModelPlan, PlannedVariable
 from hplacer_optimizer.plugin.variables.symbolic import SymbolicVariable, building
@@ -224,12 +223,7 @@ def _bound(plan: Plan, loaded: LoadedGraph) -> Plan:
         fingerprint=captured.fingerprint,
         fingerprint_parts=dict(captured.fingerprint_parts),
         num_units=problem.num_units,
-        node_names=captured.node_names,
-        node_hashes=captured.node_hashes,
-        node_ranks=captured.node_ranks,
-        structure=captured.structure,
-        node_devices=placement[captured.node_op],
-        packed_problem=PackedProblem.of(problem, placement, captured.node_op),
+        **placed_nodes(captured, problem, placement),
     )
 
 
