@@ -95,9 +95,15 @@ void DeviceClasses::SumLoads() {
 void DeviceClasses::FindLinks() {
   const ProblemSpec& spec = problem_.spec();
   fastest_links_.resize(static_cast<size_t>(num_classes()) * num_classes());
+  // A rate of 0 is that of no work.
+  const auto is_as_fast = [](int64_t a, int64_t b) { return a == 0 || (b != 0 && a >= b); };
   const auto dominates = [&](int32_t a, int32_t b) {
     return spec.link_latency_ns[a] <= spec.link_latency_ns[b] &&
-           spec.link_bytes_per_s[a] >= spec.link_bytes_per_s[b];
+           spec.link_bytes_per_s[a] >= spec.link_bytes_per_s[b] &&
+           spec.link_send_ns[a] <= spec.link_send_ns[b] &&
+           is_as_fast(spec.link_send_bytes_per_s[a], spec.link_send_bytes_per_s[b]) &&
+           spec.link_receive_ns[a] <= spec.link_receive_ns[b] &&
+           is_as_fast(spec.link_receive_bytes_per_s[a], spec.link_receive_bytes_per_s[b]);
   };
   for (int32_t link = 0; link < static_cast<int32_t>(spec.link_src.size()); ++link) {
     const int32_t src = of_device_[spec.link_src[link]], dst = of_device_[spec.link_dst[link]];
@@ -117,7 +123,11 @@ int64_t DeviceClasses::MinTransferNs(int32_t src, int32_t dst, int32_t transfers
   int64_t best = kNever;
   for (int32_t link : fastest_links_[static_cast<size_t>(src) * num_classes() + dst]) {
     const int64_t latency_ns = problem_.spec().link_latency_ns[link];
-    best = std::min(best, problem_.TransferNs(link, bytes) + (transfers - 1) * latency_ns);
+    const int64_t work_ns = transfers == 1
+                                ? problem_.SendNs(link, bytes) + problem_.ReceiveNs(link, bytes)
+                                : problem_.SendNs(link, 0) + problem_.ReceiveNs(link, 0);
+    best = std::min(best,
+                    work_ns + problem_.ChannelNs(link, bytes) + (transfers - 1) * latency_ns);
   }
   return best;
 }

@@ -8,7 +8,9 @@
 //
 // `MinTransferNs(a, b, ...)` is the fastest that a device of class a can reach another one of class
 // b. Transfers from one op to one device use one link, hence one channel, one after the other:
-// together they last at least transfers * latency + ceil(all bytes / rate), the best such link.
+// together they last at least transfers * latency + ceil(all bytes / rate), the best such link. The
+// first has to be sent before that, and the last to be received; only of a single transfer is it
+// known how many bytes these have.
 
 #ifndef HPLACER_ENGINE_BOUNDS_DEVICE_CLASSES_H_
 #define HPLACER_ENGINE_BOUNDS_DEVICE_CLASSES_H_

@@ -60,8 +60,18 @@ void SortDistinctAllowed(ProblemSpec* spec) {
   spec->allowed_device.erase(end, spec->allowed_device.end());
 }
 
-Int128 LinkNs(int64_t latency_ns, int64_t bytes_per_s, int64_t bytes) {
-  return latency_ns + (static_cast<Int128>(bytes) * 1'000'000'000 + bytes_per_s - 1) / bytes_per_s;
+Int128 WideNs(int64_t fixed_ns, int64_t bytes_per_s, int64_t bytes) {
+  return fixed_ns + (static_cast<Int128>(bytes) * 1'000'000'000 + bytes_per_s - 1) / bytes_per_s;
+}
+
+// fixed_ns + ceil(bytes * 10^9 / bytes_per_s).
+int64_t BytesNs(int64_t fixed_ns, int64_t bytes_per_s, int64_t bytes) {
+  // 64-bit division is several times faster and enough for tensors below 9 GB.
+  constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
+  if (bytes <= (kMax - bytes_per_s) / 1'000'000'000) {
+    return fixed_ns + (bytes * 1'000'000'000 + bytes_per_s - 1) / bytes_per_s;
+  }
+  return static_cast<int64_t>(WideNs(fixed_ns, bytes_per_s, bytes));
 }
 
 }  // namespace
@@ -71,8 +81,8 @@ Problem Problem::Build(ProblemSpec spec) {
   SortDistinctRows<3>(&spec.edges);
   SortDistinctRows<2>(&spec.control_edges);
   SortDistinctAllowed(&spec);
-  spec.device_cores.resize(spec.device_names.size());
   Problem problem(std::move(spec));
+  problem.FillDefaults();
   problem.IndexPools();
   problem.IndexChannels();
   problem.IndexEdges();
@@ -93,15 +103,25 @@ bool Problem::IsAllowed(int32_t op, int32_t device) const {
                             device);
 }
 
-int64_t Problem::TransferNs(int32_t link, int64_t bytes) const {
-  const int64_t latency_ns = spec_.link_latency_ns[link];
-  const int64_t bytes_per_s = spec_.link_bytes_per_s[link];
-  // 64-bit division is several times faster and enough for tensors below 9 GB.
-  constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
-  if (bytes <= (kMax - bytes_per_s) / 1'000'000'000) {
-    return latency_ns + (bytes * 1'000'000'000 + bytes_per_s - 1) / bytes_per_s;
+int64_t Problem::ChannelNs(int32_t link, int64_t bytes) const {
+  return BytesNs(spec_.link_latency_ns[link], spec_.link_bytes_per_s[link], bytes);
+}
+
+int64_t Problem::WorkNs(const std::vector<int64_t>& fixed_ns,
+                        const std::vector<int64_t>& bytes_per_s, int32_t link, int64_t bytes) {
+  const int64_t rate = bytes_per_s[link];
+  return rate == 0 ? fixed_ns[link] : BytesNs(fixed_ns[link], rate, bytes);
+}
+
+void Problem::FillDefaults() {
+  spec_.device_cores.resize(spec_.device_names.size());
+  spec_.device_start_ns.resize(spec_.device_names.size());
+  spec_.device_turn_ns.resize(spec_.device_names.size());
+  for (auto* work : {&spec_.link_send_ns, &spec_.link_send_bytes_per_s, &spec_.link_receive_ns,
+                     &spec_.link_receive_bytes_per_s}) {
+    work->resize(spec_.link_src.size());
+    has_work_ |= std::any_of(work->begin(), work->end(), [](int64_t value) { return value > 0; });
   }
-  return static_cast<int64_t>(LinkNs(latency_ns, bytes_per_s, bytes));
 }
 
 void Problem::IndexPools() {
@@ -111,7 +131,9 @@ void Problem::IndexPools() {
     const std::string& cores = spec_.device_cores[device];
     if (!cores.empty()) pool = pool_of_cores.emplace(cores, pool).first->second;
     device_pool_.push_back(pool);
-    if (pool == num_pools()) pool_slots_.push_back(spec_.device_slots[device]);
+    if (pool < num_pools()) continue;
+    pool_slots_.push_back(spec_.device_slots[device]);
+    pool_turn_ns_.push_back(spec_.device_turn_ns[device]);
   }
 }
 
@@ -240,21 +262,36 @@ std::string Problem::DescribeCycle(const std::vector<int32_t>& pending) const {
 
 void Problem::CheckBounds() {
   constexpr Int128 kMax = std::numeric_limits<int64_t>::max();
-  int64_t latency_ns = 0, bytes_per_s = std::numeric_limits<int64_t>::max();
+  // The most that the three parts of a transfer can take.
+  struct Part {
+    int64_t fixed_ns = 0, bytes_per_s = std::numeric_limits<int64_t>::max();
+
+    void Cover(int64_t more_ns, int64_t rate) {
+      fixed_ns = std::max(fixed_ns, more_ns);
+      if (rate > 0) bytes_per_s = std::min(bytes_per_s, rate);
+    }
+  };
+  Part channel, send, receive;
   for (size_t i = 0; i < spec_.link_src.size(); ++i) {
-    latency_ns = std::max(latency_ns, spec_.link_latency_ns[i]);
-    bytes_per_s = std::min(bytes_per_s, spec_.link_bytes_per_s[i]);
+    channel.Cover(spec_.link_latency_ns[i], spec_.link_bytes_per_s[i]);
+    send.Cover(spec_.link_send_ns[i], spec_.link_send_bytes_per_s[i]);
+    receive.Cover(spec_.link_receive_ns[i], spec_.link_receive_bytes_per_s[i]);
   }
   const bool has_links = !spec_.link_src.empty();
   // `consumers` or fewer transfers of one tensor, to as many devices.
   const auto transfers_ns = [&](int64_t size_bytes, int32_t consumers) -> Int128 {
     if (!has_links) return 0;
-    return LinkNs(latency_ns, bytes_per_s, size_bytes) *
-           std::max(0, std::min(consumers, num_devices() - 1));
+    Int128 ns = WideNs(channel.fixed_ns, channel.bytes_per_s, size_bytes);
+    if (has_work_) {
+      ns += WideNs(send.fixed_ns, send.bytes_per_s, size_bytes) +
+            WideNs(receive.fixed_ns, receive.bytes_per_s, size_bytes);
+    }
+    return ns * std::max(0, std::min(consumers, num_devices() - 1));
   };
   std::vector<uint8_t> has_device(num_kinds(), 0);
   for (int32_t kind : spec_.device_kind) has_device[kind] = 1;
   Int128 time_ns = 0, bytes = 0;
+  for (int64_t start_ns : spec_.device_start_ns) time_ns = std::max<Int128>(time_ns, start_ns);
   for (int32_t op = 0; op < num_ops(); ++op) {
     int64_t cost = 0;
     for (int32_t kind = 0; kind < num_kinds(); ++kind) {

@@ -21,15 +21,16 @@
 //  * `allowed_devices` is a set: order and repetitions mean nothing.
 //  * The default device of an op may be one where it is not allowed, or has no kernel.
 //  * Bounds that must stay below 2^63: the sum over ops of the largest cost, plus for each tensor
-//    and for each op's signals the duration at the highest latency and the lowest rate of all
-//    links, times min(consumers, devices - 1); and the sum of all persistent, temporary and output
-//    bytes (a device holds a tensor once).
+//    and for each op's signals the duration at the highest latency, the most work and the lowest
+//    rates of all links, times min(consumers, devices - 1), plus the latest start of a device; and
+//    the sum of all persistent, temporary and output bytes (a device holds a tensor once).
 //
 // Sizes are bytes, times are nanoseconds.
 
 #ifndef HPLACER_ENGINE_PROBLEM_PROBLEM_H_
 #define HPLACER_ENGINE_PROBLEM_PROBLEM_H_
 
+#include <array>
 #include <cstdint>
 #include <stdexcept>
 #include <string>
@@ -53,7 +54,8 @@ inline constexpr int32_t kPersistentAlias = -2;  // in output_alias_src
 inline constexpr int32_t kNoGroup = -1;          // in colocation_group
 
 // n ops, T outputs, m devices of K kinds, L links. Arrays named `*_ptr` are CSR offsets.
-// `device_cores` may be left empty: each device has its own.
+// `device_cores` may be left empty: each device has its own. So may the times of devices and the
+// work of links that version 1 of the format does not know: they are 0.
 struct ProblemSpec {
   std::string name;
 
@@ -63,10 +65,17 @@ struct ProblemSpec {
   std::vector<int64_t> device_memory_bytes;  // [m]
   std::vector<int32_t> device_slots;         // [m] ops that run at once
   std::vector<std::string> device_cores;     // [m] devices of one name share their slots; "": own
+  std::vector<int64_t> device_start_ns;      // [m] before it, no op starts on the device
+  // [m] how long the work of a transfer waits at most for a slot while there are ops to run.
+  std::vector<int64_t> device_turn_ns;
   std::vector<int32_t> link_src, link_dst;   // [L] devices
   std::vector<std::string> link_channel;     // [L] links of one name share one channel
   std::vector<int64_t> link_latency_ns;      // [L]
   std::vector<int64_t> link_bytes_per_s;     // [L]
+  // [L] what a transfer takes of a slot of its source, then of its destination, and at which rate
+  // it works on the bytes there; a rate of 0: bytes are no work.
+  std::vector<int64_t> link_send_ns, link_send_bytes_per_s;
+  std::vector<int64_t> link_receive_ns, link_receive_bytes_per_s;
 
   std::vector<std::string> op_names;         // [n]
   std::vector<std::string> op_types;         // [n]
@@ -142,8 +151,30 @@ class Problem {
   int32_t Link(int32_t src, int32_t dst) const {
     return link_of_pair_[static_cast<int64_t>(src) * num_devices() + dst];
   }
-  // latency_ns + ceil(bytes * 10^9 / bytes_per_s).
-  int64_t TransferNs(int32_t link, int64_t bytes) const;
+  // latency_ns + ceil(bytes * 10^9 / bytes_per_s): how long a transfer occupies the channel.
+  int64_t ChannelNs(int32_t link, int64_t bytes) const;
+  // The work of a transfer on a slot of its source and of its destination.
+  int64_t SendNs(int32_t link, int64_t bytes) const {
+    return has_work_ ? WorkNs(spec_.link_send_ns, spec_.link_send_bytes_per_s, link, bytes) : 0;
+  }
+  int64_t ReceiveNs(int32_t link, int64_t bytes) const {
+    return has_work_ ? WorkNs(spec_.link_receive_ns, spec_.link_receive_bytes_per_s, link, bytes)
+                     : 0;
+  }
+  // All three: how long a transfer takes if it waits for nothing.
+  int64_t TransferNs(int32_t link, int64_t bytes) const {
+    return SendNs(link, bytes) + ChannelNs(link, bytes) + ReceiveNs(link, bytes);
+  }
+  // Transfers take equally long on links of equal times, which are all that decides it.
+  std::array<int64_t, 6> LinkTimes(int32_t link) const {
+    return {spec_.link_latency_ns[link],       spec_.link_bytes_per_s[link],
+            spec_.link_send_ns[link],          spec_.link_send_bytes_per_s[link],
+            spec_.link_receive_ns[link],       spec_.link_receive_bytes_per_s[link]};
+  }
+  // Whether the transfers of any link are work for a device.
+  bool has_work() const { return has_work_; }
+  // Those of the pool's devices, which are equal.
+  const std::vector<int64_t>& pool_turn_ns() const { return pool_turn_ns_; }  // [pools]
   const std::vector<int32_t>& link_channel() const { return link_channel_; }  // [L]
   // In the order in which links first name them.
   const std::vector<std::string>& channel_names() const { return channel_names_; }
@@ -165,6 +196,9 @@ class Problem {
  private:
   explicit Problem(ProblemSpec spec) : spec_(std::move(spec)) {}
 
+  static int64_t WorkNs(const std::vector<int64_t>& fixed_ns,
+                        const std::vector<int64_t>& bytes_per_s, int32_t link, int64_t bytes);
+  void FillDefaults();
   void IndexPools();
   void IndexChannels();
   void IndexEdges();
@@ -179,7 +213,9 @@ class Problem {
   void CheckBounds();
 
   ProblemSpec spec_;
+  bool has_work_ = false;
   std::vector<int32_t> device_pool_, pool_slots_;
+  std::vector<int64_t> pool_turn_ns_;
   std::vector<int32_t> tensor_op_, consumer_ptr_, consumers_, edge_tensor_;
   std::vector<int32_t> read_ptr_, read_edges_, alias_edge_;
   std::vector<int32_t> control_out_ptr_, control_out_, control_in_ptr_, control_in_, in_degree_;

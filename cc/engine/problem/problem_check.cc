@@ -13,6 +13,10 @@ void CheckSize(const char* field, size_t actual, size_t expected) {
   }
 }
 
+void CheckOptionalSize(const char* field, size_t actual, size_t expected) {
+  if (actual != 0) CheckSize(field, actual, expected);
+}
+
 // CSR offsets rise from 0 to `total`.
 void CheckOffsets(const char* field, const std::vector<int64_t>& offsets, size_t rows,
                   size_t total) {
@@ -59,11 +63,17 @@ void CheckSizes(const ProblemSpec& spec) {
   CheckSize("device_kind", spec.device_kind.size(), m);
   CheckSize("device_memory_bytes", spec.device_memory_bytes.size(), m);
   CheckSize("device_slots", spec.device_slots.size(), m);
-  if (!spec.device_cores.empty()) CheckSize("device_cores", spec.device_cores.size(), m);
+  CheckOptionalSize("device_cores", spec.device_cores.size(), m);
+  CheckOptionalSize("device_start_ns", spec.device_start_ns.size(), m);
+  CheckOptionalSize("device_turn_ns", spec.device_turn_ns.size(), m);
   CheckSize("link_dst", spec.link_dst.size(), links);
   CheckSize("link_channel", spec.link_channel.size(), links);
   CheckSize("link_latency_ns", spec.link_latency_ns.size(), links);
   CheckSize("link_bytes_per_s", spec.link_bytes_per_s.size(), links);
+  CheckOptionalSize("link_send_ns", spec.link_send_ns.size(), links);
+  CheckOptionalSize("link_send_bytes_per_s", spec.link_send_bytes_per_s.size(), links);
+  CheckOptionalSize("link_receive_ns", spec.link_receive_ns.size(), links);
+  CheckOptionalSize("link_receive_bytes_per_s", spec.link_receive_bytes_per_s.size(), links);
   CheckSize("op_types", spec.op_types.size(), n);
   CheckSize("cost_ns", spec.cost_ns.size(), n * spec.device_kinds.size());
   CheckOffsets("output_ptr", spec.output_ptr, n, tensors);
@@ -76,7 +86,20 @@ void CheckSizes(const ProblemSpec& spec) {
   CheckOffsets("allowed_ptr", spec.allowed_ptr, n, spec.allowed_device.size());
   CheckSize("allowed_given", spec.allowed_given.size(), n);
   CheckSize("colocation_group", spec.colocation_group.size(), n);
-  if (!spec.default_device.empty()) CheckSize("default_device", spec.default_device.size(), n);
+  CheckOptionalSize("default_device", spec.default_device.size(), n);
+}
+
+void CheckNotNegative(const std::vector<int64_t>& values, const char* list, const char* field) {
+  for (size_t i = 0; i < values.size(); ++i) CheckAtLeast(0, values[i], list, i, field);
+}
+
+template <typename Values>
+void CheckSameCores(const ProblemSpec& spec, const Values& values, const char* field, size_t device,
+                    size_t first) {
+  if (values[device] == values[first]) return;
+  Fail(FieldPath("devices", device, field),
+       "is " + std::to_string(values[device]) + ", but '" + spec.device_names[first] +
+           "', which has the same cores, has " + std::to_string(values[first]));
 }
 
 void CheckDevices(const ProblemSpec& spec) {
@@ -87,19 +110,23 @@ void CheckDevices(const ProblemSpec& spec) {
     CheckAtLeast(0, spec.device_memory_bytes[d], "devices", d, "memory_bytes");
     CheckAtLeast(1, spec.device_slots[d], "devices", d, "slots");
   }
+  CheckNotNegative(spec.device_start_ns, "devices", "start_ns");
+  CheckNotNegative(spec.device_turn_ns, "devices", "turn_ns");
   std::unordered_map<std::string_view, size_t> first_of_cores;
   for (size_t d = 0; d < spec.device_cores.size(); ++d) {
     if (spec.device_cores[d].empty()) continue;
     const size_t first = first_of_cores.emplace(spec.device_cores[d], d).first->second;
-    if (spec.device_slots[d] == spec.device_slots[first]) continue;
-    Fail(FieldPath("devices", d, "slots"),
-         "is " + std::to_string(spec.device_slots[d]) + ", but '" + spec.device_names[first] +
-             "', which has the same cores, has " + std::to_string(spec.device_slots[first]));
+    CheckSameCores(spec, spec.device_slots, "slots", d, first);
+    if (!spec.device_turn_ns.empty()) CheckSameCores(spec, spec.device_turn_ns, "turn_ns", d, first);
   }
 }
 
 void CheckLinks(const ProblemSpec& spec) {
   const size_t m = spec.device_names.size();
+  CheckNotNegative(spec.link_send_ns, "links", "send_ns");
+  CheckNotNegative(spec.link_send_bytes_per_s, "links", "send_bytes_per_s");
+  CheckNotNegative(spec.link_receive_ns, "links", "receive_ns");
+  CheckNotNegative(spec.link_receive_bytes_per_s, "links", "receive_bytes_per_s");
   std::unordered_set<uint64_t> seen;
   for (size_t i = 0; i < spec.link_src.size(); ++i) {
     CheckIndex(spec.link_src[i], m, "device", "links", i, "src");

@@ -290,11 +290,17 @@ Problem Coarsening::Contract() const {
   spec.device_memory_bytes = fine.device_memory_bytes;
   spec.device_slots = fine.device_slots;
   spec.device_cores = fine.device_cores;
+  spec.device_start_ns = fine.device_start_ns;
+  spec.device_turn_ns = fine.device_turn_ns;
   spec.link_src = fine.link_src;
   spec.link_dst = fine.link_dst;
   spec.link_channel = fine.link_channel;
   spec.link_latency_ns = fine.link_latency_ns;
   spec.link_bytes_per_s = fine.link_bytes_per_s;
+  spec.link_send_ns = fine.link_send_ns;
+  spec.link_send_bytes_per_s = fine.link_send_bytes_per_s;
+  spec.link_receive_ns = fine.link_receive_ns;
+  spec.link_receive_bytes_per_s = fine.link_receive_bytes_per_s;
 
   // Tensors that leave their cluster, numbered cluster by cluster.
   std::vector<std::vector<int32_t>> exported(count);

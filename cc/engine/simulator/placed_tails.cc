@@ -1,8 +1,8 @@
 #include "engine/simulator/placed_tails.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
-#include <utility>
 
 #include "engine/problem/topological_order.h"
 
@@ -15,17 +15,17 @@ constexpr int64_t kUnknown = -1;
 
 TailTables::TailTables(const Problem& problem) : order(TopologicalOrder(problem)) {
   const ProblemSpec& spec = problem.spec();
-  std::map<std::pair<int64_t, int64_t>, int32_t> rates;
+  std::map<std::array<int64_t, 6>, int32_t> rates;
   for (size_t link = 0; link < spec.link_src.size(); ++link) {
-    const auto [entry, added] =
-        rates.try_emplace({spec.link_latency_ns[link], spec.link_bytes_per_s[link]}, num_rates);
+    const auto id = static_cast<int32_t>(link);
+    const auto [entry, added] = rates.try_emplace(problem.LinkTimes(id), num_rates);
     link_rate.push_back(entry->second);
     if (!added) continue;
     ++num_rates;
     for (int64_t bytes : spec.output_bytes) {
-      tensor_ns.push_back(problem.TransferNs(static_cast<int32_t>(link), bytes));
+      tensor_ns.push_back(problem.TransferNs(id, bytes));
     }
-    signal_ns.push_back(spec.link_latency_ns[link]);
+    signal_ns.push_back(problem.TransferNs(id, 0));
   }
 }
 
