@@ -205,7 +205,8 @@ class StepTrace:
         """Structured array in the order (src_op, output, dst_device).
 
         Fields: int32 src_op, output (-1: a control signal), src_device, dst_device, channel (index
-        into Problem.channel_names); int64 issue_ns, start_ns, finish_ns, bytes.
+        into Problem.channel_names); int64 issue_ns (the op has finished), sent_ns, start_ns (on the
+        channel), carried_ns, finish_ns (received), bytes.
         """
 
     @property

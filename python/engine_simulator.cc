@@ -109,7 +109,8 @@ Attributes:
     start_ns, finish_ns: int64[n]; None without a trace.
     transfers: structured array in the order (src_op, output, dst_device), with the fields int32
         src_op, output (-1: a control signal), src_device, dst_device, channel (index into
-        `Problem.channel_names`); int64 issue_ns, start_ns, finish_ns, bytes.
+        `Problem.channel_names`); int64 issue_ns (the op has finished), sent_ns, start_ns (on the
+        channel), carried_ns, finish_ns (received), bytes.
     peak_bytes: int64[m]; zeros without a trace.
 
 Example:
@@ -148,7 +149,7 @@ py::tuple SimulateBatchArray(const Problem& problem, const Array<int32_t>& place
 
 void RegisterStepTrace(py::module_* module) {
   PYBIND11_NUMPY_DTYPE(Transfer, src_op, output, src_device, dst_device, channel, issue_ns,
-                       start_ns, finish_ns, bytes);
+                       sent_ns, start_ns, carried_ns, finish_ns, bytes);
   py::class_<PlacedTrace> cls(*module, "StepTrace", kStepTraceDoc);
   // The simulator is pure: the same problem and placement give the same trace again.
   cls.def(py::pickle(

@@ -19,7 +19,8 @@ class Result:
     makespan_ns: int | None = None
     start_ns: list[int] | None = None
     finish_ns: list[int] | None = None
-    # (src op, output, dst device) -> (src device, channel, issue, start, finish, bytes)
+    # (src op, output, dst device) ->
+    # (src device, channel, issue, sent, start, carried, finish, bytes)
     transfers: dict[tuple[int, int, int], tuple[Any, ...]] = field(default_factory=dict)
     peak_bytes: list[int] | None = None
 
@@ -49,8 +50,16 @@ class Step:
         self.ready_at: dict[int, int] = {}
         self.arrived: set[tuple[int, int, int]] = set()  # tensors and signals, on a device
         self.issued: dict[tuple[int, int, int], int] = {}
-        self.sent: dict[tuple[int, int, int], int] = {}
+        self.sent: dict[tuple[int, int, int], int] = {}  # waits for the channel
+        self.started: dict[tuple[int, int, int], int] = {}  # occupies the channel
+        self.carried: dict[tuple[int, int, int], int] = {}
         self.received: dict[tuple[int, int, int], int] = {}
+        # Work that waits for a slot: (transfer, part) -> since when; of these, what is due.
+        self.waiting: dict[tuple[tuple[int, int, int], str], int] = {}
+        self.due: set[tuple[tuple[int, int, int], str]] = set()
+        # Work on a slot: (transfer, part) -> (its end, the op that it interrupts)
+        self.working: dict[tuple[tuple[int, int, int], str], tuple[int, int | None]] = {}
+        self.end: dict[int, int] = {}  # of ops that run, later by what interrupts them
         self.buffers: dict[tuple[Any, ...], Buffer] = {}
         self.used = [0] * len(self.devices)
         self.peak = [0] * len(self.devices)
@@ -113,6 +122,17 @@ class Step:
         link = self.links[self.place[transfer[0]], transfer[2]]
         return link["latency_ns"] - (-self.size(transfer) * 10**9 // link["bytes_per_s"])
 
+    def work(self, transfer: tuple[int, int, int], part: str) -> int:
+        """Of "send" or "receive"."""
+        link = self.links[self.place[transfer[0]], transfer[2]]
+        rate = link.get(f"{part}_bytes_per_s")
+        bytes_ns = -(-self.size(transfer) * 10**9 // rate) if rate else 0
+        return link.get(f"{part}_ns", 0) + bytes_ns
+
+    def worker(self, transfer: tuple[int, int, int], part: str) -> frozenset[int]:
+        """The pool whose slot does it."""
+        return self.pool(self.place[transfer[0]] if part == "send" else transfer[2])
+
     # Readiness.
 
     def input_arrived(self, src: int, k: int, device: int) -> bool:
@@ -128,7 +148,8 @@ class Step:
         for i in range(len(self.ops)):
             inputs = [(src, k) for src, k, dst in self.edges if dst == i]
             inputs += [(src, -1) for src, dst in self.controls if dst == i]
-            if i not in self.ready_at and all(
+            is_up = self.devices[self.place[i]].get("start_ns", 0) <= self.now
+            if is_up and i not in self.ready_at and all(
                 self.input_arrived(src, k, self.place[i]) for src, k in inputs
             ):
                 self.ready_at[i] = self.now
@@ -168,6 +189,7 @@ class Step:
 
     def start_op(self, i: int) -> None:
         self.start[i] = self.now
+        self.end[i] = self.now + (self.cost(i) or 0)
         self.allocate(("temp", i), self.place[i], self.ops[i].get("temp_bytes", 0))
         for k, size in enumerate(self.sizes(i)):
             if self.alias(i, k) is None:
@@ -178,8 +200,10 @@ class Step:
         self.finish[i] = self.now
         self.free(("temp", i))
         sends = self.needed_transfers(i)
+        del self.end[i]
         for transfer in sends:
             self.issued[transfer] = self.now
+            self.wait_for_slot(transfer, "send")
         for k in range(len(self.sizes(i))):
             name = self.root(i, k, device)
             if name is None:
@@ -192,51 +216,114 @@ class Step:
         for src, k in self.reads(i):
             self.end_read(src, k, device, (src, k, i))
 
+    def wait_for_slot(self, transfer: tuple[int, int, int], part: str) -> None:
+        if self.work(transfer, part) > 0:
+            self.waiting[transfer, part] = self.now
+        else:
+            self.finish_work(transfer, part)
+
+    def finish_work(self, transfer: tuple[int, int, int], part: str) -> None:
+        (self.sent if part == "send" else self.received)[transfer] = self.now
+
     def start_transfer(self, transfer: tuple[int, int, int]) -> None:
         i, k, device = transfer
-        self.sent[transfer] = self.now
+        self.started[transfer] = self.now
         if k >= 0:
             copy = self.allocate(("copy", i, k, device), device, self.size(transfer))
             copy.readers = {(i, k, reader) for reader in self.consumers(i, k, device)}
 
-    def finish_transfer(self, transfer: tuple[int, int, int]) -> None:
+    def leave_channel(self, transfer: tuple[int, int, int]) -> None:
         i, k, device = transfer
-        self.received[transfer] = self.now
+        self.carried[transfer] = self.now
         if k >= 0:
             self.end_read(i, k, self.place[i], (i, k, "send", device))
+        self.wait_for_slot(transfer, "receive")
 
     def start_everything(self) -> None:
         for channel in self.channels:
-            mine = [t for t in self.issued if self.channel(t) == channel]
-            if any(t in self.sent and t not in self.received for t in mine):
+            mine = [t for t in self.sent if self.channel(t) == channel]
+            if any(t in self.started and t not in self.carried for t in mine):
                 continue
-            queue = sorted((self.issued[t], t) for t in mine if t not in self.sent)
+            queue = sorted((self.sent[t], t) for t in mine if t not in self.started)
             if queue:
                 self.start_transfer(queue[0][1])
         for pool in {self.pool(d) for d in range(len(self.devices))}:
-            slots = self.devices[min(pool)].get("slots", 1)
-            running = [i for i in self.start if i not in self.finish and self.place[i] in pool]
-            queue = sorted(
-                (time, i)
-                for i, time in self.ready_at.items()
-                if i not in self.start and self.place[i] in pool
-            )
-            for _, i in queue[: slots - len(running)]:
-                self.start_op(i)
+            self.start_pool(pool)
+
+    def start_pool(self, pool: frozenset[int]) -> None:
+        device = self.devices[min(pool)]
+
+        def free_slots() -> int:
+            ops = [i for i in self.end if self.place[i] in pool]
+            own = [w for w, (_, op) in self.working.items() if op is None and self.worker(*w) == pool]
+            return int(device.get("slots", 1)) - len(ops) - len(own)
+
+        def waiting() -> list[tuple[tuple[int, int, int], str]]:
+            mine = [w for w in self.waiting if self.worker(*w) == pool]
+            return sorted(mine, key=lambda w: (self.waiting[w], w[0]))
+
+        def start_work(work: tuple[tuple[int, int, int], str], op: int | None) -> None:
+            del self.waiting[work]
+            self.due.discard(work)
+            self.working[work] = (self.now + self.work(*work), op)
+            if op is not None:
+                self.end[op] += self.work(*work)
+
+        while queue := waiting():
+            if queue[0] not in self.due:
+                if self.now - self.waiting[queue[0]] < device.get("turn_ns", 0):
+                    break
+                self.due |= set(queue)
+            interrupted = {op for _, op in self.working.values()}
+            running = [i for i in self.end if self.place[i] in pool and i not in interrupted]
+            if free_slots() > 0:
+                start_work(queue[0], None)
+            elif running:
+                start_work(queue[0], min(running, key=lambda i: (self.start[i], i)))
+            else:
+                break
+        ready = sorted(
+            (time, i)
+            for i, time in self.ready_at.items()
+            if i not in self.start and self.place[i] in pool
+        )
+        for _, i in ready[: free_slots()]:
+            self.start_op(i)
+        while waiting() and free_slots() > 0:
+            start_work(waiting()[0], None)
+
+    def times(self) -> list[int]:
+        """When something may happen next."""
+        due = [
+            since + self.devices[min(self.worker(*work))].get("turn_ns", 0)
+            for work, since in self.waiting.items()
+        ]
+        starts = [device.get("start_ns", 0) for device in self.devices]
+        return [
+            *self.end.values(),
+            *(end for end, _ in self.working.values()),
+            *(t + self.duration(x) for x, t in self.started.items() if x not in self.carried),
+            *(time for time in (*due, *starts) if time > self.now),
+        ]
 
     def run(self) -> None:
         self.note_ready_ops()
         self.start_everything()
         while len(self.finish) < len(self.ops):
-            ops = {i: t + self.cost(i) for i, t in self.start.items() if i not in self.finish}
-            transfers = {
-                x: t + self.duration(x) for x, t in self.sent.items() if x not in self.received
-            }
-            self.now = min([*ops.values(), *transfers.values()])
-            for i in sorted(i for i, t in ops.items() if t == self.now):
+            self.now = min(self.times())
+            carried = [
+                x
+                for x, t in self.started.items()
+                if x not in self.carried and t + self.duration(x) == self.now
+            ]
+            worked = [w for w, (end, _) in self.working.items() if end == self.now]
+            for i in sorted(i for i, end in self.end.items() if end == self.now):
                 self.finish_op(i)
-            for transfer in sorted(x for x, t in transfers.items() if t == self.now):
-                self.finish_transfer(transfer)
+            for transfer in sorted(carried):
+                self.leave_channel(transfer)
+            for work in sorted(worked):
+                del self.working[work]
+                self.finish_work(*work)
             self.note_ready_ops()
             self.start_everything()
 
@@ -270,6 +357,8 @@ def simulate(document: dict[str, Any], placement: list[int]) -> Result:
                 step.channels.index(step.channel(x)),
                 step.issued[x],
                 step.sent[x],
+                step.started[x],
+                step.carried[x],
                 step.received[x],
                 step.size(x),
             )

@@ -146,13 +146,13 @@ class _Step:
         devices = _quoted(self._problem.device_names)
         names = self._problem.op_names
         for send in _rows(self._sends):
-            src_op, output, src, dst, channel, issue, start, finish, size = send
+            src_op, output, src, dst, channel, _, sent, start, carried, _, size = send
             name = tensor_name(names, src_op, output)
             yield (
                 f'{{"ph":"X","pid":{self._channels_pid},"tid":{channel + 1},"ts":{_us(start)},'
-                f'"dur":{_us(finish - start)},"name":{json.dumps(name)},"cat":"transfer","args":{{'
+                f'"dur":{_us(carried - start)},"name":{json.dumps(name)},"cat":"transfer","args":{{'
                 f'"bytes":{size},"from":{devices[src]},"to":{devices[dst]},'
-                f'"wait_ns":{start - issue}}}}}'
+                f'"wait_ns":{start - sent}}}}}'
             )
 
     def arrows(self) -> Iterator[str]:
@@ -162,7 +162,7 @@ class _Step:
         read_ns = self._start_ns.tolist()
         consumers = self._first_consumers().tolist()
         for flow, (send, op) in enumerate(zip(_rows(self._sends), consumers, strict=True)):
-            src_op, channel, start_ns = send[0], send[4], send[6]
+            src_op, channel, start_ns = send[0], send[4], send[7]
             yield _arrow("s", flow, pids[src_op], tids[src_op], sent_ns[src_op])
             yield _arrow("t", flow, self._channels_pid, channel + 1, start_ns)
             yield _arrow("f", flow, pids[op], tids[op], read_ns[op])

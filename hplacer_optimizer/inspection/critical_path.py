@@ -69,8 +69,12 @@ class _Walk:
         self._start_ns, self._finish_ns = start_ns, finish_ns
         self._op_names = problem.op_names
         self._producer, self._send, self._ready_ns = _last_inputs(problem, placement, trace)
-        self._ops_ending = _Ending(problem.device_pool[placement], finish_ns)
-        self._sends_ending = _Ending(self._sends["channel"], self._sends["finish_ns"])
+        sends, pool = self._sends, problem.device_pool
+        self._slots_ending = _Ending(  # ops, then what is sent, then what is received
+            np.concatenate([pool[placement], pool[sends["src_device"]], pool[sends["dst_device"]]]),
+            np.concatenate([finish_ns, sends["sent_ns"], sends["finish_ns"]]),
+        )
+        self._sends_ending = _Ending(self._sends["channel"], self._sends["carried_ns"])
         self._stages: list[Stage] = []
 
     def run(self) -> list[Stage]:
@@ -89,7 +93,7 @@ class _Walk:
         self._add(COMPUTE, what, where, start_ns, int(self._finish_ns[op]), op)
         if start_ns > self._ready_ns[op]:
             pool = int(self._problem.device_pool[device])
-            behind = self._op_names[self._ops_ending.at(pool, start_ns)]
+            behind = self._slot_user(self._slots_ending.at(pool, start_ns))
             self._add(SLOT_WAIT, what, where, int(self._ready_ns[op]), start_ns, op, behind)
 
     def _add_transfer(self, index: int) -> None:
@@ -98,10 +102,21 @@ class _Walk:
         where = self._problem.channel_names[channel]
         what = self._tensor(index)
         self._add(TRANSFER, what, where, start_ns, int(send["finish_ns"]), index)
-        if start_ns > send["issue_ns"]:
-            behind = self._tensor(self._sends_ending.at(channel, start_ns))
-            issue_ns = int(send["issue_ns"])
-            self._add(CHANNEL_WAIT, what, where, issue_ns, start_ns, index, behind)
+        sent_ns = int(send["sent_ns"])
+        if start_ns > sent_ns:
+            before = self._sends_ending.at(channel, start_ns)
+            behind = None if before is None else self._tensor(before)
+            self._add(CHANNEL_WAIT, what, where, sent_ns, start_ns, index, behind)
+        self._add(TRANSFER, what, where, int(send["issue_ns"]), sent_ns, index)
+
+    def _slot_user(self, index: int | None) -> str | None:
+        """An op, or the tensor whose transfer was work; None at the start of the device."""
+        if index is None:
+            return None
+        num_ops = self._problem.num_ops
+        if index < num_ops:
+            return self._op_names[index]
+        return self._tensor((index - num_ops) % len(self._sends))
 
     def _tensor(self, send: int) -> str:
         row = self._sends[send]
@@ -150,6 +165,9 @@ class _Ending:
         self._order = np.lexsort((end_ns, place))
         self._place, self._end_ns = place[self._order], end_ns[self._order]
 
-    def at(self, place: int, time_ns: int) -> int:
+    def at(self, place: int, time_ns: int) -> int | None:
         first, last = np.searchsorted(self._place, [place, place + 1])
-        return int(self._order[first + np.searchsorted(self._end_ns[first:last], time_ns)])
+        found = first + np.searchsorted(self._end_ns[first:last], time_ns)
+        if found == last or self._end_ns[found] != time_ns:
+            return None
+        return int(self._order[found])

@@ -118,7 +118,8 @@ def _shares(path: list[Stage]) -> list[PathShare]:
 def _most_expensive(step: SimulatedStep, path: list[Stage]) -> list[TransferFacts]:
     problem, sends = step.problem, step.trace.transfers
     critical = {stage.item for stage in path if stage.kind in (TRANSFER, CHANNEL_WAIT)}
-    duration_ns = sends["finish_ns"] - sends["start_ns"]
+    wait_ns = sends["start_ns"] - sends["sent_ns"]  # for the channel
+    duration_ns = sends["finish_ns"] - sends["issue_ns"] - wait_ns
     op_names, devices = problem.op_names, problem.device_names
     return [
         TransferFacts(
@@ -127,7 +128,7 @@ def _most_expensive(step: SimulatedStep, path: list[Stage]) -> list[TransferFact
             dst=devices[sends["dst_device"][i]],
             channel=problem.channel_names[sends["channel"][i]],
             bytes=int(sends["bytes"][i]),
-            wait_ns=int(sends["start_ns"][i] - sends["issue_ns"][i]),
+            wait_ns=int(wait_ns[i]),
             duration_ns=int(duration_ns[i]),
             critical=i in critical,
         )

@@ -116,7 +116,7 @@ def channel_loads(problem: Problem, trace: StepTrace) -> list[ChannelLoad]:
     counts = np.bincount(transfers["channel"], minlength=len(names))
     sizes, sending_ns = np.zeros(len(names), np.int64), np.zeros(len(names), np.int64)
     np.add.at(sizes, transfers["channel"], transfers["bytes"])
-    np.add.at(sending_ns, transfers["channel"], transfers["finish_ns"] - transfers["start_ns"])
+    np.add.at(sending_ns, transfers["channel"], transfers["carried_ns"] - transfers["start_ns"])
     step_ns = max(trace.makespan_ns or 0, 1)
     return [
         ChannelLoad(
@@ -137,7 +137,7 @@ def link_loads(problem: Problem, trace: StepTrace) -> list[LinkLoad]:
     counts = np.bincount(where, minlength=len(used))
     sizes, sending_ns = np.zeros(len(used), np.int64), np.zeros(len(used), np.int64)
     np.add.at(sizes, where, transfers["bytes"])
-    np.add.at(sending_ns, where, transfers["finish_ns"] - transfers["start_ns"])
+    np.add.at(sending_ns, where, transfers["carried_ns"] - transfers["start_ns"])
     step_ns = max(trace.makespan_ns or 0, 1)
     return [
         LinkLoad(

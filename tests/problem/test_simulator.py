@@ -38,7 +38,9 @@ def assert_equals_reference(document: dict[str, Any], placement: list[int]) -> N
                     "src_device",
                     "channel",
                     "issue_ns",
+                    "sent_ns",
                     "start_ns",
+                    "carried_ns",
                     "finish_ns",
                     "bytes",
                 )

@@ -20,14 +20,20 @@ class ChainWalk {
     const int32_t n = problem.num_ops();
     ends_.resize(problem.num_pools());
     for (int32_t op = 0; op < n; ++op) ends_[PoolOf(op)].emplace_back(finish_ns_[op], op);
-    for (auto& ends : ends_) std::sort(ends.begin(), ends.end());
     channel_ends_.resize(problem.num_channels());
     first_transfer_.assign(n + 1, 0);
     for (size_t i = 0; i < transfers_.size(); ++i) {
-      channel_ends_[transfers_[i].channel].emplace_back(transfers_[i].finish_ns,
-                                                        static_cast<int32_t>(i));
-      ++first_transfer_[transfers_[i].src_op + 1];
+      const Transfer& sent = transfers_[i];
+      const auto index = static_cast<int32_t>(i);
+      channel_ends_[sent.channel].emplace_back(sent.carried_ns, index);
+      ++first_transfer_[sent.src_op + 1];
+      const auto add_work = [&](int32_t device, int64_t from_ns, int64_t to_ns) {
+        if (from_ns < to_ns) ends_[problem.device_pool()[device]].emplace_back(to_ns, n + index);
+      };
+      add_work(sent.src_device, sent.issue_ns, sent.sent_ns);
+      add_work(sent.dst_device, sent.carried_ns, sent.finish_ns);
     }
+    for (auto& ends : ends_) std::sort(ends.begin(), ends.end());
     for (int32_t op = 0; op < n; ++op) first_transfer_[op + 1] += first_transfer_[op];
     for (auto& ends : channel_ends_) std::sort(ends.begin(), ends.end());
   }
@@ -47,6 +53,10 @@ class ChainWalk {
         op = WalkTransfers(transfer, &chain.senders);
       } else {
         op = input != kNone ? input : EndingAt(ends_[PoolOf(op)], start_ns_[op], op);
+      }
+      if (op >= problem_.num_ops()) {  // the work of a transfer
+        op = transfers_[op - problem_.num_ops()].src_op;
+        chain.senders.push_back(op);
       }
     }
     return chain;
@@ -94,7 +104,7 @@ class ChainWalk {
     for (;;) {
       const Transfer& sent = transfers_[transfer];
       senders->push_back(sent.src_op);
-      if (sent.start_ns == sent.issue_ns) return sent.src_op;
+      if (sent.start_ns == sent.sent_ns) return sent.src_op;
       const int32_t before = EndingAt(channel_ends_[sent.channel], sent.start_ns, transfer);
       if (before == kNone || transfers_[before].start_ns >= sent.start_ns) return sent.src_op;
       transfer = before;
@@ -105,7 +115,8 @@ class ChainWalk {
   const int32_t* placement_;
   const std::vector<int64_t>&start_ns_, &finish_ns_;
   const std::vector<Transfer>& transfers_;
-  std::vector<Ends> ends_, channel_ends_;  // by pool, by channel
+  // By pool: ops, and from n on the work of transfers; by channel: transfers.
+  std::vector<Ends> ends_, channel_ends_;
   std::vector<int32_t> first_transfer_;    // [n + 1]
 };
 

@@ -1,8 +1,8 @@
 // The chain of ops and transfers that decides how long a simulated step lasts.
 //
 // Walks back from the op that finishes last. An op started when its last input arrived, or when its
-// device, or another one of its pool, had a slot again; a transfer when its source op finished, or
-// when its channel was free again. Whichever happened at that very moment is the next link of the
+// device, or another one of its pool, had a slot again, after an op or the work of a transfer; a
+// transfer when its source op finished, or when its channel was free again. Whichever happened at that very moment is the next link of the
 // chain, inputs before the device.
 
 #ifndef HPLACER_ENGINE_SIMULATOR_CRITICAL_CHAIN_H_

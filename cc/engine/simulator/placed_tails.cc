@@ -67,7 +67,7 @@ bool PlacedTails::Compute(const int32_t* placement) {
     tail_ns_[op] = tail_ns;
     const int64_t cost_ns = problem_.CostNs(op, device);
     load_ns_[problem_.device_pool()[device]] += cost_ns;
-    path_ns_ = std::max(path_ns_, cost_ns + tail_ns);
+    path_ns_ = std::max(path_ns_, problem_.spec().device_start_ns[device] + cost_ns + tail_ns);
   }
   return linked;
 }

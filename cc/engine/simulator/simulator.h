@@ -8,13 +8,27 @@
 // Model. Each device runs up to `slots` ops at once, each channel one transfer at a time. Devices
 // of one pool, which share their cores, run up to that many together, as the CPU devices of a
 // process do with its one thread pool. An op is ready when all its inputs, data and control, have
-// arrived on its device. Ready ops of a pool, of whichever of its devices, start in the order
-// (time when ready, op); transfers of a channel in the order (time of issue, src op, output, dst
-// device). A finished op sends each
-// output once to every other device with a consumer, and a signal of 0 bytes to a device that only
-// waits for it by control edges. Time moves in rounds: a round takes all events of the smallest
-// time known when it begins, applies finished ops, then finished transfers, then starts transfers,
-// then ops. What a round creates belongs to a later round, even at the same time.
+// arrived on its device, and not before the device's `start_ns`. Ready ops of a pool, of whichever
+// of its devices, start in the order (time when ready, op); transfers of a channel in the order
+// (time when sent, src op, output, dst device). A finished op sends each output once to every other
+// device with a consumer, and a signal of 0 bytes to a device that only waits for it by control
+// edges. Time moves in rounds: a round takes all events of the smallest time known when it begins,
+// applies finished ops, then finished transfers, then starts transfers, then work and ops. What a
+// round creates belongs to a later round, even at the same time.
+//
+// Work of transfers. Software moves tensors between hosts, and needs processors for it: a transfer
+// is first sent, by a slot of its source's pool, then carried by the channel, then received, by a
+// slot of its destination's pool. Sending begins to wait when the source op has finished, receiving
+// when the channel is done; work of no duration is done at once and needs no slot. A pool's work
+// waits in the order (time when it began to wait, src op, output, dst device). When a pool starts
+// what waits for it, it goes through these:
+//   1. If the first of the work has waited for the pool's `turn_ns`, all work that waits now is due.
+//      Due work takes free slots, then interrupts ops that run: first the one that has started
+//      first, of these the lowest. An interrupted op goes on when the work on its slot is done.
+//   2. Ready ops take free slots.
+//   3. Other work takes free slots.
+// So does an operating system: a thread that runs ops is not interrupted by one that has a message
+// to handle, until it runs out of ops or its turn is over.
 //
 // Implementation: step_simulation.h, over the packed arrays of problem/step_graph.h.
 //
@@ -45,9 +59,11 @@ struct Transfer {
   int32_t src_device;
   int32_t dst_device;
   int32_t channel;
-  int64_t issue_ns;
-  int64_t start_ns;
-  int64_t finish_ns;
+  int64_t issue_ns;    // the source op has finished
+  int64_t sent_ns;     // waits for the channel
+  int64_t start_ns;    // occupies the channel
+  int64_t carried_ns;  // has left it
+  int64_t finish_ns;   // has been received
   int64_t bytes;
 };
 

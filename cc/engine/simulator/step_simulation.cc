@@ -28,7 +28,11 @@ bool StepSimulation<EventKey, kRecord>::Run(const Problem& problem, const int32_
   for (int32_t op : graph_->sources) MakeReady(op, ops_[op].device);
   for (;;) {
     startable_channels_.Drain([this](int32_t channel) { StartTransfer(channel); });
-    startable_pools_.Drain([this](int32_t pool) { StartOps(pool); });
+    startable_pools_.Drain([this](int32_t pool) {
+      if (has_work_) StartDueWork(pool);
+      StartOps(pool);
+      if (has_work_) StartOtherWork(pool);
+    });
     if (was_cut_off_) return false;
     if (events_.empty()) return true;
     now_ns_ = events_.time_ns();
@@ -44,7 +48,7 @@ void StepSimulation<EventKey, kRecord>::CopyTimes(std::vector<int64_t>* start_ns
   finish_ns->resize(ops_.size());
   for (size_t op = 0; op < ops_.size(); ++op) {
     const int64_t duration_ns = problem_->CostNs(static_cast<int32_t>(op), ops_[op].device);
-    (*start_ns)[op] = ops_[op].finish_ns - duration_ns;
+    (*start_ns)[op] = has_work_ ? op_start_ns_[op] : ops_[op].finish_ns - duration_ns;
     (*finish_ns)[op] = ops_[op].finish_ns;
   }
 }
@@ -58,8 +62,11 @@ std::vector<Transfer> StepSimulation<EventKey, kRecord>::Transfers() const {
       const Send& send = sends_[i];
       const int32_t output =
           send.tensor == kSignal ? kSignal : send.tensor - op_records_[op].first_tensor;
+      const int64_t sent_ns = has_work_ ? works_[i].sent_ns : send.issue_ns;
+      const int64_t carried_ns = has_work_ ? works_[i].carried_ns : send.finish_ns;
       transfers.push_back({op, output, send.src_device, send.dst_device, send.channel,
-                           send.issue_ns, send.start_ns, send.finish_ns, send.bytes});
+                           send.issue_ns, sent_ns, send.start_ns, carried_ns, send.finish_ns,
+                           send.bytes});
     }
   }
   return transfers;
@@ -67,12 +74,14 @@ std::vector<Transfer> StepSimulation<EventKey, kRecord>::Transfers() const {
 
 // ---- the beginning ----
 
-// No more ops run at once than there are, nor than there are slots.
+// No more ops run at once than there are, nor than there are slots; no more work than slots.
 template <typename EventKey, bool kRecord>
 int64_t StepSimulation<EventKey, kRecord>::MaxEvents(const Problem& problem) {
   int64_t slots = 0;
   for (int32_t count : problem.pool_slots()) slots += count;
-  return std::min<int64_t>(slots, problem.num_ops()) + problem.num_channels();
+  const int64_t work = problem.has_work() ? slots + problem.num_pools() : 0;
+  return std::min<int64_t>(slots, problem.num_ops()) + work + problem.num_channels() +
+         problem.num_devices();
 }
 
 template <typename EventKey, bool kRecord>
@@ -96,6 +105,18 @@ void StepSimulation<EventKey, kRecord>::Reset() {
   startable_channels_.Reset(num_channels);
   free_slots_ = problem_->pool_slots();
   channel_busy_.assign(num_channels, 0);
+  has_work_ = problem_->has_work();
+  if (has_work_) {
+    works_.clear();
+    work_.resize(num_pools);
+    for (auto& queue : work_) queue.Clear();
+    due_.assign(num_pools, 0);
+    running_.resize(num_pools);
+    for (auto& ops : running_) ops.clear();
+    has_alarm_.assign(num_pools, 0);
+    op_start_ns_.resize(problem_->num_ops());
+  }
+  HoldDevices();
   targets_.Reset(num_devices);
   control_targets_.Reset(num_devices);
   receivers_.assign(num_devices, {0, 0, kNoGate});
@@ -165,13 +186,17 @@ void StepSimulation<EventKey, kRecord>::ApplyRound() {
 template <typename EventKey, bool kRecord>
 void StepSimulation<EventKey, kRecord>::Apply(int32_t event) {
   if (event < 0) {
-    FinishTransfer(~event);
+    FinishTransferPart(~event);
+  } else if (event >= problem_->num_ops()) {
+    WakeUp(event - problem_->num_ops());
+  } else if (ops_[event].finish_ns > now_ns_) {
+    events_.Push(ops_[event].finish_ns, event);  // it was interrupted
   } else {
     FinishOp(event);
   }
 }
 
-// Finished ops by id, then finished transfers by (src op, output, dst device).
+// Finished ops by id, then finished transfers by (src op, output, dst device). Alarms free nothing.
 template <typename EventKey, bool kRecord>
 void StepSimulation<EventKey, kRecord>::SortRound() {
   const auto key = [this](int32_t event) {
@@ -197,6 +222,10 @@ void StepSimulation<EventKey, kRecord>::StartOps(int32_t pool) {
       was_cut_off_ = true;
     }
     events_.Push(state.finish_ns, op);
+    if (has_work_) {
+      op_start_ns_[op] = now_ns_;
+      running_[pool].push_back(op);
+    }
     PrefetchFinish(op);
     if constexpr (kRecord) {
       Allocate(device, op_records_[op].temp_bytes, {op, MemoryKind::kTemp, 0});
@@ -254,6 +283,11 @@ void StepSimulation<EventKey, kRecord>::FinishOp(int32_t op) {
   const int32_t device = ops_[op].device, pool = device_pool_[device];
   makespan_ns_ = now_ns_;
   ++free_slots_[pool];
+  if (has_work_) {
+    std::vector<int32_t>& running = running_[pool];
+    *std::find(running.begin(), running.end(), op) = running.back();
+    running.pop_back();
+  }
   startable_pools_.Add(pool);
   Free(device, record.temp_bytes, {op, MemoryKind::kTemp, 0});
   ops_[op].cursor = static_cast<int32_t>(sends_.size());
@@ -268,13 +302,24 @@ void StepSimulation<EventKey, kRecord>::FinishOp(int32_t op) {
   ControlArrived(op, device);
 }
 
+// The channel's part, or with work one of the others.
 template <typename EventKey, bool kRecord>
-void StepSimulation<EventKey, kRecord>::FinishTransfer(int32_t index) {
+void StepSimulation<EventKey, kRecord>::FinishTransferPart(int32_t index) {
+  if (has_work_ && works_[index].part != Part::kCarry) return FinishWork(index);
   const Send& send = sends_[index];
-  const int32_t buffer = CopyBuffer(index);
   channel_busy_[send.channel] = 0;
   startable_channels_.Add(send.channel);
   EndRead(send.src_buffer, send.src_device);
+  if (!has_work_) return Arrive(index);
+  works_[index].carried_ns = now_ns_;
+  if (problem_->ReceiveNs(works_[index].link, send.bytes) == 0) return Arrive(index);
+  WaitForSlot(index, Part::kReceive);
+}
+
+template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::Arrive(int32_t index) {
+  const Send& send = sends_[index];
+  const int32_t buffer = CopyBuffer(index);
   if (buffers_[buffer].readers == 1) {
     TensorArrived(send.reader, buffer, send.dst_device);
   } else if (send.tensor != kSignal) {
@@ -289,6 +334,144 @@ void StepSimulation<EventKey, kRecord>::FinishTransfer(int32_t index) {
   if (send.gate != kNoGate && --gate_pending_[send.gate] == 0) {
     ControlArrived(send.op, send.dst_device);
   }
+}
+
+// ---- devices that start later ----
+
+template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::HoldDevices() {
+  const std::vector<int64_t>& start_ns = problem_->spec().device_start_ns;
+  is_held_.clear();
+  for (int32_t device = 0; device < problem_->num_devices(); ++device) {
+    if (start_ns[device] == 0) continue;
+    is_held_.resize(problem_->num_devices());
+    held_.resize(problem_->num_devices());
+    is_held_[device] = 1;
+    held_[device].clear();
+    events_.Push(start_ns[device], problem_->num_ops() + problem_->num_pools() + device);
+  }
+}
+
+template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::WakeUp(int32_t alarm) {
+  if (alarm >= problem_->num_pools()) return StartDevice(alarm - problem_->num_pools());
+  has_alarm_[alarm] = 0;
+  startable_pools_.Add(alarm);
+}
+
+template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::StartDevice(int32_t device) {
+  is_held_[device] = 0;
+  for (const int32_t op : held_[device]) MakeReady(op, device);
+}
+
+// ---- the work of transfers ----
+
+template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::WaitForSlot(int32_t index, Part part) {
+  const Send& send = sends_[index];
+  works_[index].part = part;
+  works_[index].wait_ns = now_ns_;
+  const int32_t device = part == Part::kSend ? send.src_device : send.dst_device;
+  const int32_t pool = device_pool_[device];
+  work_[pool].Push(now_ns_, static_cast<uint64_t>(send.op) << 32 | static_cast<uint32_t>(index));
+  startable_pools_.Add(pool);
+}
+
+template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::WaitForChannel(int32_t index) {
+  const Send& send = sends_[index];
+  issued_[send.channel].Push(now_ns_,
+                             static_cast<uint64_t>(send.op) << 32 | static_cast<uint32_t>(index));
+  startable_channels_.Add(send.channel);
+}
+
+template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::StartDueWork(int32_t pool) {
+  ArrivalQueue<uint64_t>& queue = work_[pool];
+  queue.Seal();
+  while (!queue.empty()) {
+    if (due_[pool] == 0) {
+      const int64_t waited_ns = now_ns_ - works_[queue.Front() & UINT32_MAX].wait_ns;
+      if (waited_ns < problem_->pool_turn_ns()[pool]) return;
+      due_[pool] = queue.size();
+    }
+    int32_t on_op = kNone;
+    if (free_slots_[pool] == 0 && (on_op = OpToInterrupt(pool)) == kNone) return;
+    --due_[pool];
+    StartWork(pool, on_op);
+  }
+}
+
+template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::StartOtherWork(int32_t pool) {
+  while (free_slots_[pool] > 0 && !work_[pool].empty()) StartWork(pool, kNone);
+  if (!work_[pool].empty() && !has_alarm_[pool]) SetAlarm(pool);
+}
+
+// The op that started first, of these the lowest; kNone if all slots have work.
+template <typename EventKey, bool kRecord>
+int32_t StepSimulation<EventKey, kRecord>::OpToInterrupt(int32_t pool) const {
+  int32_t first = kNone;
+  for (const int32_t op : running_[pool]) {
+    if (first == kNone ||
+        std::make_pair(op_start_ns_[op], op) < std::make_pair(op_start_ns_[first], first)) {
+      first = op;
+    }
+  }
+  return first;
+}
+
+template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::StartWork(int32_t pool, int32_t on_op) {
+  const auto index = static_cast<int32_t>(work_[pool].Pop() & UINT32_MAX);
+  const Send& send = sends_[index];
+  Work& work = works_[index];
+  const int64_t duration_ns = work.part == Part::kSend
+                                  ? problem_->SendNs(work.link, send.bytes)
+                                  : problem_->ReceiveNs(work.link, send.bytes);
+  work.on_op = on_op;
+  if (on_op == kNone) {
+    --free_slots_[pool];
+  } else {
+    std::vector<int32_t>& running = running_[pool];
+    *std::find(running.begin(), running.end(), on_op) = running.back();
+    running.pop_back();
+    ops_[on_op].finish_ns += duration_ns;
+  }
+  events_.Push(now_ns_ + duration_ns, ~index);
+}
+
+template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::FinishWork(int32_t index) {
+  Work& work = works_[index];
+  const Send& send = sends_[index];
+  const bool is_sent = work.part == Part::kSend;
+  const int32_t pool = device_pool_[is_sent ? send.src_device : send.dst_device];
+  if (work.on_op == kNone) {
+    ++free_slots_[pool];
+  } else {
+    running_[pool].push_back(work.on_op);
+  }
+  startable_pools_.Add(pool);
+  if (is_sent) {
+    work.part = Part::kCarry;
+    work.sent_ns = now_ns_;
+    return WaitForChannel(index);
+  }
+  sends_[index].finish_ns = now_ns_;
+  Arrive(index);
+}
+
+// For when the first of a pool's work will be due.
+template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::SetAlarm(int32_t pool) {
+  const int64_t turn_ns = problem_->pool_turn_ns()[pool];
+  const int64_t wait_ns = works_[work_[pool].Front() & UINT32_MAX].wait_ns;
+  if (turn_ns > problem_->max_time_ns() - wait_ns) return;  // the step is over before that
+  if (wait_ns + turn_ns <= now_ns_) return;                 // due: it waits for other work
+  has_alarm_[pool] = 1;
+  events_.Push(wait_ns + turn_ns, problem_->num_ops() + pool);
 }
 
 // ---- what a finished op produces ----
@@ -370,16 +553,19 @@ void StepSimulation<EventKey, kRecord>::AddSend(int32_t src_buffer, int32_t op, 
     return;
   }
   const int32_t channel = problem_->link_channel()[link];
-  const auto index = static_cast<uint32_t>(sends_.size());
+  const auto index = static_cast<int32_t>(sends_.size());
   const int64_t bytes = tensor == kSignal ? 0 : tensor_records_[tensor].bytes;
   Receiver& receiver = receivers_[to];
   if (receiver.gate != kNoGate) ++gate_pending_[receiver.gate];
   sends_.push_back({op, tensor, device, to, channel, src_buffer, receiver.reader, receiver.gate,
-                    now_ns_, -1, problem_->TransferNs(link, bytes), bytes});
-  buffers_.push_back({bytes, receiver.readers, CopyBuffer(static_cast<int32_t>(index))});
+                    now_ns_, -1, problem_->ChannelNs(link, bytes), bytes});
+  buffers_.push_back({bytes, receiver.readers, CopyBuffer(index)});
   receiver.readers = 0;
-  issued_[channel].Push(now_ns_, static_cast<uint64_t>(op) << 32 | index);
-  startable_channels_.Add(channel);
+  if (has_work_) {
+    works_.push_back({now_ns_, now_ns_, -1, link, kNone, Part::kCarry});
+    if (problem_->SendNs(link, bytes) > 0) return WaitForSlot(index, Part::kSend);
+  }
+  WaitForChannel(index);
 }
 
 // ---- inputs ----
@@ -416,6 +602,10 @@ void StepSimulation<EventKey, kRecord>::TensorArrived(int32_t op, int32_t buffer
 template <typename EventKey, bool kRecord>
 void StepSimulation<EventKey, kRecord>::MakeReady(int32_t op, int32_t device) {
   __builtin_prefetch(&op_records_[op]);
+  if (!is_held_.empty() && is_held_[device]) {
+    held_[device].push_back(op);
+    return;
+  }
   const int32_t pool = device_pool_[device];
   ready_[pool].Push(now_ns_, op);
   startable_pools_.Add(pool);

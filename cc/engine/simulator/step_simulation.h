@@ -12,6 +12,10 @@
 // received copy if the aliased tensor came from elsewhere, or to none for persistent memory. A
 // received copy is always a buffer of its own, of full size.
 //
+// A transfer with work has a record of it beside its own, and waits in its pools' queues of work.
+// Work on top of an op moves the end of the op; the event of its old end is found to be out of date
+// when it comes, and comes again.
+//
 // Within a round memory is only freed while events are applied and only allocated afterwards, and
 // readiness, queues and reader counts do not depend on the order of a round's events, hence that
 // order is visible in nothing but the record of memory changes. Without kRecord it is not kept, and
@@ -68,6 +72,7 @@ class StepSimulation {
   const std::vector<MemoryChange>& memory_changes() const { return memory_changes_; }
 
  private:
+  static constexpr int32_t kNone = -1;
   static constexpr int32_t kNoGate = -1;
 
   struct OpState {
@@ -95,6 +100,15 @@ class StepSimulation {
     int64_t finish_ns;  // the duration until it starts
     int64_t bytes;
   };
+  enum class Part : uint8_t { kSend, kCarry, kReceive };
+  // What only transfers on links with work need, by send.
+  struct Work {
+    int64_t wait_ns;  // since when it waits for a slot
+    int64_t sent_ns, carried_ns;
+    int32_t link;
+    int32_t on_op;  // that it interrupts, or kNone
+    Part part;
+  };
 
   static int64_t MaxEvents(const Problem& problem);
   void Reset();
@@ -110,7 +124,20 @@ class StepSimulation {
   void AllocateOutputs(int32_t op, int32_t device);
   void StartTransfer(int32_t channel);
   void FinishOp(int32_t op);
-  void FinishTransfer(int32_t index);
+  void FinishTransferPart(int32_t index);
+  void Arrive(int32_t index);
+
+  void HoldDevices();
+  void WakeUp(int32_t alarm);
+  void StartDevice(int32_t device);
+  void StartDueWork(int32_t pool);
+  void StartOtherWork(int32_t pool);
+  int32_t OpToInterrupt(int32_t pool) const;
+  void StartWork(int32_t pool, int32_t on_op);
+  void FinishWork(int32_t index);
+  void WaitForSlot(int32_t index, Part part);
+  void WaitForChannel(int32_t index);
+  void SetAlarm(int32_t pool);
 
   void PublishTensor(int32_t op, int32_t tensor, int32_t device);
   int32_t RootOf(int32_t tensor, int32_t alias, int32_t device) const;
@@ -154,10 +181,23 @@ class StepSimulation {
   std::vector<int32_t> free_slots_;               // [pools]
   std::vector<uint8_t> channel_busy_;             // [channels]
 
+  // Of problems with work.
+  bool has_work_ = false;
+  std::vector<Work> works_;                    // [sends]
+  std::vector<ArrivalQueue<uint64_t>> work_;   // [pools] (src op, send)
+  std::vector<int64_t> due_;                   // [pools] so many of the first are due
+  std::vector<std::vector<int32_t>> running_;  // [pools] ops that are not interrupted
+  std::vector<uint8_t> has_alarm_;             // [pools]
+  std::vector<int64_t> op_start_ns_;           // [n]
+  // Of problems with devices that start later: ops that are ready before.
+  std::vector<std::vector<int32_t>> held_;  // [m]
+  std::vector<uint8_t> is_held_;            // [m], empty if no device is
+
   std::vector<ArrivalQueue<int32_t>> ready_;    // [pools] ops
   std::vector<ArrivalQueue<uint64_t>> issued_;  // [channels] (src op, send)
   IndexSet startable_pools_, startable_channels_;
-  EventQueue<EventKey> events_;  // an op, or ~send
+  // An op, ~send, or from n on an alarm: of a pool's work, then of a device's start.
+  EventQueue<EventKey> events_;
   std::vector<int32_t> round_;
 
   std::vector<IndexSet> barrier_devices_;  // [barriers] where its successors are
