@@ -15,23 +15,35 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import Any
 
+import numpy as np
+
 from hplacer_optimizer.capture.loading import load_graph
 from hplacer_optimizer.costs.table import CostTable
-from hplacer_optimizer.machines import DeviceKind, Link, Machine, full_device_name
+from hplacer_optimizer.machines import Device, DeviceKind, Link, Machine, full_device_name
 from hplacer_optimizer.machines.describe import describe_cluster, describe_host
-from hplacer_optimizer.measuring.calibration.fitting import LinkFit
+from hplacer_optimizer.measuring.calibration.fitting import BytesFit
 from hplacer_optimizer.measuring.calibration.op_costs import OpCosts, measure_op_costs
-from hplacer_optimizer.measuring.calibration.probes import FLOAT_BYTES, MATRIX, Probes
+from hplacer_optimizer.measuring.calibration.probes import (
+    FLOAT_BYTES,
+    MATRIX,
+    Probes,
+    chain,
+    message_amid_work,
+    products,
+    transfers_amid_work,
+)
 from hplacer_optimizer.measuring.step_runner import StepRunner
 from hplacer_optimizer.measuring.target import Target, session_target
 
 SIZES_BYTES = (64, 1 << 12, 1 << 16, 1 << 18, 1 << 20, 1 << 22)
 _HOPS = {size: 8 if size >= 1 << 20 else 32 for size in SIZES_BYTES}
 _FEW_OPS, _MANY_OPS = 100, 1100
-_LARGE_ELEMENTS, _LARGE_OPS = 1 << 20, 8
+_LARGE_ELEMENTS, _LARGE_OPS = 1 << 20, 32
 _PRODUCTS = 8
 _MOST_SLOTS = 1024
 _GAIN = 1.3  # of throughput: below it, twice as many ops at once are no faster
+# Of the message that waits for its turn: longer than any turn, and `dst` has yet more to do.
+_BEFORE, _BESIDE_S, _AFTER_S = 4, 0.02, 0.03
 
 OnProgress = Callable[[int, int, str], None]  # steps done, of so many, what is next
 
@@ -76,7 +88,7 @@ def calibrate_machine(
         described = describe_cluster(addresses, timeout_s=timeout_s)
     target = _target(described, addresses)
     devices, kinds = len(described.devices), len(described.kinds)
-    total = 3 * kinds + len(SIZES_BYTES) * (devices * (devices - 1) // 2)
+    total = 1 + 4 * kinds + len(SIZES_BYTES) * (devices * (devices - 1) // 2)
     running = _Machine(described, Probes(target), _Progress(total, on_progress))
     return MeasuredMachine(machine=running.run(), notes=running.notes)
 
@@ -143,10 +155,10 @@ class _Machine:
         self.notes: list[str] = []
 
     def run(self) -> Machine:
-        """With measured kinds and links, which its assumptions say."""
+        """With measured kinds, starts and links, which its assumptions say."""
         first = {kind: self._described.device_kind.index(kind) for kind in range(self._num_kinds)}
         kinds = [self._kind(kind, self._names[first[kind]]) for kind in range(self._num_kinds)]
-        devices = self._described.devices
+        devices = self._starts()
         links = [
             link
             for a, b in itertools.combinations(range(len(devices)), 2)
@@ -157,6 +169,7 @@ class _Machine:
         return replace(
             self._described,
             kinds=tuple(kinds),
+            devices=tuple(devices),
             links=tuple(links),
             assumptions=(
                 f"rates and links as measured on {day}; all devices of a kind are like {alike}",
@@ -170,13 +183,14 @@ class _Machine:
     def _kind(self, index: int, device: str) -> DeviceKind:
         kind = self._described.kinds[index]
         self._progress(f"launch overhead of {kind.name}")
-        few, many = (self._probes.chain([device], ops, 1) for ops in (_FEW_OPS, _MANY_OPS))
+        few, many = self._probes.compare(*(chain([device], n, 1) for n in (_FEW_OPS, _MANY_OPS)))
         launch_s = (many.value_s - few.value_s) / (_MANY_OPS - _FEW_OPS)
         launch_ns = max(1, round(1e9 * launch_s))
         self._progress(f"memory bandwidth of {kind.name}")
-        short = self._probes.chain([device], 1, _LARGE_ELEMENTS)
-        long = self._probes.chain([device], 1 + _LARGE_OPS, _LARGE_ELEMENTS)
-        op_s = max((long.value_s - short.value_s) / _LARGE_OPS - launch_s, 1e-9)
+        short, long = self._probes.compare(
+            chain([device], 1, _LARGE_ELEMENTS), chain([device], 1 + _LARGE_OPS, _LARGE_ELEMENTS)
+        )
+        op_s = max((long.value_s - short.value_s) / _LARGE_OPS - launch_s, 1e-7)
         bytes_per_s = round(2 * FLOAT_BYTES * _LARGE_ELEMENTS / op_s)
         self._progress(f"slots of {kind.name}")
         slots, product_s = self._slots(device)
@@ -187,6 +201,7 @@ class _Machine:
             f"{bytes_per_s / 1e9:.3g} GB/s, an op costs {launch_ns / 1e3:.3g} us beside them "
             f"(spread of the steps {many.spread:.0%})"
         )
+        turn_s = self._turn_s(kind, device, product_s)
         return replace(
             kind,
             flops_per_s={
@@ -196,68 +211,126 @@ class _Machine:
             launch_overhead_ns=launch_ns,
             executor_overhead_ns=min(kind.executor_overhead_ns, launch_ns),
             slots=slots,
+            turn_ns=round(1e9 * turn_s),
         )
 
     def _slots(self, device: str) -> tuple[int, float]:
         """How many products run at once, and how long one takes."""
-        alone = self._probes.products(device, 1, 1 + _PRODUCTS).value_s
-        base = self._probes.products(device, 1, 1).value_s
+        base, alone = self._products_s(device, 1)
         product_s = max(alone - base, 1e-9) / _PRODUCTS
         chains, rate = 1, 1.0  # products at once, in units of one alone
         while chains < _MOST_SLOTS:
-            together = self._probes.products(device, 2 * chains, 1 + _PRODUCTS).value_s
-            base = self._probes.products(device, 2 * chains, 1).value_s
+            base, together = self._products_s(device, 2 * chains)
             faster = 2 * chains * _PRODUCTS * product_s / max(together - base, 1e-9)
             if faster < _GAIN * rate:
                 break
             chains, rate = 2 * chains, faster
         return max(1, round(rate)), product_s
 
-    def _links(self, a: int, b: int) -> list[Link]:
-        """Both directions of a pair, which are taken to be equally fast.
+    def _products_s(self, device: str, chains: int) -> tuple[float, float]:
+        """The step with one product per chain, and with more."""
+        found = self._probes.compare(
+            products(device, chains, 1), products(device, chains, 1 + _PRODUCTS)
+        )
+        return found[0].value_s, found[1].value_s
 
-        A transfer takes as long as it takes alone, or as the work that it makes for the processors
-        at its two ends, if that is more: large messages are worked on at both ends at once, which
-        is no gain where both ends have ops to run.
-        """
+    def _turn_s(self, kind: DeviceKind, device: str, product_s: float) -> float:
+        """How long a busy device makes a message wait: 0 if no other host could get one."""
+        self._progress(f"turns of {kind.name}")
+        here = self._names.index(device)
+        others = [i for i in range(len(self._names)) if self._are_hosts(here, i)]
+        if not others:
+            return 0.0
+        other = self._names[others[0]]
+        beside, after = (max(1, round(s / product_s)) for s in (_BESIDE_S, _AFTER_S))
+        busy, idle = self._probes.compare(
+            message_amid_work(device, other, _BEFORE, beside, after),
+            message_amid_work(device, other, _BEFORE, 0, after),
+        )
+        waits_s = np.subtract(busy.seconds, idle.seconds)
+        low, turn_s, high = np.quantile(waits_s, (0.25, 0.5, 0.75))
+        self.notes.append(
+            f"{kind.name}: a message waits {max(turn_s, 0.0) * 1e3:.3g} ms for a busy device "
+            f"({low * 1e3:.3g} to {high * 1e3:.3g} in half of the steps)"
+        )
+        return max(0.0, float(turn_s))
+
+    def _starts(self) -> list[Device]:
+        """The devices, with the time of a step that does nothing on them."""
+        self._progress("start of a step")
+        found = self._probes.compare(*(chain([name], 1, 1) for name in self._names))
+        devices = []
+        for device, timing in zip(self._described.devices, found, strict=True):
+            self.notes.append(
+                f"{device.name}: a step of one op takes {timing.value_s * 1e6:.3g} us (spread "
+                f"{timing.spread:.0%})"
+            )
+            devices.append(replace(device, start_ns=round(1e9 * timing.value_s)))
+        return devices
+
+    def _are_hosts(self, a: int, b: int) -> bool:
+        """Whether software moves what one sends to the other: CPU devices of two processes."""
+        devices = self._described.devices
+        return devices[a].type == devices[b].type == "CPU" and devices[a].task != devices[b].task
+
+    def _links(self, a: int, b: int) -> list[Link]:
+        """Both directions of a pair, which are taken to be equally fast."""
         src, dst = self._names[a], self._names[b]
-        seconds, spreads = [], []
+        alone_s, send_s, receive_s, spreads = [], [], [], []
         for size in SIZES_BYTES:
             self._progress(f"{size:,} bytes between {src} and {dst}")
             hops, elements = _HOPS[size], size // FLOAT_BYTES
-            moved = self._probes.chain([src, dst], hops, elements)
-            stayed = self._probes.chain([src], hops, elements)
-            alone_s = (moved.value_s - stayed.value_s) / hops
-            work_s = self._work_s(src, dst, hops, elements)
-            seconds.append(max(alone_s, work_s))
+            moved, stayed = self._probes.compare(
+                chain([src, dst], hops, elements), chain([src], hops, elements)
+            )
+            alone_s.append((moved.value_s - stayed.value_s) / hops)
             spreads.append(moved.spread)
-        fit = LinkFit.of(SIZES_BYTES, seconds)
+            if self._are_hosts(a, b):
+                send_s.append(self._work_s(src, src, dst, hops, elements))
+                receive_s.append(self._work_s(dst, src, dst, hops, elements))
         ends = [self._described.devices[index].name for index in (a, b)]
+        work: dict[str, int] = {}
+        known = np.zeros(len(SIZES_BYTES))
+        if self._are_hosts(a, b):
+            for part, seconds in (("send", send_s), ("receive", receive_s)):
+                fit = BytesFit.of(SIZES_BYTES, seconds)
+                known += fit.seconds(SIZES_BYTES)
+                work |= {f"{part}_ns": fit.fixed_ns, f"{part}_bytes_per_s": fit.bytes_per_s}
+                self.notes.append(f"{ends[0]} <-> {ends[1]}: to {part} takes {_describe_fit(fit)}")
+        fit = BytesFit.of(SIZES_BYTES, alone_s, known)
         self.notes.append(
-            f"{ends[0]} <-> {ends[1]}: {fit.latency_s * 1e6:.3g} us and "
-            f"{fit.bytes_per_s / 1e9:.3g} GB/s fit the transfers within {fit.error:.0%} (spread of "
-            f"the steps {max(spreads):.0%})"
+            f"{ends[0]} <-> {ends[1]}: a transfer takes {_describe_fit(fit)}"
+            f"{' beside that' if work else ''} (spread of the steps {max(spreads):.0%})"
         )
         return [
             Link(
                 src=start,
                 dst=end,
                 channel=f"{start} -> {end}",
-                latency_ns=round(1e9 * fit.latency_s),
-                bytes_per_s=max(1, round(fit.bytes_per_s)),
+                latency_ns=fit.fixed_ns,
+                bytes_per_s=fit.bytes_per_s,
+                **work,
             )
             for start, end in (ends, ends[::-1])
         ]
 
-    def _work_s(self, src: str, dst: str, count: int, elements: int) -> float:
-        """Of both ends, for a transfer: what it adds to a step in which both always compute."""
-        crossing = [(src, dst), (dst, src)]
-        staying = [(src, src), (dst, dst)]
-        moved, stayed = (
-            self._probes.transfers_amid_work(pairs, count, elements)
-            for pairs in (crossing, staying)
+    def _work_s(self, busy: str, src: str, dst: str, count: int, elements: int) -> float:
+        """Of one end, for a transfer: by how much it lengthens a step in which that end computes.
+
+        Never less than nothing. What the other end does meanwhile takes no time from it.
+        """
+        moved, stayed = self._probes.compare(
+            transfers_amid_work(busy, src, dst, count, elements),
+            transfers_amid_work(busy, src, src, count, elements),
         )
-        return 2 * (moved.value_s - stayed.value_s) / count
+        return max(0.0, moved.value_s - stayed.value_s) / count
+
+
+def _describe_fit(fit: BytesFit) -> str:
+    return (
+        f"{fit.fixed_s * 1e6:.3g} us and {fit.s_per_byte * 1e9:.3g} ns per byte (median error "
+        f"{fit.error:.0%})"
+    )
 
 
 def _describe_costs(found: OpCosts) -> str:

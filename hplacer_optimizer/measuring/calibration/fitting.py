@@ -31,34 +31,53 @@ class Timing:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LinkFit:
-    """A transfer takes `latency_s + bytes / bytes_per_s`."""
+class BytesFit:
+    """What takes `fixed_s + bytes * s_per_byte`."""
 
-    latency_s: float
-    bytes_per_s: float
-    error: float  # median of the relative errors
+    fixed_s: float
+    s_per_byte: float
+    error: float
+    """Median of the errors, as shares of the times that were fitted."""
 
     @classmethod
-    def of(cls, sizes: Sequence[int], seconds: ArrayLike) -> LinkFit:
+    def of(cls, sizes: Sequence[int], seconds: ArrayLike, known: ArrayLike = 0.0) -> BytesFit:
         """The fit with the least sum of absolute relative errors, by reweighted least squares.
 
         Args:
             sizes: bytes, at least two different ones.
-            seconds: of a transfer of each size, above 0.
+            seconds: for each size, above 0.
+            known: for each size, the part of `seconds` that is known to be something else.
         """
         taken = np.maximum(np.asarray(seconds, float), 1e-9)
+        wanted = 1 - np.broadcast_to(np.asarray(known, float), taken.shape) / taken
         columns = np.stack([np.ones(len(sizes)), np.asarray(sizes, float)], axis=1) / taken[:, None]
         weights = np.ones(len(sizes))
         for _ in range(_ROUNDS):
-            parameters = _least_squares(columns * weights[:, None], weights)
-            errors = np.abs(columns @ parameters - 1)
+            parameters = _least_squares(columns * weights[:, None], wanted * weights)
+            errors = np.abs(columns @ parameters - wanted)
             weights = 1 / np.sqrt(np.maximum(errors, _LEAST_RESIDUAL))
-        latency_s, s_per_byte = parameters
+        fixed_s, s_per_byte = parameters
         return cls(
-            latency_s=float(latency_s),
-            bytes_per_s=float(1 / max(s_per_byte, 1e-15)),
+            fixed_s=float(fixed_s),
+            s_per_byte=float(s_per_byte),
             error=float(np.median(errors)),
         )
+
+    def seconds(self, sizes: Sequence[int]) -> NDArray[np.float64]:
+        """float64[len(sizes)]."""
+        return self.fixed_s + np.asarray(sizes, float) * self.s_per_byte
+
+    @property
+    def fixed_ns(self) -> int:
+        return round(1e9 * self.fixed_s)
+
+    @property
+    def bytes_per_s(self) -> int:
+        """At least 1; at most MOST_BYTES_PER_S, where bytes take next to no time."""
+        return max(1, round(1 / max(self.s_per_byte, 1 / MOST_BYTES_PER_S)))
+
+
+MOST_BYTES_PER_S = 10**13
 
 
 def _least_squares(

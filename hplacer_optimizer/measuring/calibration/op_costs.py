@@ -6,8 +6,8 @@ Nodes are known by their names. Grappler folds ops away and fuses them into othe
 of them keeps: an op of the step without an entry did not run and costs nothing, and an op that
 others were fused into has their cost. They are one unit, so no placement tells them apart.
 
-What a trace does not show (the executor, the session) is the difference between a step without a
-trace and the sum of its ops; every op that ran has an equal part of it.
+What a trace does not show (the executor) is the difference between a step without a trace, less the
+start of a step, and the sum of its ops; every op that ran has an equal part of it.
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ def measure_op_costs(
         times_ns, attributed = _times_of_ops(loaded, by_name)
         ran = times_ns > 0
         if (placement == device).all():
-            times_ns = _as_long_as(times_ns, step.value_s * 1e9 * slots)
+            start_ns = float(problem.device_start_ns[device])
+            times_ns = _as_long_as(times_ns, (step.value_s * 1e9 - start_ns) * slots)
         else:
             times_ns[ran] += loaded.machine.kinds[kind].launch_overhead_ns
         _fill(table, problem, loaded, placement == device, times_ns, kind, len(traces))
@@ -116,6 +117,7 @@ def _times_of_ops(
 def _as_long_as(times_ns: NDArray[np.float64], step_ns: float) -> NDArray[np.float64]:
     """The times such that their sum is that of the step."""
     ran = times_ns > 0
+    step_ns = max(step_ns, 0.0)
     missing_ns = step_ns - times_ns.sum()
     if missing_ns > 0:
         return times_ns + np.where(ran, missing_ns / max(np.count_nonzero(ran), 1), 0.0)

@@ -1,7 +1,7 @@
 """Small graphs that show one property of devices each, timed in sessions.
 
-Chains: each op reads the one before it, so that nothing overlaps. A chain from device to device,
-less the same chain on one of them, is the time of its transfers, the cost of the call cancelled.
+What is compared runs in one session, step by step in turn, so that a machine that is slow for a
+while is slow for all of it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ FLOAT_BYTES = 4
 MATRIX = 256  # rows and columns: 0.4 ms on a core of 80 GFLOP/s
 _WARMUP = 3
 _REPEATS = 25
-_WORK_LENGTH = 64
+_BUSY_PRODUCTS = 64
+
+Build = Callable[[], list[Any]]  # makes ops, returns those that a step fetches
 
 
 class Probes:
@@ -27,45 +29,23 @@ class Probes:
         self._target = target
         self._repeats = repeats
 
-    def chain(self, devices: Sequence[str], ops: int, elements: int) -> Timing:
-        """`ops` negations of a float32[elements], the devices taking turns."""
+    def compare(self, *builds: Build) -> list[Timing]:
+        """The steps of each of these graphs, in turn."""
+        import tensorflow as tf
 
-        def build() -> list[Any]:
-            import tensorflow as tf
-
-            value = _zeros(devices[0], [elements])
-            for index in range(ops):
-                with tf.device(devices[(index + 1) % len(devices)]):
-                    value = tf.raw_ops.Neg(x=value)
-            return [value.op]
-
-        return self._time(build)
-
-    def transfers_amid_work(
-        self, pairs: Sequence[tuple[str, str]], count: int, elements: int
-    ) -> Timing:
-        """`count` transfers of a float32[elements], while all their devices compute.
-
-        The pairs of source and destination take turns; they may be one device.
-        """
-
-        def build() -> list[Any]:
-            import tensorflow as tf
-
-            devices = dict.fromkeys(device for pair in pairs for device in pair)
-            ends = [_product_chain(device, _WORK_LENGTH) for device in devices]
-            for index in range(count):
-                src, dst = pairs[index % len(pairs)]
-                value = _zeros(src, [elements])
-                with tf.device(dst):
-                    ends.append(tf.raw_ops.Neg(x=value).op)
-            return ends
-
-        return self._time(build)
-
-    def products(self, device: str, chains: int, length: int) -> Timing:
-        """So many independent chains of products of square matrices."""
-        return self._time(lambda: [_product_chain(device, length) for _ in range(chains)])
+        with tf.Graph().as_default() as graph:
+            fetches = [build() for build in builds]
+        seconds: list[list[float]] = [[] for _ in builds]
+        with self._session(graph) as session:
+            steps = [session.make_callable(ends) for ends in fetches]
+            for step in steps * _WARMUP:
+                step()
+            for _ in range(self._repeats):
+                for step, times in zip(steps, seconds, strict=True):
+                    start = time.perf_counter()
+                    step()
+                    times.append(time.perf_counter() - start)
+        return [Timing(seconds=tuple(times)) for times in seconds]
 
     def _session(self, graph: Any) -> Any:
         """Without optimizations: what was built is what runs."""
@@ -77,21 +57,64 @@ class Probes:
         config.graph_options.rewrite_options.disable_meta_optimizer = True
         return v1.Session(self._target.session, graph=graph, config=config)
 
-    def _time(self, build: Callable[[], list[Any]]) -> Timing:
+
+def chain(devices: Sequence[str], ops: int, elements: int) -> Build:
+    """`ops` negations of a float32[elements], each of the one before, the devices taking turns.
+
+    Nothing overlaps: such a chain, less the same chain on one device, is the time of its transfers.
+    """
+
+    def build() -> list[Any]:
         import tensorflow as tf
 
-        with tf.Graph().as_default() as graph:
-            ends = build()
-        seconds = []
-        with self._session(graph) as session:
-            step = session.make_callable(ends)
-            for _ in range(_WARMUP):
-                step()
-            for _ in range(self._repeats):
-                start = time.perf_counter()
-                step()
-                seconds.append(time.perf_counter() - start)
-        return Timing(seconds=tuple(seconds))
+        value = _zeros(devices[0], [elements])
+        for index in range(ops):
+            with tf.device(devices[(index + 1) % len(devices)]):
+                value = tf.raw_ops.Neg(x=value)
+        return [value.op]
+
+    return build
+
+
+def products(device: str, chains: int, length: int) -> Build:
+    """So many independent chains of products of square matrices."""
+    return lambda: [_products(_matrix(device), device, length).op for _ in range(chains)]
+
+
+def transfers_amid_work(busy: str, src: str, dst: str, count: int, elements: int) -> Build:
+    """`count` transfers of a float32[elements], while one device is busy with products.
+
+    `src` and `dst` may be one device: then nothing is transferred, and all else is the same.
+    """
+
+    def build() -> list[Any]:
+        import tensorflow as tf
+
+        ends = [_products(_matrix(busy), busy, _BUSY_PRODUCTS).op]
+        for _ in range(count):
+            value = _zeros(src, [elements])
+            with tf.device(dst):
+                ends.append(tf.raw_ops.Size(input=value).op)
+        return ends
+
+    return build
+
+
+def message_amid_work(src: str, dst: str, before: int, beside: int, after: int) -> Build:
+    """A matrix that `src` sends while it is busy, and `dst` waits for.
+
+    `src` computes `before` products, and then `beside` more; `dst` gets the result of the first
+    and computes `after` products.
+    """
+
+    def build() -> list[Any]:
+        middle = _products(_matrix(src), src, before)
+        return [_products(middle, src, beside).op, _products(middle, dst, after).op]
+
+    return build
+
+
+
 
 
 def _zeros(device: str, shape: list[int]) -> Any:
@@ -101,11 +124,14 @@ def _zeros(device: str, shape: list[int]) -> Any:
         return tf.raw_ops.Fill(dims=shape, value=0.0)
 
 
-def _product_chain(device: str, length: int) -> Any:
+def _matrix(device: str) -> Any:
+    return _zeros(device, [MATRIX, MATRIX])
+
+
+def _products(value: Any, device: str, length: int) -> Any:
     import tensorflow as tf
 
-    value = _zeros(device, [MATRIX, MATRIX])
     with tf.device(device):
         for _ in range(length):
             value = tf.raw_ops.MatMul(a=value, b=value)
-    return value.op
+    return value
