@@ -50,6 +50,12 @@ class Problem:
         colocation_group_names: list[str],
         default_device: _Int32 | None = None,  # [n]
         device_cores: list[str] | None = None,  # [m] devices of one name share slots, "": its own
+        device_start_ns: _Int64 | None = None,  # [m] before it, no op starts on the device
+        device_turn_ns: _Int64 | None = None,  # [m] how long transfers' work waits for a slot
+        link_send_ns: _Int64 | None = None,  # [L] work of a transfer at its source
+        link_send_bytes_per_s: _Int64 | None = None,  # [L] 0: bytes are no work
+        link_receive_ns: _Int64 | None = None,  # [L] work of a transfer at its destination
+        link_receive_bytes_per_s: _Int64 | None = None,  # [L] 0: bytes are no work
     ) -> None:
         """Raises ProblemError with the path of the faulty field, as in a problem file."""
 
@@ -96,6 +102,14 @@ class Problem:
         """Devices of one name share their slots; "": the device has its own."""
 
     @property
+    def device_start_ns(self) -> _Int64:
+        """int64[m]: before it, no op starts on the device."""
+
+    @property
+    def device_turn_ns(self) -> _Int64:
+        """int64[m]: how long transfers' work waits at most for a slot while ops are ready."""
+
+    @property
     def device_pool(self) -> _Int32:
         """int32[m]: equal for devices that share their slots; numbered from 0."""
 
@@ -109,6 +123,22 @@ class Problem:
     def link_latency_ns(self) -> _Int64: ...
     @property
     def link_bytes_per_s(self) -> _Int64: ...
+    @property
+    def link_send_ns(self) -> _Int64:
+        """int64[L]: what a transfer takes of a slot of its source, beside the work on its bytes."""
+
+    @property
+    def link_send_bytes_per_s(self) -> _Int64:
+        """int64[L]: the rate at which its source works on the bytes; 0: they are no work."""
+
+    @property
+    def link_receive_ns(self) -> _Int64:
+        """int64[L]: what a transfer takes of a slot of its destination, beside its bytes."""
+
+    @property
+    def link_receive_bytes_per_s(self) -> _Int64:
+        """int64[L]: the rate at which its destination works on the bytes; 0: they are no work."""
+
     @property
     def channel_names(self) -> list[str]:
         """Distinct channels in the order in which links first name them."""

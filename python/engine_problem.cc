@@ -89,11 +89,17 @@ Problem MakeProblem(const py::kwargs& kwargs) {
   spec.device_memory_bytes = keywords.TakeArray<int64_t>("device_memory_bytes");
   spec.device_slots = keywords.TakeArray<int32_t>("device_slots");
   spec.device_cores = keywords.TakeOptionalStrings("device_cores");
+  spec.device_start_ns = keywords.TakeOptionalArray<int64_t>("device_start_ns");
+  spec.device_turn_ns = keywords.TakeOptionalArray<int64_t>("device_turn_ns");
   spec.link_src = keywords.TakeArray<int32_t>("link_src");
   spec.link_dst = keywords.TakeArray<int32_t>("link_dst");
   spec.link_channel = keywords.TakeStrings("link_channel");
   spec.link_latency_ns = keywords.TakeArray<int64_t>("link_latency_ns");
   spec.link_bytes_per_s = keywords.TakeArray<int64_t>("link_bytes_per_s");
+  spec.link_send_ns = keywords.TakeOptionalArray<int64_t>("link_send_ns");
+  spec.link_send_bytes_per_s = keywords.TakeOptionalArray<int64_t>("link_send_bytes_per_s");
+  spec.link_receive_ns = keywords.TakeOptionalArray<int64_t>("link_receive_ns");
+  spec.link_receive_bytes_per_s = keywords.TakeOptionalArray<int64_t>("link_receive_bytes_per_s");
   spec.op_names = keywords.TakeStrings("op_names");
   spec.op_types = keywords.TakeStrings("op_types");
   const auto kinds = static_cast<py::ssize_t>(spec.device_kinds.size());
@@ -132,11 +138,17 @@ py::dict KeywordsOf(const py::object& problem) {
                            "device_memory_bytes",
                            "device_slots",
                            "device_cores",
+                           "device_start_ns",
+                           "device_turn_ns",
                            "link_src",
                            "link_dst",
                            "link_channel",
                            "link_latency_ns",
                            "link_bytes_per_s",
+                           "link_send_ns",
+                           "link_send_bytes_per_s",
+                           "link_receive_ns",
+                           "link_receive_bytes_per_s",
                            "op_names",
                            "op_types",
                            "cost_ns",
@@ -185,10 +197,17 @@ Attributes:
     device_slots: int32[m], how many ops a device runs at once.
     device_cores: m names; devices of one name share their slots, as the CPU devices of a process
         do. Empty, the default: the device has its own.
+    device_start_ns: int64[m], no op starts on a device before; 0 by default.
+    device_turn_ns: int64[m], how long the work of a transfer waits at most for a slot while there
+        are ops to run, equal for devices that share their slots; 0 by default.
     device_pool: int32[m], equal for devices that share their slots; numbered from 0.
     link_src, link_dst: int32[L], devices.
     link_channel: L names; links of one channel take turns.
-    link_latency_ns, link_bytes_per_s: int64[L].
+    link_latency_ns, link_bytes_per_s: int64[L], of the channel.
+    link_send_ns, link_send_bytes_per_s: int64[L], how long the work of a transfer takes a slot of
+        its source before it occupies the channel, and at which rate this works on its bytes; a rate
+        of 0: bytes are no work. All 0 by default.
+    link_receive_ns, link_receive_bytes_per_s: int64[L], the same of its destination, afterwards.
     channel_names: distinct channels in the order in which links first name them.
     op_names, op_types: n names.
     cost_ns: int64[n, K], -1 where a kind has no kernel.
@@ -270,12 +289,18 @@ void AddDeviceProperties(ProblemClass* cls) {
   AddArray(cls, "device_memory_bytes", &ProblemSpec::device_memory_bytes);
   AddArray(cls, "device_slots", &ProblemSpec::device_slots);
   AddStrings(cls, "device_cores", &ProblemSpec::device_cores);
+  AddArray(cls, "device_start_ns", &ProblemSpec::device_start_ns);
+  AddArray(cls, "device_turn_ns", &ProblemSpec::device_turn_ns);
   AddIndex(cls, "device_pool", &Problem::device_pool);
   AddArray(cls, "link_src", &ProblemSpec::link_src);
   AddArray(cls, "link_dst", &ProblemSpec::link_dst);
   AddStrings(cls, "link_channel", &ProblemSpec::link_channel);
   AddArray(cls, "link_latency_ns", &ProblemSpec::link_latency_ns);
   AddArray(cls, "link_bytes_per_s", &ProblemSpec::link_bytes_per_s);
+  AddArray(cls, "link_send_ns", &ProblemSpec::link_send_ns);
+  AddArray(cls, "link_send_bytes_per_s", &ProblemSpec::link_send_bytes_per_s);
+  AddArray(cls, "link_receive_ns", &ProblemSpec::link_receive_ns);
+  AddArray(cls, "link_receive_bytes_per_s", &ProblemSpec::link_receive_bytes_per_s);
   cls->def_property_readonly("channel_names", &Problem::channel_names);
 }
 

@@ -23,6 +23,8 @@ enum Slot : int {
   kDeviceMemory,
   kDeviceSlots,
   kDeviceCores,
+  kDeviceStart,
+  kDeviceTurn,
   kLinks,
   kLink,
   kLinkSrc,
@@ -30,6 +32,10 @@ enum Slot : int {
   kLinkChannel,
   kLinkLatency,
   kLinkRate,
+  kLinkSend,
+  kLinkSendRate,
+  kLinkReceive,
+  kLinkReceiveRate,
   kOps,
   kOp,
   kOpName,
@@ -77,7 +83,7 @@ std::vector<JsonRule> MakeSchema() {
     rules[slot] = index;
   }
   rules[kDeviceSlots] = {JsonRule::kInteger, "an integer", 1, kMaxIndex};
-  rules[kLinkRate].minimum = 1;
+  for (int slot : {kLinkRate, kLinkSendRate, kLinkReceiveRate}) rules[slot].minimum = 1;
   const std::pair<int, int> lists[] = {{kKinds, kKind},
                                        {kDevices, kDevice},
                                        {kLinks, kLink},
@@ -105,12 +111,18 @@ std::vector<JsonRule> MakeSchema() {
                            {"kind", kDeviceKind, true},
                            {"memory_bytes", kDeviceMemory, true},
                            {"slots", kDeviceSlots, false},
-                           {"cores", kDeviceCores, false, 2}});
+                           {"cores", kDeviceCores, false, 2},
+                           {"start_ns", kDeviceStart, false, 2},
+                           {"turn_ns", kDeviceTurn, false, 2}});
   rules[kLink] = object({{"src", kLinkSrc, true},
                          {"dst", kLinkDst, true},
                          {"channel", kLinkChannel, true},
                          {"latency_ns", kLinkLatency, true},
-                         {"bytes_per_s", kLinkRate, true}});
+                         {"bytes_per_s", kLinkRate, true},
+                         {"send_ns", kLinkSend, false, 2},
+                         {"send_bytes_per_s", kLinkSendRate, false, 2},
+                         {"receive_ns", kLinkReceive, false, 2},
+                         {"receive_bytes_per_s", kLinkReceiveRate, false, 2}});
   rules[kOp] = object({{"name", kOpName, true},
                        {"type", kOpType, true},
                        {"cost_ns", kCosts, true},
@@ -160,13 +172,14 @@ class ProblemReader final : public JsonReader {
 
   struct Device {
     std::string name, kind, cores;
-    int64_t memory_bytes = 0;
+    int64_t memory_bytes = 0, start_ns = 0, turn_ns = 0;
     int32_t slots = 1;
   };
   struct Link {
     int32_t src = 0, dst = 0;
     std::string channel;
     int64_t latency_ns = 0, bytes_per_s = 1;
+    int64_t send_ns = 0, send_bytes_per_s = 0, receive_ns = 0, receive_bytes_per_s = 0;
   };
   // What an op has besides the entries of its lists, which go into spec_ as they come.
   struct Op {
@@ -237,6 +250,12 @@ void ProblemReader::OnInteger(int slot, int64_t value) {
     case kDeviceSlots:
       device_.slots = index;
       break;
+    case kDeviceStart:
+      device_.start_ns = value;
+      break;
+    case kDeviceTurn:
+      device_.turn_ns = value;
+      break;
     case kLinkSrc:
       link_.src = index;
       break;
@@ -248,6 +267,18 @@ void ProblemReader::OnInteger(int slot, int64_t value) {
       break;
     case kLinkRate:
       link_.bytes_per_s = value;
+      break;
+    case kLinkSend:
+      link_.send_ns = value;
+      break;
+    case kLinkSendRate:
+      link_.send_bytes_per_s = value;
+      break;
+    case kLinkReceive:
+      link_.receive_ns = value;
+      break;
+    case kLinkReceiveRate:
+      link_.receive_bytes_per_s = value;
       break;
     case kCost:
       Append(&costs_, {static_cast<int32_t>(spec_.op_names.size()), kind_name_, value});
@@ -354,6 +385,8 @@ void ProblemReader::EndDevice() {
   spec_.device_memory_bytes.push_back(device_.memory_bytes);
   spec_.device_slots.push_back(device_.slots);
   spec_.device_cores.push_back(std::move(device_.cores));
+  spec_.device_start_ns.push_back(device_.start_ns);
+  spec_.device_turn_ns.push_back(device_.turn_ns);
   device_ = Device();
 }
 
@@ -363,6 +396,10 @@ void ProblemReader::EndLink() {
   spec_.link_channel.push_back(std::move(link_.channel));
   spec_.link_latency_ns.push_back(link_.latency_ns);
   spec_.link_bytes_per_s.push_back(link_.bytes_per_s);
+  spec_.link_send_ns.push_back(link_.send_ns);
+  spec_.link_send_bytes_per_s.push_back(link_.send_bytes_per_s);
+  spec_.link_receive_ns.push_back(link_.receive_ns);
+  spec_.link_receive_bytes_per_s.push_back(link_.receive_bytes_per_s);
   link_ = Link();
 }
 

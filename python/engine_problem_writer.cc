@@ -63,6 +63,12 @@ class ProblemWriter {
     json_.Clear();
   }
 
+  void UnlessZero(const char* key, int64_t value) {
+    if (value == 0) return;
+    json_.Raw(key);
+    json_.Integer(value);
+  }
+
   void Device(int64_t i) {
     json_.Raw(R"({"name":)");
     json_.String(spec_.device_names[i]);
@@ -78,6 +84,8 @@ class ProblemWriter {
       json_.Raw(R"(,"cores":)");
       json_.String(spec_.device_cores[i]);
     }
+    UnlessZero(R"(,"start_ns":)", spec_.device_start_ns[i]);
+    UnlessZero(R"(,"turn_ns":)", spec_.device_turn_ns[i]);
     json_.Raw("}");
   }
 
@@ -92,6 +100,10 @@ class ProblemWriter {
     json_.Integer(spec_.link_latency_ns[i]);
     json_.Raw(R"(,"bytes_per_s":)");
     json_.Integer(spec_.link_bytes_per_s[i]);
+    UnlessZero(R"(,"send_ns":)", spec_.link_send_ns[i]);
+    UnlessZero(R"(,"send_bytes_per_s":)", spec_.link_send_bytes_per_s[i]);
+    UnlessZero(R"(,"receive_ns":)", spec_.link_receive_ns[i]);
+    UnlessZero(R"(,"receive_bytes_per_s":)", spec_.link_receive_bytes_per_s[i]);
     json_.Raw("}");
   }
 
@@ -102,14 +114,8 @@ class ProblemWriter {
     json_.String(spec_.op_types[i]);
     Costs(i);
     Outputs(i);
-    if (spec_.temp_bytes[i] != 0) {
-      json_.Raw(R"(,"temp_bytes":)");
-      json_.Integer(spec_.temp_bytes[i]);
-    }
-    if (spec_.persistent_bytes[i] != 0) {
-      json_.Raw(R"(,"persistent_bytes":)");
-      json_.Integer(spec_.persistent_bytes[i]);
-    }
+    UnlessZero(R"(,"temp_bytes":)", spec_.temp_bytes[i]);
+    UnlessZero(R"(,"persistent_bytes":)", spec_.persistent_bytes[i]);
     if (spec_.allowed_given[i]) {
       json_.Raw(R"(,"allowed_devices":)");
       json_.List(spec_.allowed_ptr[i], spec_.allowed_ptr[i + 1],

@@ -60,13 +60,13 @@ def assert_optimal(document: dict[str, Any]) -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(problems(max_ops=6))
+@given(problems(max_ops=6, version1=True))
 def test_small_problems_are_solved_to_the_optimum(document: dict[str, Any]) -> None:
     assert_optimal(document)
 
 
 @settings(max_examples=30, deadline=None)
-@given(problems(max_ops=6, placeable=True), st.data())
+@given(problems(max_ops=6, placeable=True, version1=True), st.data())
 def test_problems_of_uneven_ops_are_solved_to_the_optimum(
     document: dict[str, Any], data: st.DataObject
 ) -> None:
@@ -75,7 +75,7 @@ def test_problems_of_uneven_ops_are_solved_to_the_optimum(
 
 
 @settings(max_examples=30, deadline=None)
-@given(problems(max_ops=6, placeable=True))
+@given(problems(max_ops=6, placeable=True, version1=True))
 def test_a_search_that_ends_early_has_a_valid_bound(document: dict[str, Any]) -> None:
     problem = problem_from_dict(document)
     if not problem.num_ops or not np.diff(problem.candidate_ptr).all():
@@ -171,6 +171,35 @@ def test_the_same_steps_give_the_same_answer() -> None:
 def test_large_problems_are_refused() -> None:
     with pytest.raises(PlannerUnavailableError, match=r"2000 ops on 8 devices .* more than 10000"):
         exact.plan(large_problem(2_000))
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"device_start_ns": [0, 3]}, "devices[1].start_ns: cannot express devices that start"),
+        ({"link_send_ns": [0, 5]}, "links[1].send_ns: cannot express transfers that are work for"),
+        ({"link_send_bytes_per_s": [5, 0]}, "links[0].send_bytes_per_s: cannot express transfers"),
+        ({"link_receive_ns": [1, 2]}, "links[0].receive_ns: cannot express transfers that are wo"),
+        ({"link_receive_bytes_per_s": [0, 1]}, "links[1].receive_bytes_per_s: cannot express tra"),
+        (
+            {"device_start_ns": [1, 0], "link_receive_ns": [1, 0]},
+            "devices[0].start_ns: cannot express devices that start late; choose another planner",
+        ),
+    ],
+)
+def test_what_the_program_leaves_out_is_refused(arrays: dict[str, Any], message: str) -> None:
+    problem = chains(2, 2, 200)
+    problem = problem.replace(**{name: np.array(column) for name, column in arrays.items()})
+    with pytest.raises(PlannerUnavailableError) as caught:
+        exact.plan(problem)
+    assert str(caught.value).startswith(f"exact: {message}")
+
+
+def test_turns_without_work_change_nothing() -> None:
+    problem = chains(2, 8, 1_000)
+    placement, proofs, _ = solve(problem.replace(device_turn_ns=np.array([7, 7])), seconds=60)
+    assert hp.simulate(problem, placement).makespan_ns == 1601
+    assert [proof.ns for proof in proofs] == [1601]
 
 
 def test_a_plan_keeps_the_proof(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

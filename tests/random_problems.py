@@ -24,8 +24,11 @@ def mostly(value: Any, rarely: Any) -> st.SearchStrategy[Any]:
 
 
 @st.composite
-def machines(draw: st.DrawFn, complete: bool) -> dict[str, Any]:
-    """Devices and links; `complete`: a link for every pair."""
+def machines(draw: st.DrawFn, complete: bool, *, version1: bool = False) -> dict[str, Any]:
+    """Devices and links; `complete`: a link for every pair.
+
+    `version1`: transfers are no work for devices, and all devices start at once.
+    """
     kinds = KINDS[: draw(st.integers(1, len(KINDS)))]
     devices = [
         {
@@ -52,14 +55,32 @@ def machines(draw: st.DrawFn, complete: bool) -> dict[str, Any]:
         for a, b in pairs
         if complete or draw(mostly(True, False))
     ]
+    if not version1 and draw(st.integers(0, 2)) == 2:
+        _add_work(draw, devices, links)
     return {"device_kinds": kinds, "devices": devices, "links": links}
 
 
+def _add_work(draw: st.DrawFn, devices: list[dict[str, Any]], links: list[dict[str, Any]]) -> None:
+    """Lets devices start late, and makes transfers work for them."""
+    turn_ns: dict[Any, int] = {}
+    for d, device in enumerate(devices):
+        turn = turn_ns.setdefault(device.get("cores", d), draw(SMALL))
+        device |= {"start_ns": draw(SMALL), "turn_ns": turn}
+    rates = st.sampled_from([None, 10**9, 3 * 10**8, 2 * 10**9, 10**18])
+    for link in links:
+        for end in ("send", "receive"):
+            link[f"{end}_ns"] = draw(SMALL)
+            if (rate := draw(rates)) is not None:
+                link[f"{end}_bytes_per_s"] = rate
+
+
 @st.composite
-def problems(draw: st.DrawFn, *, placeable: bool = False, max_ops: int = 10) -> dict[str, Any]:
+def problems(
+    draw: st.DrawFn, *, placeable: bool = False, max_ops: int = 10, version1: bool = False
+) -> dict[str, Any]:
     """A problem document; `placeable`: every op has a kernel and every pair of devices a link."""
     complete = placeable or draw(st.integers(0, 3)) > 0
-    machine = draw(machines(complete))
+    machine = draw(machines(complete, version1=version1))
     ops: list[dict[str, Any]] = []
     edges: list[list[int]] = []
     control_edges: list[list[int]] = []
@@ -120,9 +141,9 @@ def _renumbered(ops: list[dict[str, Any]], order: list[int]) -> list[dict[str, A
 
 
 @st.composite
-def placed_problems(draw: st.DrawFn) -> tuple[dict[str, Any], list[int]]:
+def placed_problems(draw: st.DrawFn, *, version1: bool = False) -> tuple[dict[str, Any], list[int]]:
     """A problem document and a placement, often within few devices."""
-    document = draw(problems())
+    document = draw(problems(version1=version1))
     last = draw(st.integers(0, len(document["devices"]) - 1))
     devices = st.integers(0, last)
     return document, [draw(devices) for _ in document["ops"]]

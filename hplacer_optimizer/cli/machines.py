@@ -13,6 +13,7 @@ from hplacer_optimizer import machines
 from hplacer_optimizer.cli.arguments import OK, add_cluster_option, add_command, add_json
 from hplacer_optimizer.cli.printing import print_json, print_table
 from hplacer_optimizer.machines.describe import describe_cluster, describe_host
+from hplacer_optimizer.machines.topology import WORK
 from hplacer_optimizer.support.formats import format_bytes
 from hplacer_optimizer.support.quantities import BYTE_RATE, DURATION, FLOP_RATE, Dimension
 
@@ -89,8 +90,8 @@ def _report(machine: machines.Machine, as_json: bool) -> int:
     print(f"{machine.name}: {len(machine.devices)} devices, {len(machine.links)} links")
     for assumption in machine.assumptions:
         print(f"assumes {assumption}")
-    print_table(
-        ("kind", "type", "peak", "memory bandwidth", "op overhead", "slots"),
+    _print_used(
+        ("kind", "type", "peak", "memory bandwidth", "op overhead", "slots", "turn"),
         [
             (
                 kind.name,
@@ -99,14 +100,21 @@ def _report(machine: machines.Machine, as_json: bool) -> int:
                 _rounded(BYTE_RATE, kind.memory_bytes_per_s),
                 DURATION.format(kind.launch_overhead_ns),
                 str(kind.slots),
+                _span_of_used(DURATION, [kind.turn_ns]),
             )
             for kind in machine.kinds
         ],
     )
-    print_table(
-        ("device", "kind", "memory", "cores"),
+    _print_used(
+        ("device", "kind", "memory", "cores", "start"),
         [
-            (device.name, device.kind, format_bytes(memory), device.cores or "its own")
+            (
+                device.name,
+                device.kind,
+                format_bytes(memory),
+                device.cores or "its own",
+                _span_of_used(DURATION, [device.start_ns]),
+            )
             for device, memory in zip(machine.devices, machine.memory_bytes, strict=True)
         ],
     )
@@ -128,18 +136,29 @@ def _print_links(machine: machines.Machine) -> None:
     channels: dict[str, list[machines.Link]] = {}
     for link in machine.links:
         channels.setdefault(link.channel, []).append(link)
-    print_table(
-        ("channel", "pairs", "latency", "bandwidth"),
+    _print_used(
+        ("channel", "pairs", "latency", "bandwidth", *(key.replace("_", " ") for key in WORK)),
         [
             (
                 channel,
                 str(len(links)),
                 _span(DURATION, [link.latency_ns for link in links]),
                 _span(BYTE_RATE, [link.bytes_per_s for link in links]),
+                *(
+                    _span_of_used(dimension, [getattr(link, field) for link in links])
+                    for field, dimension in WORK.values()
+                ),
             )
             for channel, links in channels.items()
         ],
     )
+
+
+def _print_used(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """The table without the columns that are empty in every row."""
+    used = [column for column in range(len(header)) if any(row[column] for row in rows)]
+    kept = [tuple(row[column] for column in used) for row in (header, *rows)]
+    print_table(kept[0], kept[1:])
 
 
 def _cell(link: machines.Link | None) -> str:
@@ -149,6 +168,12 @@ def _cell(link: machines.Link | None) -> str:
 def _span(dimension: Dimension, values: Sequence[int]) -> str:
     ends = sorted({min(values), max(values)})
     return " to ".join(_rounded(dimension, end) for end in ends)
+
+
+def _span_of_used(dimension: Dimension, values: Sequence[int]) -> str:
+    """Of the values that are not 0."""
+    used = [value for value in values if value]
+    return _span(dimension, used) if used else ""
 
 
 def _rounded(dimension: Dimension, value: int | float) -> str:

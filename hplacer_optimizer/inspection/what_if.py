@@ -124,11 +124,17 @@ def _with_one_more(problem: Problem, kind: int) -> Problem:
         ),
         device_slots=np.append(problem.device_slots, problem.device_slots[twin]),
         device_cores=[*problem.device_cores, ""],  # it comes with its own
+        device_start_ns=np.append(problem.device_start_ns, problem.device_start_ns[twin]),
+        device_turn_ns=np.append(problem.device_turn_ns, problem.device_turn_ns[twin]),
         link_src=np.array(links.src, np.int32),
         link_dst=np.array(links.dst, np.int32),
         link_channel=links.channel,
-        link_latency_ns=np.array(links.latency_ns, np.int64),
-        link_bytes_per_s=np.array(links.bytes_per_s, np.int64),
+        link_latency_ns=problem.link_latency_ns[links.like],
+        link_bytes_per_s=problem.link_bytes_per_s[links.like],
+        link_send_ns=problem.link_send_ns[links.like],
+        link_send_bytes_per_s=problem.link_send_bytes_per_s[links.like],
+        link_receive_ns=problem.link_receive_ns[links.like],
+        link_receive_bytes_per_s=problem.link_receive_bytes_per_s[links.like],
         allowed_ptr=ptr,
         allowed_device=allowed,
     )
@@ -162,8 +168,8 @@ class _Links:
         self._twin, self._new = twin, problem.num_devices
         self.src, self.dst = problem.link_src.tolist(), problem.link_dst.tolist()
         self.channel = problem.link_channel
-        self.latency_ns = problem.link_latency_ns.tolist()
-        self.bytes_per_s = problem.link_bytes_per_s.tolist()
+        # The link of the problem whose times each link has; its own, of the first L ones.
+        self.like = list(range(len(self.src)))
         self._link = {ends: i for i, ends in enumerate(zip(self.src, self.dst, strict=True))}
         self._ends: dict[str, set[tuple[int, int]]] = {}
         for ends, i in self._link.items():
@@ -205,5 +211,4 @@ class _Links:
         self.src.append(src)
         self.dst.append(dst)
         self.channel.append(channel)
-        self.latency_ns.append(self.latency_ns[like])
-        self.bytes_per_s.append(self.bytes_per_s[like])
+        self.like.append(like)

@@ -25,7 +25,7 @@ from hplacer_optimizer.machines.machine import (
     Machine,
     check_dtypes,
 )
-from hplacer_optimizer.machines.topology import read_links
+from hplacer_optimizer.machines.topology import WORK, read_links
 from hplacer_optimizer.support.document import MAX_BYTES, Field, parse_yaml
 from hplacer_optimizer.support.new_file import new_file
 from hplacer_optimizer.support.quantities import BYTE_RATE, DURATION, FLOP_RATE, SIZE, shorten
@@ -152,7 +152,7 @@ def _read_kinds(field: Field) -> dict[str, DeviceKind]:
 def _read_kind(name: str, field: Field) -> DeviceKind:
     fields = field.record(
         ("type", "flops", "memory", "memory_bandwidth", "launch_overhead"),
-        optional=("executor_overhead", "slots"),
+        optional=("executor_overhead", "slots", "turn"),
     )
     launch_ns = fields["launch_overhead"].quantity(DURATION)
     executor_ns = min(launch_ns, _EXECUTOR_OVERHEAD_NS)
@@ -170,11 +170,12 @@ def _read_kind(name: str, field: Field) -> DeviceKind:
         launch_overhead_ns=launch_ns,
         executor_overhead_ns=executor_ns,
         slots=fields["slots"].whole_number(1, MAX_SLOTS) if "slots" in fields else 1,
+        turn_ns=fields["turn"].quantity(DURATION) if "turn" in fields else 0,
     )
 
 
 def _read_device(field: Field, own: Mapping[str, DeviceKind]) -> Device:
-    fields = field.record(("name", "kind"), optional=("memory", "cores"))
+    fields = field.record(("name", "kind"), optional=("memory", "cores", "start"))
     kind = fields["kind"].text()
     if kind not in own and kind not in shipped_kinds():
         raise fields["kind"].error(
@@ -184,7 +185,12 @@ def _read_device(field: Field, own: Mapping[str, DeviceKind]) -> Device:
     memory = fields["memory"].quantity(SIZE) if "memory" in fields else None
     cores = fields["cores"].text() if "cores" in fields else None
     return field.build(
-        Device, name=fields["name"].text(), kind=kind, memory_bytes=memory, cores=cores
+        Device,
+        name=fields["name"].text(),
+        kind=kind,
+        memory_bytes=memory,
+        cores=cores,
+        start_ns=fields["start"].quantity(DURATION) if "start" in fields else 0,
     )
 
 
@@ -218,7 +224,7 @@ def machine_to_yaml(machine: Machine) -> str:
 
 
 def _kind_document(kind: DeviceKind) -> dict[str, Any]:
-    return {
+    document = {
         "type": kind.type,
         "flops": {dtype: FLOP_RATE.format(rate) for dtype, rate in kind.flops_per_s.items()},
         "memory": SIZE.format(kind.memory_bytes),
@@ -227,6 +233,9 @@ def _kind_document(kind: DeviceKind) -> dict[str, Any]:
         "executor_overhead": DURATION.format(kind.executor_overhead_ns),
         "slots": kind.slots,
     }
+    if kind.turn_ns:
+        document["turn"] = DURATION.format(kind.turn_ns)
+    return document
 
 
 def _device_document(device: Device) -> dict[str, str]:
@@ -235,15 +244,22 @@ def _device_document(device: Device) -> dict[str, str]:
         document["memory"] = SIZE.format(device.memory_bytes)
     if device.cores is not None:
         document["cores"] = device.cores
+    if device.start_ns:
+        document["start"] = DURATION.format(device.start_ns)
     return document
 
 
 def _link_document(links: Sequence[Link]) -> dict[str, Any]:
     """Of links that differ in their destination only."""
-    return {
-        "src": links[0].src,
-        "dst": [link.dst for link in links] if len(links) > 1 else links[0].dst,
-        "channel": links[0].channel,
-        "latency": DURATION.format(links[0].latency_ns),
-        "bandwidth": BYTE_RATE.format(links[0].bytes_per_s),
+    first = links[0]
+    document = {
+        "src": first.src,
+        "dst": [link.dst for link in links] if len(links) > 1 else first.dst,
+        "channel": first.channel,
+        "latency": DURATION.format(first.latency_ns),
+        "bandwidth": BYTE_RATE.format(first.bytes_per_s),
     }
+    for key, (field, dimension) in WORK.items():
+        if getattr(first, field):
+            document[key] = dimension.format(getattr(first, field))
+    return document

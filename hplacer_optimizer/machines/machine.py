@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ DTYPES = ("float64", "float32", "bfloat16", "float16", "int8")
 MAX_DEVICES = 256
 MAX_SLOTS = 65_536
 _MAX_TEXT = 1_000
+_WORK_RATE = replace(BYTE_RATE, lowest=0)  # 0: bytes are no work
 
 _LOCAL_TASK = "/job:localhost/replica:0/task:0"
 _TASK = r"/job:[A-Za-z][A-Za-z0-9_]*/replica:\d{1,9}/task:\d{1,9}"
@@ -44,6 +45,9 @@ class DeviceKind:
     launch_overhead_ns: int  # of an op with a kernel, beside its arithmetic and memory traffic
     executor_overhead_ns: int  # the part of it that an op without a kernel costs, too
     slots: int = 1  # ops that one device runs at once at these rates
+    # How long the work of a transfer waits at most for a slot while ops are ready: how long the
+    # operating system lets a busy thread run on.
+    turn_ns: int = 0
 
     def __post_init__(self) -> None:
         _check_text(self.name, "name")
@@ -60,6 +64,7 @@ class DeviceKind:
             raise MachineError("executor_overhead_ns: is a part of launch_overhead_ns, but larger")
         if not isinstance(self.slots, int) or not 1 <= self.slots <= MAX_SLOTS:
             raise MachineError(f"slots: {self.slots} is outside 1 to {MAX_SLOTS}")
+        _check_quantity(DURATION, self.turn_ns, "turn_ns")
 
     def peak_flops_per_s(self, dtype: str) -> float:
         """The rate of a dtype by name; float32's if it has none of its own."""
@@ -74,6 +79,7 @@ class Device:
     kind: str
     memory_bytes: int | None = None  # None: its kind's
     cores: str | None = None  # devices of one name share their slots; None: it has its own
+    start_ns: int = 0  # no op of a step starts on it before
 
     def __post_init__(self) -> None:
         if not _DEVICE_NAME.fullmatch(self.name):
@@ -85,6 +91,7 @@ class Device:
             _check_quantity(SIZE, self.memory_bytes, "memory_bytes")
         if self.cores is not None:
             _check_text(self.cores, "cores")
+        _check_quantity(DURATION, self.start_ns, "start_ns")
 
     @property
     def task(self) -> str:
@@ -98,18 +105,41 @@ class Device:
 
 @dataclass(frozen=True, kw_only=True)
 class Link:
-    """Transfers from one device to another; links of one channel take turns."""
+    """Transfers from one device to another; links of one channel take turns.
+
+    Before a transfer occupies the channel it is work for a slot of its source, and afterwards for
+    one of its destination: a fixed time and one that grows with the bytes. A rate of 0 says that
+    bytes are no work.
+    """
 
     src: str
     dst: str
     channel: str
     latency_ns: int
     bytes_per_s: int
+    send_ns: int = 0
+    send_bytes_per_s: int = 0
+    receive_ns: int = 0
+    receive_bytes_per_s: int = 0
 
     def __post_init__(self) -> None:
         _check_text(self.channel, "channel")
         _check_quantity(DURATION, self.latency_ns, "latency_ns")
         _check_quantity(BYTE_RATE, self.bytes_per_s, "bytes_per_s")
+        _check_quantity(DURATION, self.send_ns, "send_ns")
+        _check_quantity(_WORK_RATE, self.send_bytes_per_s, "send_bytes_per_s")
+        _check_quantity(DURATION, self.receive_ns, "receive_ns")
+        _check_quantity(_WORK_RATE, self.receive_bytes_per_s, "receive_bytes_per_s")
+
+
+_LINK_NUMBERS = (
+    "latency_ns",
+    "bytes_per_s",
+    "send_ns",
+    "send_bytes_per_s",
+    "receive_ns",
+    "receive_bytes_per_s",
+)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -169,16 +199,23 @@ class Machine(Described):
         object.__setattr__(self, "links", self._sorted_links())
 
     def _check_cores(self) -> None:
-        slots = {kind.name: kind.slots for kind in self.kinds}
+        kinds = {kind.name: kind for kind in self.kinds}
         first: dict[str, Device] = {}
         for index, device in enumerate(self.devices):
             if device.cores is None:
                 continue
             other = first.setdefault(device.cores, device)
-            if slots[device.kind] != slots[other.kind]:
+            mine, its = kinds[device.kind], kinds[other.kind]
+            if mine.slots != its.slots:
                 raise MachineError(
-                    f"devices[{index}].cores: {device.kind!r} has {slots[device.kind]} slots, but "
-                    f"{other.name!r}, which has the same cores, has {slots[other.kind]}"
+                    f"devices[{index}].cores: {device.kind!r} has {mine.slots} slots, but "
+                    f"{other.name!r}, which has the same cores, has {its.slots}"
+                )
+            if mine.turn_ns != its.turn_ns:
+                raise MachineError(
+                    f"devices[{index}].cores: {device.kind!r} has a turn of "
+                    f"{DURATION.format(mine.turn_ns)}, but {other.name!r}, which has the same "
+                    f"cores, has one of {DURATION.format(its.turn_ns)}"
                 )
 
     def _sorted_links(self) -> tuple[Link, ...]:
@@ -231,20 +268,24 @@ class Machine(Described):
     def problem_arrays(self) -> dict[str, Any]:
         """The machine's share of the keywords of `Problem`."""
         order = {name: index for index, name in enumerate(self.device_names)}
+        kinds = [self.kinds[kind] for kind in self.device_kind]
+        links = {
+            f"link_{field}": np.array([getattr(link, field) for link in self.links], np.int64)
+            for field in _LINK_NUMBERS
+        }
         return {
             "device_kinds": [kind.name for kind in self.kinds],
             "device_names": list(self.device_names),
             "device_kind": np.array(self.device_kind, np.int32),
             "device_memory_bytes": np.array(self.memory_bytes, np.int64),
-            "device_slots": np.array(
-                [self.kinds[kind].slots for kind in self.device_kind], np.int32
-            ),
+            "device_slots": np.array([kind.slots for kind in kinds], np.int32),
             "device_cores": [device.cores or "" for device in self.devices],
+            "device_start_ns": np.array([device.start_ns for device in self.devices], np.int64),
+            "device_turn_ns": np.array([kind.turn_ns for kind in kinds], np.int64),
             "link_src": np.array([order[link.src] for link in self.links], np.int32),
             "link_dst": np.array([order[link.dst] for link in self.links], np.int32),
             "link_channel": [link.channel for link in self.links],
-            "link_latency_ns": np.array([link.latency_ns for link in self.links], np.int64),
-            "link_bytes_per_s": np.array([link.bytes_per_s for link in self.links], np.int64),
+            **links,
         }
 
 

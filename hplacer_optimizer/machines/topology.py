@@ -15,6 +15,13 @@ from hplacer_optimizer.support.document import Field
 from hplacer_optimizer.support.quantities import BYTE_RATE, DURATION, shorten
 
 _MAX_BRICKS = 64
+# The optional keys of an element that say how a transfer is work: the field of `Link` of each.
+WORK = {
+    "send": ("send_ns", DURATION),
+    "send_bandwidth": ("send_bytes_per_s", BYTE_RATE),
+    "receive": ("receive_ns", DURATION),
+    "receive_bandwidth": ("receive_bytes_per_s", BYTE_RATE),
+}
 _T = TypeVar("_T")
 
 
@@ -66,8 +73,13 @@ class Host:
     bytes_per_s: int
 
 
-def network_links(network: str, hosts: Sequence[Host], latency_ns: int) -> Iterator[Link]:
-    """A transfer occupies the adapter of its source's host, at the slower adapter's bandwidth."""
+def network_links(
+    network: str, hosts: Sequence[Host], latency_ns: int, **work: int
+) -> Iterator[Link]:
+    """A transfer occupies the adapter of its source's host, at the slower adapter's bandwidth.
+
+    `work`: `send_ns`, `send_bytes_per_s`, `receive_ns` and `receive_bytes_per_s` of every link.
+    """
     for source in hosts:
         for target in hosts:
             if source.name == target.name:
@@ -80,6 +92,7 @@ def network_links(network: str, hosts: Sequence[Host], latency_ns: int) -> Itera
                         channel=f"{network} {source.name} egress",
                         latency_ns=latency_ns,
                         bytes_per_s=min(source.bytes_per_s, target.bytes_per_s),
+                        **work,
                     )
 
 
@@ -194,9 +207,10 @@ def read_links(links: Field, devices: Sequence[str]) -> tuple[Link, ...]:
 
 
 def _read_link(field: Field, scope: _Scope) -> Iterator[Link]:
-    fields = field.record(("src", "dst", "channel", "latency", "bandwidth"))
+    fields = field.record(("src", "dst", "channel", "latency", "bandwidth"), optional=(*WORK,))
     src = scope.device(fields["src"])
     latency_ns, bytes_per_s = _rates(fields)
+    work = _work(fields)
     several = isinstance(fields["dst"].value, list)
     for item in fields["dst"].sequence() if several else [fields["dst"]]:
         dst = scope.device(item)
@@ -209,6 +223,7 @@ def _read_link(field: Field, scope: _Scope) -> Iterator[Link]:
             channel=fields["channel"].text(),
             latency_ns=latency_ns,
             bytes_per_s=bytes_per_s,
+            **work,
         )
 
 
@@ -237,7 +252,7 @@ def _read_nvlink(field: Field, scope: _Scope) -> Iterator[Link]:
 
 
 def _read_network(field: Field, scope: _Scope) -> Iterator[Link]:
-    fields = field.record(("name", "hosts", "latency", "bandwidth"))
+    fields = field.record(("name", "hosts", "latency", "bandwidth"), optional=(*WORK,))
     latency_ns, bytes_per_s = _rates(fields)
     taken: set[str] = set()
     hosts: dict[str, Host] = {}
@@ -253,7 +268,8 @@ def _read_network(field: Field, scope: _Scope) -> Iterator[Link]:
             if "bandwidth" in parts
             else bytes_per_s,
         )
-    return network_links(scope.new_name(fields["name"], "network"), [*hosts.values()], latency_ns)
+    network = scope.new_name(fields["name"], "network")
+    return network_links(network, [*hosts.values()], latency_ns, **_work(fields))
 
 
 def _read_pcie(field: Field, scope: _Scope) -> Iterator[Link]:
@@ -284,6 +300,15 @@ def _read_pcie(field: Field, scope: _Scope) -> Iterator[Link]:
 
 def _rates(fields: dict[str, Field]) -> tuple[int, int]:
     return fields["latency"].quantity(DURATION), fields["bandwidth"].quantity(BYTE_RATE)
+
+
+def _work(fields: dict[str, Field]) -> dict[str, int]:
+    """What the fields say of a transfer's work at both ends, as keywords of `Link`."""
+    return {
+        keyword: fields[key].quantity(dimension)
+        for key, (keyword, dimension) in WORK.items()
+        if key in fields
+    }
 
 
 _READERS: dict[str, Callable[[Field, _Scope], Iterator[Link]]] = {

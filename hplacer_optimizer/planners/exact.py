@@ -47,9 +47,10 @@ def plan(
     seconds. A note tells what was proved, a proof has it as a number.
 
     Raises PlannerUnavailableError without OR-Tools, in a process that has loaded TensorFlow, or if
-    the problem is too large.
+    the problem is too large, or has work of transfers or devices that start late.
     """
     _check_ortools()
+    _check_expressible(problem)
     _engine.check_candidates(problem)
     if not problem.num_ops:
         return PlannerResult(placement=np.zeros(0, np.int32))
@@ -185,6 +186,23 @@ class _Search:
             )
         proof = Proof(bound_ns, f"{self._problem.num_units} units in any order (exact)")
         return self._watch.result(self.best, notes=[note], proofs=[proof])
+
+
+def _check_expressible(problem: Problem) -> None:
+    """Raises PlannerUnavailableError, which names the first field that the program leaves out."""
+    work = "transfers that are work for a device"
+    for path, values, what in (
+        ("devices[{}].start_ns", problem.device_start_ns, "devices that start late"),
+        ("links[{}].send_ns", problem.link_send_ns, work),
+        ("links[{}].send_bytes_per_s", problem.link_send_bytes_per_s, work),
+        ("links[{}].receive_ns", problem.link_receive_ns, work),
+        ("links[{}].receive_bytes_per_s", problem.link_receive_bytes_per_s, work),
+    ):
+        if values.any():
+            raise PlannerUnavailableError(
+                f"exact: {path.format(np.flatnonzero(values)[0])}: cannot express {what}; "
+                "choose another planner"
+            )
 
 
 def _check_ortools() -> None:

@@ -8,7 +8,8 @@
 
 It is a relaxation of the simulator. That starts ops and transfers in a fixed order as they become
 ready, here any order will do; memory counts persistent bytes and what each op needs while it runs,
-not the tensors that live between ops. So every feasible placement has a schedule here that is as
+not the tensors that live between ops. Problems with work of transfers or with devices that start
+late are not for it. So every feasible placement has a schedule here that is as
 short as its simulated step, and a bound for the program is one for all placements.
 """
 

@@ -154,16 +154,28 @@ def _run(command: Sequence[str], seconds: float | None) -> subprocess.CompletedP
 def _distances(problem: Problem, devices: Sequence[int]) -> NDArray[np.int64]:
     """Returns int64[D, D]: time per byte between devices, the fastest link being 1.
 
+    The time is that of the channel and that of the work at both ends.
     The slower direction counts; devices without a link are as far apart as any.
     """
     seconds_per_byte = np.full((problem.num_devices, problem.num_devices), np.inf)
-    seconds_per_byte[problem.link_src, problem.link_dst] = 1 / problem.link_bytes_per_s
+    seconds_per_byte[problem.link_src, problem.link_dst] = (
+        1 / problem.link_bytes_per_s
+        + _seconds_per_byte_of_work(problem.link_send_bytes_per_s)
+        + _seconds_per_byte_of_work(problem.link_receive_bytes_per_s)
+    )
     between = np.maximum(seconds_per_byte, seconds_per_byte.T)[np.ix_(devices, devices)]
     off_diagonal = ~np.eye(len(devices), dtype=np.bool_)
     fastest = between[off_diagonal].min()
     relative = between / fastest if np.isfinite(fastest) else np.ones_like(between)
     distance: NDArray[np.int64] = np.clip(np.round(relative), 1, _LARGEST_DISTANCE).astype(np.int64)
     return distance
+
+
+def _seconds_per_byte_of_work(bytes_per_s: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Of rates [L] where 0 says that bytes are no work."""
+    works = bytes_per_s > 0
+    seconds: NDArray[np.float64] = np.where(works, 1 / np.where(works, bytes_per_s, 1), 0.0)
+    return seconds
 
 
 def _write_machine(path: str, speed: NDArray[np.float64], distance: NDArray[np.int64]) -> None:

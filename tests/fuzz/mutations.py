@@ -160,9 +160,14 @@ def _change_machine(random: Random, document: Tree) -> None:
             link["channel"] = random.choice(["x", "y", ""])
             link["latency_ns"] = random.choice([0, 1, 2**50])
             link["bytes_per_s"] = random.choice([1, 10**9, 2**63 - 1])
+            end = random.choice(["send", "receive"])
+            link[f"{end}_ns"] = random.choice([0, 1, 2**50, 2**62])
+            link[f"{end}_bytes_per_s"] = random.choice([0, 1, 10**9, 2**63 - 1])
         case 2 if devices and isinstance(device := random.choice(devices), dict):
             device["slots"] = random.choice([1, 2, 2**31 - 1])
             device["memory_bytes"] = random.choice([0, 100, 2**63 - 1])
+            device["start_ns"] = random.choice([0, 1, 2**62])
+            device["turn_ns"] = random.choice([0, 1, 2**63 - 1])
         case _:
             name = f"extra{random.randrange(3)}"
             kinds = [k for k in document.get("device_kinds", ()) if isinstance(k, str)] or ["cpu"]
@@ -186,7 +191,7 @@ _JSON = r"""
 { } [ ] , : null true false NaN Infinity -Infinity -1 0 -0 01 1.0 1e3 1e999 -1e999 0x10 1_000
 9223372036854775807 9223372036854775808 -9223372036854775809 18446744073709551616 "" "a" # '
 "\ud800" "\udc00\ud800" "\u0000" "\ud83d\ude00" "\x" "\u12" "format" "name" "ops" "edges"
-"cost_ns" "cpu" "output_alias" "persistent" "slots" // /**/
+"cost_ns" "cpu" "output_alias" "persistent" "slots" "turn_ns" "send_bytes_per_s" // /**/
 """
 _YAML = """
 - : ? | > & * &a *a << !!float !!binary !!python/object:os.system !!set --- ... %YAML # ' " @ `

@@ -28,12 +28,14 @@ kinds:
     memory: 64 GiB
     launch_overhead: 400 ns
     slots: 4
+    turn: 3 ms
 devices:
   - {name: /device:CPU:0, kind: slow, cores: all}
-  - {name: /device:CPU:1, kind: slow, memory: 1 GB, cores: all}
+  - {name: /device:CPU:1, kind: slow, memory: 1 GB, cores: all, start: 140 us}
 links:
   - link:
-      {src: /device:CPU:0, dst: [/device:CPU:1], channel: x, latency: 0 ns, bandwidth: 8 Gbit/s}
+      {src: /device:CPU:0, dst: [/device:CPU:1], channel: x, latency: 0 ns, bandwidth: 8 Gbit/s,
+       send: 20 us, send_bandwidth: 5 GB/s, receive: 40 us, receive_bandwidth: 4 GB/s}
   - memory: {latency: 1 ms, bandwidth: 10 GB/s, devices: [/device:CPU:0, /device:CPU:1]}
 """
 
@@ -90,6 +92,7 @@ def random_problem(random: Random) -> dict[str, Any]:
                 "memory_bytes": random.choice([50, 10**6, 2**40]),
             }
             | random.choice([{}, {"slots": random.randint(1, 4)}, {"slots": 2, "cores": "c"}])
+            | random.choice([{}, {"start_ns": random.randrange(5)}])
             for d in range(num_devices)
         ],
         "links": [
@@ -100,6 +103,7 @@ def random_problem(random: Random) -> dict[str, Any]:
                 "latency_ns": random.randrange(5),
                 "bytes_per_s": random.choice([10**9, 3 * 10**8, 10**18]),
             }
+            | random.choice([{}, _work(random)])
             for a in range(num_devices)
             for b in range(num_devices)
             if a != b and random.random() < 0.95
@@ -108,12 +112,25 @@ def random_problem(random: Random) -> dict[str, Any]:
         "edges": [],
         "control_edges": [],
     }
+    turn_ns = random.choice([0, 0, 7])
+    for device in document["devices"]:
+        device |= {"turn_ns": turn_ns} if turn_ns else {}
     for i in range(num_ops):
         _add_op(random, document, i)
     if random.random() < 0.3:
         for op in document["ops"]:
             op["default_device"] = random.randrange(num_devices)
     return document
+
+
+def _work(random: Random) -> dict[str, int]:
+    """Of a transfer at both ends."""
+    return {
+        "send_ns": random.randrange(5),
+        "send_bytes_per_s": random.choice([1, 10**9, 10**18]),
+        "receive_ns": random.randrange(5),
+        "receive_bytes_per_s": random.choice([1, 10**9, 10**18]),
+    }
 
 
 def _add_op(random: Random, document: dict[str, Any], i: int) -> None:

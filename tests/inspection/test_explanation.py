@@ -201,6 +201,31 @@ def test_one_more_device_has_links_like_its_twin() -> None:
     assert len(channels) == 6  # point to point, both ways
 
 
+def test_changes_keep_the_work_of_transfers() -> None:
+    document = fork()
+    document["devices"][1] |= {"start_ns": 5, "turn_ns": 3}
+    for number, link in enumerate(document["links"], 1):
+        link |= {"send_ns": number, "receive_ns": 10 * number}
+        link |= {"send_bytes_per_s": 100 * number, "receive_bytes_per_s": 1000 * number}
+    found = dict(changes(problem_from_dict(document)))
+    between = "the links between cpu and gpu at 1 GB/s"
+    faster = problem_to_dict(found[f"twice the bandwidth of {between}"])
+    assert faster["links"] == [link | {"bytes_per_s": 2 * 10**9} for link in document["links"]]
+    sooner = problem_to_dict(found[f"half the latency of {between}"])
+    assert sooner["links"] == [link | {"latency_ns": 1} for link in document["links"]]
+    more = problem_to_dict(found["one more gpu"])
+    assert more["devices"][:2] == document["devices"]
+    assert more["devices"][2] == document["devices"][1] | {"name": "/device:GPU:1"}
+    up, down = (
+        {key: value for key, value in link.items() if key not in ("src", "dst", "channel")}
+        for link in document["links"]
+    )
+    like = {(0, 1): up, (1, 0): down, (0, 2): up, (2, 0): down, (1, 2): down, (2, 1): up}
+    assert {
+        (link.pop("src"), link.pop("dst")): link for link in more["links"] if link.pop("channel")
+    } == like
+
+
 def test_a_further_device_and_memory_help_where_they_are_missing() -> None:
     document = fork()  # two chains that one GPU runs one after the other
     for op in document["ops"]:

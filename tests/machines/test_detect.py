@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -304,6 +304,32 @@ def test_list_and_show(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.M
     text = capsys.readouterr().out
     for expected in ("float32 15.7 TFLOP/s", "pcie plx0 up", "50 GB/s", "assumes The link"):
         assert expected in text
+
+
+def test_show_tells_of_work_where_there_is_some(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    plain = hp.load_machine("1cpu-2xk40")
+    cpu, *others = plain.kinds
+    first, *gpus = plain.devices
+    link, *links = plain.links
+    link = replace(link, send_ns=20_000, receive_ns=40_000, receive_bytes_per_s=4 * 10**9)
+    machine = replace(
+        plain,
+        kinds=(replace(cpu, turn_ns=3_000_000), *others),
+        devices=(replace(first, start_ns=140_000), *gpus),
+        links=(link, *links),
+    )
+    hp.save_machine(machine, tmp_path / "m.yaml")
+    assert cli.main(["machine", "show", str(tmp_path / "m.yaml")]) == 0
+    text = capsys.readouterr().out
+    for shown in ("turn", "3 ms", "start", "140 us", "send", "20 us", "receive bandwidth"):
+        assert shown in text
+    assert "send bandwidth" not in text
+    assert cli.main(["machine", "show", "1cpu-2xk40"]) == 0
+    text = capsys.readouterr().out
+    assert not any(hidden in text for hidden in ("turn", "start", "send", "receive"))
 
 
 def test_show_refuses_what_is_no_machine(capsys: pytest.CaptureFixture[str]) -> None:

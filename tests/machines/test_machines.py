@@ -99,12 +99,64 @@ def test_a_machine_becomes_a_problem(tmp_path: Path) -> None:
         "device_memory_bytes": [64 * 2**30, 12 * 2**30, 8 * 2**30],
         "device_slots": [4, 1, 1],
         "device_cores": ["", "", ""],
+        "device_start_ns": [0, 0, 0],
+        "device_turn_ns": [0, 0, 0],
         "link_src": [0, 0],
         "link_dst": [1, 2],
         "link_channel": ["down", "down"],
         "link_latency_ns": [10_000, 10_000],
         "link_bytes_per_s": [12 * 10**9, 12 * 10**9],
+        "link_send_ns": [0, 0],
+        "link_send_bytes_per_s": [0, 0],
+        "link_receive_ns": [0, 0],
+        "link_receive_bytes_per_s": [0, 0],
     }
+
+
+def with_work() -> str:
+    """The small machine, with a GPU that starts late and transfers that are work."""
+    text = SMALL.replace("slots: 4", "slots: 4\n    turn: 3 ms")
+    text = text.replace("8 GiB", "8 GiB, start: 140 us")
+    work = "send: 20 us, send_bandwidth: 5 GB/s, receive: 40 us, receive_bandwidth: 4 GB/s"
+    return text.replace("12 GB/s", f"12 GB/s, {work}")
+
+
+def test_work_of_transfers_and_devices_that_start_late(tmp_path: Path) -> None:
+    machine = load(tmp_path, with_work())
+    assert [kind.turn_ns for kind in machine.kinds] == [0, 3_000_000]
+    assert [device.start_ns for device in machine.devices] == [0, 0, 140_000]
+    work = [
+        (link.send_ns, link.send_bytes_per_s, link.receive_ns, link.receive_bytes_per_s)
+        for link in machine.links
+    ]
+    assert work == [(20_000, 5 * 10**9, 40_000, 4 * 10**9)] * 2
+    arrays = machine.problem_arrays()
+    assert arrays["device_start_ns"].tolist() == [0, 0, 140_000]
+    assert arrays["device_turn_ns"].tolist() == [3_000_000, 0, 0]
+    assert arrays["link_send_ns"].tolist() == [20_000, 20_000]
+    assert arrays["link_send_bytes_per_s"].tolist() == [5 * 10**9, 5 * 10**9]
+    assert arrays["link_receive_ns"].tolist() == [40_000, 40_000]
+    assert arrays["link_receive_bytes_per_s"].tolist() == [4 * 10**9, 4 * 10**9]
+    text = machines.machine_to_yaml(machine)
+    assert machines.machine_from_yaml(text) == machine
+    assert machine != load(tmp_path, SMALL)
+    for written in ("turn: 3 ms", "start: 140 us", "send: 20 us", "receive_bandwidth: 4 GB/s"):
+        assert text.count(written) == 1
+
+
+def test_what_is_0_is_not_written(tmp_path: Path) -> None:
+    text = machines.machine_to_yaml(load(tmp_path, SMALL))
+    assert not any(key in text for key in ("turn", "start", "send", "receive"))
+
+
+def test_devices_that_share_their_cores_have_one_turn(tmp_path: Path) -> None:
+    text = SMALL.replace("slots: 4", "slots: 1\n    turn: 2 us")
+    text = text.replace("kind: cpu}", "kind: cpu, cores: x}")
+    text = text.replace(f"name: {GPU0}", f"cores: x, name: {GPU0}")
+    message = (
+        "devices[1].cores: 'k40' has a turn of 0 ns, but '/device:CPU:0', which has the same cores"
+    )
+    assert error_of(tmp_path, text) == f"{message}, has one of 2 us"
 
 
 def test_devices_that_share_their_cores(tmp_path: Path) -> None:
@@ -162,6 +214,13 @@ def test_a_dtype_without_a_rate_runs_at_that_of_float32(tmp_path: Path) -> None:
         ("slots: 4", "slots: 1.5", "kinds.cpu.slots: expected a whole number, found '1.5'"),
         ("slots: 4", "slots: -1", "kinds.cpu.slots: expected a whole number, found '-1'"),
         ("slots: 4", "slots: {a: b}", "kinds.cpu.slots: expected a whole number, found a mapping"),
+        ("slots: 4", "slots: 4\n    turn: 3", "kinds.cpu.turn: '3' is no time; write a number and"),
+        ("8 GiB", "8 GiB, start: 2000 s", "devices[2].start: is outside 0 ns to 1000 s"),
+        ("12 GB/s", "12 GB/s, send: 1 GB", "links[0].link.send: '1 GB' is no time; write a number"),
+        ("12 GB/s", "12 GB/s, send_bandwidth: 0 B/s", "links[0].link.send_bandwidth: is outside 1"),
+        ("12 GB/s", "12 GB/s, receive: 0.5 ns", "links[0].link.receive: '0.5 ns' is no whole numb"),
+        ("12 GB/s", "12 GB/s, receive_bandwidth: []", "links[0].link.receive_bandwidth: expected"),
+        ("12 GB/s", "12 GB/s, sent: 1 us", "links[0].link: unknown key 'sent'; keys here: src, ds"),
         ("type: CPU", "type: C P U", "kinds.cpu.type: 'C P U' is no device type; write CPU or GPU"),
         ("1 us", "1.5 ns", "kinds.cpu.launch_overhead: '1.5 ns' is no whole number of ns"),
         ("1 us", "1000000 s", "kinds.cpu.launch_overhead: is outside 0 ns to 1000 s"),
@@ -267,7 +326,11 @@ def test_a_mutated_file_is_read_or_refused(
 
 # ---- round trip ----
 
-TEXTS = st.text(min_size=1, max_size=12).filter(str.isprintable)
+# What `str.isprintable` allows.
+PRINTABLE = st.characters(exclude_categories=("C", "Z"), include_characters=" ")
+TEXTS = st.text(PRINTABLE, min_size=1, max_size=12)
+WORK_NS = st.sampled_from([0, 20_000])
+WORK_RATES = st.just(0) | st.integers(1, 10**18)
 
 
 @st.composite
@@ -287,6 +350,7 @@ def any_machine(draw: st.DrawFn) -> Machine:
                 launch_overhead_ns=st.integers(10**6, 10**12),
                 executor_overhead_ns=st.integers(0, 10**6),
                 slots=st.integers(1, 65536),
+                turn_ns=WORK_NS,
             ),
             min_size=1,
             max_size=3,
@@ -300,7 +364,11 @@ def any_machine(draw: st.DrawFn) -> Machine:
             name=f"/device:{kind.type}:{i}",
             kind=kind.name,
             memory_bytes=draw(memory),
-            cores=draw(st.none() | st.sampled_from([f"of {kind.name}", f"a{kind.slots}"])),
+            cores=draw(
+                st.none()
+                | st.sampled_from([f"of {kind.name}", f"a{kind.slots} for {kind.turn_ns}"])
+            ),
+            start_ns=draw(WORK_NS),
         )
         for i, kind in enumerate(chosen)
     ]
@@ -313,6 +381,10 @@ def any_machine(draw: st.DrawFn) -> Machine:
             channel=draw(st.sampled_from(channels)),
             latency_ns=draw(st.sampled_from([0, 10_000])),
             bytes_per_s=draw(st.integers(1, 10**18)),
+            send_ns=draw(WORK_NS),
+            send_bytes_per_s=draw(WORK_RATES),
+            receive_ns=draw(WORK_NS),
+            receive_bytes_per_s=draw(WORK_RATES),
         )
         for src, dst in (draw(st.lists(st.sampled_from(pairs), unique=True)) if pairs else [])
     ]
@@ -366,9 +438,30 @@ def test_saving_leaves_the_old_file_if_it_fails(
         ("executor_overhead_ns", 5_001, "executor_overhead_ns: is a part of launch_overhead_ns"),
         ("launch_overhead_ns", "5", "launch_overhead_ns: must be a whole number"),
         ("slots", 0, "slots: 0 is outside 1 to 65536"),
+        ("turn_ns", -1, "turn_ns: is outside 0 ns to 1000 s"),
         ("name", "", "name: must be 1 to 1000 printable characters"),
     ],
 )
 def test_a_kind_checks_itself(field: str, value: Any, message: str) -> None:
     with pytest.raises(MachineError, match=f"^{message}"):
         replace(machines.shipped_kinds()["k40"], **{field: value})
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("send_ns", 0.5, "send_ns: must be a whole number"),
+        ("send_bytes_per_s", -1, "send_bytes_per_s: is outside 0 B/s to 1000000 TB/s"),
+        ("receive_ns", 10**12 + 1, "receive_ns: is outside 0 ns to 1000 s"),
+        ("receive_bytes_per_s", True, "receive_bytes_per_s: must be a whole number"),
+    ],
+)
+def test_a_link_checks_itself(field: str, value: Any, message: str) -> None:
+    link = hp.load_machine("1cpu-2xk40").links[0]
+    with pytest.raises(MachineError, match=f"^{message}"):
+        replace(link, **{field: value})
+
+
+def test_a_device_checks_when_it_starts() -> None:
+    with pytest.raises(MachineError, match=r"^start_ns: is outside 0 ns to 1000 s"):
+        Device(name=CPU, kind="cpu", start_ns=-1)

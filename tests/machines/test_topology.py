@@ -153,6 +153,45 @@ def test_hosts_of_a_network_share_their_adapter(tmp_path: Path) -> None:
     }
 
 
+def test_the_work_of_a_networks_transfers_is_that_of_all_its_links() -> None:
+    a, b, c = (f"/job:worker/replica:0/task:{i}/device:CPU:0" for i in range(3))
+    rows = "".join(f"  - {{name: {name}, kind: haswell-18}}\n" for name in (a, b, c))
+    machine = machines.machine_from_yaml(f"""
+format: hplacer-machine/1
+name: m
+devices:
+{rows}
+links:
+  - link: {{src: {a}, dst: {b}, channel: x, latency: 1 us, bandwidth: 1 GB/s, receive: 1 us}}
+  - network:
+      name: ib
+      latency: 5 us
+      bandwidth: 100 Gbit/s
+      send: 20 us
+      send_bandwidth: 5 GB/s
+      receive_bandwidth: 4 GB/s
+      hosts:
+        - {{name: x, devices: [{a}]}}
+        - {{name: y, devices: [{b}, {c}]}}
+""")
+    work = {
+        (link.src, link.dst): (
+            link.send_ns,
+            link.send_bytes_per_s,
+            link.receive_ns,
+            link.receive_bytes_per_s,
+        )
+        for link in machine.links
+    }
+    of_network = (20_000, gb(5), 0, gb(4))
+    assert work == {
+        (a, b): (0, 0, 1_000, 0),
+        (a, c): of_network,
+        (b, a): of_network,
+        (c, a): of_network,
+    }
+
+
 @pytest.mark.parametrize(
     ("links", "message"),
     [
@@ -190,6 +229,14 @@ def test_hosts_of_a_network_share_their_adapter(tmp_path: Path) -> None:
         (
             f"link: {{src: {CPU}, dst: {GPU0}, channel: c, latency: 1 us, bandwidth: 0 GB/s}}",
             "link.bandwidth: is outside 1 B/s to 1000000 TB/s",
+        ),
+        (
+            "network: {name: n, latency: 1 us, bandwidth: 1 GB/s, send_bandwidth: 1 s, hosts: []}",
+            "network.send_bandwidth: '1 s' is no bandwidth; write a number and a unit",
+        ),
+        (
+            f"memory: {{latency: 1 us, bandwidth: 1 GB/s, send: 1 us, devices: [{CPU}]}}",
+            "memory: unknown key 'send'; keys here: devices, latency, bandwidth",
         ),
     ],
 )

@@ -121,6 +121,9 @@ REFUSED = [
     ("devices.1.slots", 2**31, "devices[1].slots: must be at most"),
     ("devices.1.speed", 1, "devices[1].speed: unknown key"),
     ("devices.1.cores", 1, "devices[1].cores: expected a string, got int"),
+    ("devices.1.start_ns", -1, "devices[1].start_ns: must be at least 0, got -1"),
+    ("devices.0.turn_ns", 0.5, "devices[0].turn_ns: expected an integer, got float"),
+    ("devices.0.turn_ns", -2, "devices[0].turn_ns: must be at least 0, got -2"),
     ("links", ..., "links: is missing"),
     ("links.1.src", 2, "links[1].src: device 2 is out of range, there are 2"),
     ("links.1.src", -1, "links[1].src: must be at least 0, got -1"),
@@ -131,6 +134,11 @@ REFUSED = [
     ("links.1.latency_ns", -5, "links[1].latency_ns: must be at least 0, got -5"),
     ("links.1.bytes_per_s", 0, "links[1].bytes_per_s: must be at least 1, got 0"),
     ("links.1.bytes_per_s", "1e9", "links[1].bytes_per_s: expected an integer, got str"),
+    ("links.1.send_ns", -1, "links[1].send_ns: must be at least 0, got -1"),
+    ("links.1.send_ns", None, "links[1].send_ns: expected an integer, got null"),
+    ("links.0.send_bytes_per_s", 0, "links[0].send_bytes_per_s: must be at least 1, got 0"),
+    ("links.1.receive_ns", "5", "links[1].receive_ns: expected an integer, got str"),
+    ("links.1.receive_bytes_per_s", 0, "links[1].receive_bytes_per_s: must be at least 1, got 0"),
     ("links.1.duplex", True, "links[1].duplex: unknown key"),
     ("links", [link(dst=0)], "links[0]: joins device '/device:CPU:0' to itself"),
     ("links", [link(), link()], "links[1]: a link from '/device:CPU:0' to '/device:GPU:0' is"),
@@ -184,6 +192,9 @@ REFUSED = [
     ("control_edges", [[1, 2], [2, 0]], "edges: cycle 'a' -> 'b' -> 'c' -> 'a'"),
     ("ops.1.cost_ns", {"cpu": INT64_MAX}, "ops: the sum of all times could exceed"),
     ("links.0.latency_ns", INT64_MAX, "ops: the sum of all times could exceed"),
+    ("links.0.send_ns", INT64_MAX, "ops: the sum of all times could exceed"),
+    ("links.1.receive_ns", INT64_MAX, "ops: the sum of all times could exceed"),
+    ("devices.0.start_ns", INT64_MAX, "ops: the sum of all times could exceed"),
     ("ops.1.temp_bytes", INT64_MAX, "ops: the sum of all sizes could exceed"),
     ("ops.0.output_bytes", [INT64_MAX], "ops: the sum of all"),
 ]
@@ -216,6 +227,59 @@ def test_shared_cores() -> None:
         problem_from_dict(given_document)
 
 
+def with_work() -> Document:
+    """Devices start at different times, and the transfers of the first link are work for them."""
+    result = document()
+    result["devices"][0] |= {"start_ns": 6, "turn_ns": 3}
+    work = {"send_ns": 2, "send_bytes_per_s": 5, "receive_ns": 4, "receive_bytes_per_s": 7}
+    result["links"][0] |= work
+    return result
+
+
+OPTIONAL_TIMES = {
+    "device_start_ns": [6, 0],
+    "device_turn_ns": [3, 0],
+    "link_send_ns": [2, 0],
+    "link_send_bytes_per_s": [5, 0],
+    "link_receive_ns": [4, 0],
+    "link_receive_bytes_per_s": [7, 0],
+}
+
+
+def test_work_of_transfers_and_devices_that_start_late() -> None:
+    problem = problem_from_dict(with_work())
+    found = {name: getattr(problem, name) for name in OPTIONAL_TIMES}
+    assert {name: column.tolist() for name, column in found.items()} == OPTIONAL_TIMES
+    assert all(column.dtype == np.int64 for column in found.values())
+    assert not any(column.flags.writeable for column in found.values())
+    assert problem_to_dict(problem) == with_work()
+    assert problem_to_dict(pickle.loads(pickle.dumps(problem))) == with_work()
+    assert problem_to_dict(problem.replace(**dict.fromkeys(OPTIONAL_TIMES))) == document()
+    plain = problem_from_dict(document())
+    assert all(getattr(plain, name).tolist() == [0, 0] for name in OPTIONAL_TIMES)
+    arrays = {name: np.array(column) for name, column in OPTIONAL_TIMES.items()}
+    assert problem_to_dict(plain.replace(**arrays)) == with_work()
+
+
+@pytest.mark.parametrize("name", OPTIONAL_TIMES)
+def test_optional_times_of_a_wrong_size_or_sign(name: str) -> None:
+    problem = problem_from_dict(document())
+    with pytest.raises(ProblemError, match=rf"^{name}: has 1 values, expected 2"):
+        problem.replace(**{name: np.zeros(1, np.int64)})
+    items, _, field = name.partition("_")
+    with pytest.raises(ProblemError, match=rf"^{items}s\[1\]\.{field}: must be at least 0, got -1"):
+        problem.replace(**{name: np.array([0, -1])})
+
+
+def test_shared_cores_have_one_turn() -> None:
+    given_document = document()
+    for device, turn_ns in zip(given_document["devices"], (5, 6), strict=True):
+        device |= {"cores": "all", "slots": 4, "turn_ns": turn_ns}
+    message = r"^devices\[1\]\.turn_ns: is 6, but '/device:CPU:0', which has the same cores, has 5"
+    with pytest.raises(ProblemError, match=message):
+        problem_from_dict(given_document)
+
+
 def with_default_devices(*devices: int) -> Document:
     result = document()
     for op, device in zip(result["ops"], devices, strict=True):
@@ -241,18 +305,25 @@ def test_default_devices() -> None:
         problem.replace(default_device=np.zeros(1, np.int32))
 
 
-def test_a_problem_that_was_pickled_without_default_devices() -> None:
+def test_a_problem_that_was_pickled_without_optional_arrays() -> None:
     state = problem_from_dict(document()).__getstate__()
-    del state["default_device"]
+    for name in ("default_device", *OPTIONAL_TIMES):
+        del state[name]
     again = hp.Problem.__new__(hp.Problem)
     again.__setstate__(state)
     assert again.default_device is None
+    assert problem_to_dict(again) == document()
 
 
 def test_files_of_version_1() -> None:
     cores = changed("devices.0.cores", "x") | {"format": "hplacer-problem/1"}
     with pytest.raises(ProblemError, match=r"^devices\[0\]\.cores: unknown key; .* slots$"):
         problem_from_dict(cores)
+    with pytest.raises(ProblemError, match=r"^devices\[1\]\.turn_ns: unknown key; .* slots$"):
+        problem_from_dict(changed("devices.1.turn_ns", 1) | {"format": "hplacer-problem/1"})
+    for key in ("send_ns", "send_bytes_per_s", "receive_ns", "receive_bytes_per_s"):
+        with pytest.raises(ProblemError, match=rf"^links\[0\]\.{key}: unknown .* bytes_per_s$"):
+            problem_from_dict(changed(f"links.0.{key}", 1) | {"format": "hplacer-problem/1"})
     old = document() | {"format": "hplacer-problem/1"}
     assert problem_to_dict(problem_from_dict(old)) == document()
     old_with_default = with_default_devices(0, 0, 0) | {"format": "hplacer-problem/1"}

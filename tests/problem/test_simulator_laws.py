@@ -46,6 +46,7 @@ def share_cores(document: Document, slots: int) -> None:
     """All devices are alike and share their slots."""
     for device in document["devices"]:
         device |= {"kind": document["devices"][0]["kind"], "cores": "all", "slots": slots}
+        device.pop("turn_ns", None)
 
 
 def give_each_pair_a_channel(document: Document) -> None:
@@ -206,7 +207,8 @@ def test_relabelling_identical_devices_changes_nothing(case: Case, data: st.Data
     m = len(document["devices"])
     for device in document["devices"]:
         device.update({k: document["devices"][0][k] for k in ("kind", "memory_bytes", "slots")})
-        device.pop("cores", None)
+        for key in ("cores", "start_ns", "turn_ns"):
+            device.pop(key, None)
     # A channel that served two receivers would prefer the one of the lower index.
     channel = data.draw(st.sampled_from(["{src}-{dst}", "to {dst}"]))
     latency_ns, bytes_per_s = data.draw(st.integers(0, 5)), data.draw(st.integers(10**8, 10**10))
@@ -233,10 +235,10 @@ def test_relabelling_identical_devices_changes_nothing(case: Case, data: st.Data
 def test_time_has_no_scale(case: Case, factor: int) -> None:
     document, placement = case
     for link in document["links"]:
-        link["bytes_per_s"] = 10**9
+        link.update({key: 10**9 for key in link if key.endswith("bytes_per_s")})
     trace = trace_of(document, placement)
-    for link in document["links"]:
-        link["latency_ns"] *= factor
+    for part in (*document["links"], *document["devices"]):
+        part.update({key: value * factor for key, value in part.items() if key.endswith("_ns")})
     for op in document["ops"]:
         op["cost_ns"] = {kind: cost * factor for kind, cost in op["cost_ns"].items()}
         op["output_bytes"] = [size * factor for size in op["output_bytes"]]

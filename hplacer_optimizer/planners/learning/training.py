@@ -490,6 +490,19 @@ def _with_rows(array: NDArray[Any], count: int, value: float) -> NDArray[Any]:
     return np.concatenate([array, np.full((count, *array.shape[1:]), value, array.dtype)])
 
 
+def _optional_times(problem: Problem) -> list[NDArray[np.int64]]:
+    """Nothing if all are 0, so that the checkpoints of such problems do not depend on them."""
+    times = [
+        problem.device_start_ns,
+        problem.device_turn_ns,
+        problem.link_send_ns,
+        problem.link_send_bytes_per_s,
+        problem.link_receive_ns,
+        problem.link_receive_bytes_per_s,
+    ]
+    return times if any(values.any() for values in times) else []
+
+
 def _identity(
     problem: Problem, model: str, settings: Settings, seed: int, start: _Int32 | None
 ) -> dict[str, Any]:
@@ -502,6 +515,7 @@ def _identity(
         problem.candidates,
         problem.device_memory_bytes,
         problem.link_bytes_per_s,
+        *_optional_times(problem),
     ):
         digest.update(np.ascontiguousarray(array).tobytes())
     return {
