@@ -47,6 +47,7 @@ def share_cores(document: Document, slots: int) -> None:
     for device in document["devices"]:
         device |= {"kind": document["devices"][0]["kind"], "cores": "all", "slots": slots}
         device.pop("turn_ns", None)
+        device.pop("start_ns", None)
 
 
 def give_each_pair_a_channel(document: Document) -> None:
@@ -60,7 +61,12 @@ def test_every_op_waits_for_its_inputs(case: Case) -> None:
     document, placement = case
     trace = trace_of(document, placement)
     costs = costs_ns(document, placement)
-    assert (trace.finish_ns - trace.start_ns).tolist() == costs
+    took_ns = trace.finish_ns - trace.start_ns
+    assert (took_ns >= costs).all()
+    if (trace.transfers["sent_ns"] == trace.transfers["issue_ns"]).all() and (
+        trace.transfers["finish_ns"] == trace.transfers["carried_ns"]
+    ).all():  # nothing interrupts an op
+        assert took_ns.tolist() == costs
     assert trace.makespan_ns == max(trace.finish_ns, default=0)
     arcs = [
         (src, dst, document["ops"][src]["output_bytes"][k]) for src, k, dst in document["edges"]
@@ -71,6 +77,8 @@ def test_every_op_waits_for_its_inputs(case: Case) -> None:
         if placement[src] != placement[dst]:
             arrival_ns += transfer_ns(document, placement[src], placement[dst], size)
         assert trace.start_ns[dst] >= arrival_ns
+    for op, device in enumerate(placement):
+        assert trace.start_ns[op] >= document["devices"][device].get("start_ns", 0)
 
 
 @settings(max_examples=60, deadline=None)
@@ -108,10 +116,11 @@ def test_devices_and_channels_keep_to_their_capacity(case: Case) -> None:
             steps[pool] += [(trace.start_ns[op], 1), (trace.finish_ns[op], -1)]
     for transfer in trace.transfers:
         assert transfer["issue_ns"] == trace.finish_ns[transfer["src_op"]]
-        assert transfer["start_ns"] >= transfer["issue_ns"]
-        if transfer["finish_ns"] > transfer["start_ns"]:
+        times = [transfer[f"{part}_ns"] for part in ("issue", "sent", "start", "carried", "finish")]
+        assert times == sorted(times)
+        if transfer["carried_ns"] > transfer["start_ns"]:
             channel = ("channel", transfer["channel"])
-            steps[channel] += [(transfer["start_ns"], 1), (transfer["finish_ns"], -1)]
+            steps[channel] += [(transfer["start_ns"], 1), (transfer["carried_ns"], -1)]
     for place, changes in steps.items():
         running = np.cumsum([change for _, change in sorted(changes)])
         assert running.max() <= slots.get(place, 1)
@@ -125,7 +134,8 @@ def test_one_device_with_one_slot_takes_the_sum_of_costs(case: Case) -> None:
         device["slots"] = 1
     placement = [0] * len(placement)
     trace = trace_of(document, placement)
-    assert trace.makespan_ns == sum(costs_ns(document, placement))
+    begin_ns = document["devices"][0].get("start_ns", 0) if placement else 0
+    assert trace.makespan_ns == begin_ns + sum(costs_ns(document, placement))
     assert len(trace.transfers) == 0
 
 
@@ -184,7 +194,7 @@ def test_memory_decides_on_feasibility_alone(case: Case, memory_bytes: int) -> N
 
 
 @settings(max_examples=60, deadline=None)
-@given(placed_problems(), st.integers(2, 10), st.integers(0, 3))
+@given(placed_problems(version1=True), st.integers(2, 10), st.integers(0, 3))
 def test_faster_links_never_hurt_without_queues(case: Case, factor: int, less_ns: int) -> None:
     document, placement = case
     give_each_pair_a_channel(document)
