@@ -149,8 +149,10 @@ class Step:
             inputs = [(src, k) for src, k, dst in self.edges if dst == i]
             inputs += [(src, -1) for src, dst in self.controls if dst == i]
             is_up = self.devices[self.place[i]].get("start_ns", 0) <= self.now
-            if is_up and i not in self.ready_at and all(
-                self.input_arrived(src, k, self.place[i]) for src, k in inputs
+            if (
+                is_up
+                and i not in self.ready_at
+                and all(self.input_arrived(src, k, self.place[i]) for src, k in inputs)
             ):
                 self.ready_at[i] = self.now
 
@@ -255,7 +257,9 @@ class Step:
 
         def free_slots() -> int:
             ops = [i for i in self.end if self.place[i] in pool]
-            own = [w for w, (_, op) in self.working.items() if op is None and self.worker(*w) == pool]
+            own = [
+                w for w, (_, op) in self.working.items() if op is None and self.worker(*w) == pool
+            ]
             return int(device.get("slots", 1)) - len(ops) - len(own)
 
         def waiting() -> list[tuple[tuple[int, int, int], str]]:

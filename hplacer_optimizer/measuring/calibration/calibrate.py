@@ -16,6 +16,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hplacer_optimizer.capture.loading import load_graph
 from hplacer_optimizer.costs.table import CostTable
@@ -28,8 +29,8 @@ from hplacer_optimizer.measuring.calibration.probes import (
     MATRIX,
     Probes,
     chain,
-    message_amid_work,
     products,
+    round_trip_amid_work,
     transfers_amid_work,
 )
 from hplacer_optimizer.measuring.step_runner import StepRunner
@@ -42,8 +43,7 @@ _LARGE_ELEMENTS, _LARGE_OPS = 1 << 20, 32
 _PRODUCTS = 8
 _MOST_SLOTS = 1024
 _GAIN = 1.3  # of throughput: below it, twice as many ops at once are no faster
-# Of the message that waits for its turn: longer than any turn, and `dst` has yet more to do.
-_BEFORE, _BESIDE_S, _AFTER_S = 4, 0.02, 0.03
+_BUSY_S = 0.012  # longer than two turns
 
 OnProgress = Callable[[int, int, str], None]  # steps done, of so many, what is next
 
@@ -241,19 +241,19 @@ class _Machine:
         others = [i for i in range(len(self._names)) if self._are_hosts(here, i)]
         if not others:
             return 0.0
-        other = self._names[others[0]]
-        beside, after = (max(1, round(s / product_s)) for s in (_BESIDE_S, _AFTER_S))
-        busy, idle = self._probes.compare(
-            message_amid_work(device, other, _BEFORE, beside, after),
-            message_amid_work(device, other, _BEFORE, 0, after),
+        home = self._names[others[0]]
+        length = max(1, round(_BUSY_S / product_s))
+        waited, at_once = self._probes.compare(
+            round_trip_amid_work(home, device, length, length),
+            round_trip_amid_work(home, device, 0, length),
         )
-        waits_s = np.subtract(busy.seconds, idle.seconds)
-        low, turn_s, high = np.quantile(waits_s, (0.25, 0.5, 0.75))
+        turns_s = np.subtract(waited.seconds, at_once.seconds) / 2
+        low, turn_s, high = np.maximum(np.quantile(turns_s, (0.25, 0.5, 0.75)), 0.0)
         self.notes.append(
-            f"{kind.name}: a message waits {max(turn_s, 0.0) * 1e3:.3g} ms for a busy device "
+            f"{kind.name}: a message waits {turn_s * 1e3:.3g} ms for a busy device "
             f"({low * 1e3:.3g} to {high * 1e3:.3g} in half of the steps)"
         )
-        return max(0.0, float(turn_s))
+        return float(turn_s)
 
     def _starts(self) -> list[Device]:
         """The devices, with the time of a step that does nothing on them."""
@@ -276,6 +276,7 @@ class _Machine:
     def _links(self, a: int, b: int) -> list[Link]:
         """Both directions of a pair, which are taken to be equally fast."""
         src, dst = self._names[a], self._names[b]
+        is_work = self._are_hosts(a, b)
         alone_s, send_s, receive_s, spreads = [], [], [], []
         for size in SIZES_BYTES:
             self._progress(f"{size:,} bytes between {src} and {dst}")
@@ -285,22 +286,23 @@ class _Machine:
             )
             alone_s.append((moved.value_s - stayed.value_s) / hops)
             spreads.append(moved.spread)
-            if self._are_hosts(a, b):
+            if is_work:
                 send_s.append(self._work_s(src, src, dst, hops, elements))
                 receive_s.append(self._work_s(dst, src, dst, hops, elements))
         ends = [self._described.devices[index].name for index in (a, b)]
         work: dict[str, int] = {}
         known = np.zeros(len(SIZES_BYTES))
-        if self._are_hosts(a, b):
+        if is_work:
+            share = _share_that_counts(alone_s, send_s, receive_s)
             for part, seconds in (("send", send_s), ("receive", receive_s)):
-                fit = BytesFit.of(SIZES_BYTES, seconds)
+                fit = BytesFit.of(SIZES_BYTES, share * seconds)
                 known += fit.seconds(SIZES_BYTES)
                 work |= {f"{part}_ns": fit.fixed_ns, f"{part}_bytes_per_s": fit.bytes_per_s}
                 self.notes.append(f"{ends[0]} <-> {ends[1]}: to {part} takes {_describe_fit(fit)}")
         fit = BytesFit.of(SIZES_BYTES, alone_s, known)
         self.notes.append(
             f"{ends[0]} <-> {ends[1]}: a transfer takes {_describe_fit(fit)}"
-            f"{' beside that' if work else ''} (spread of the steps {max(spreads):.0%})"
+            f"{' beside that' if is_work else ''} (spread of the steps {max(spreads):.0%})"
         )
         return [
             Link(
@@ -324,6 +326,20 @@ class _Machine:
             transfers_amid_work(busy, src, src, count, elements),
         )
         return max(0.0, moved.value_s - stayed.value_s) / count
+
+
+def _share_that_counts(
+    alone_s: Sequence[float], send_s: Sequence[float], receive_s: Sequence[float]
+) -> NDArray[np.float64]:
+    """Of sending and receiving, for each size: float64[sizes], 0.5 to 1.
+
+    Both ends work on a message at once, in part, so that one which waits for nothing takes less
+    than the work it makes. In the model they work one after the other. The mean of the two is
+    taken: between a message that arrives too late and one that takes too little from the ops.
+    """
+    work_s = np.maximum(np.add(send_s, receive_s), 1e-9)
+    share: NDArray[np.float64] = (1 + np.clip(np.divide(alone_s, work_s), 0.0, 1.0)) / 2
+    return share
 
 
 def _describe_fit(fit: BytesFit) -> str:

@@ -18,6 +18,7 @@ MATRIX = 256  # rows and columns: 0.4 ms on a core of 80 GFLOP/s
 _WARMUP = 3
 _REPEATS = 25
 _BUSY_PRODUCTS = 64
+_BEFORE_PRODUCTS = 4  # until the busy device is busy
 
 Build = Callable[[], list[Any]]  # makes ops, returns those that a step fetches
 
@@ -100,21 +101,21 @@ def transfers_amid_work(busy: str, src: str, dst: str, count: int, elements: int
     return build
 
 
-def message_amid_work(src: str, dst: str, before: int, beside: int, after: int) -> Build:
-    """A matrix that `src` sends while it is busy, and `dst` waits for.
+def round_trip_amid_work(home: str, busy: str, length: int, after: int) -> Build:
+    """A message to a device that computes `length` products, the reply, and `after` products.
 
-    `src` computes `before` products, and then `beside` more; `dst` gets the result of the first
-    and computes `after` products.
+    The message waits at `busy` until it is received, and its reply until it is sent.
     """
 
     def build() -> list[Any]:
-        middle = _products(_matrix(src), src, before)
-        return [_products(middle, src, beside).op, _products(middle, dst, after).op]
+        asked = _products(_matrix(home), home, _BEFORE_PRODUCTS)
+        reply = _products(asked, busy, 1)
+        ends = [_products(reply, home, after).op]
+        if length:
+            ends.append(_products(_matrix(busy), busy, length).op)
+        return ends
 
     return build
-
-
-
 
 
 def _zeros(device: str, shape: list[int]) -> Any:
