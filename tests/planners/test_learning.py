@@ -220,6 +220,9 @@ def test_a_checkpoint_of_something_else_is_refused() -> None:
         trainer(problem, seed=1).restore(data)
     with pytest.raises(CheckpointError, match="of another graph or machine"):
         trainer(large_problem(120)).restore(data)
+    late = problem.replace(device_start_ns=np.arange(problem.num_devices))
+    with pytest.raises(CheckpointError, match="of another graph or machine"):
+        trainer(late).restore(data)
     with pytest.raises(CheckpointError, match="of another settings"):
         trainer(problem, learning_rate=0.5).restore(data)
     for damaged in (data[: len(data) // 2], b"", b"x" * 100):

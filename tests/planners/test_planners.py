@@ -28,6 +28,7 @@ from hplacer_optimizer.planners import (
     etf,
     get_planner,
     human_expert,
+    scotch,
 )
 from hplacer_optimizer.planners.devices import device_types
 from hplacer_optimizer.planners.learning import LEARNED_PLANNERS
@@ -386,6 +387,29 @@ def test_a_failure_of_scotch_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyP
     fake_scotch(tmp_path, monkeypatch, "echo bad graph >&2; kill -8 $$")
     with pytest.raises(PlannerUnavailableError, match="gmap` failed with status -8: bad graph"):
         PLANNERS["scotch"].plan(load_problem_file(GOLDEN_PROBLEM))
+
+
+def test_scotch_counts_the_work_at_both_ends_into_a_distance() -> None:
+    document = machine(3)
+    for link in document["links"]:
+        link["bytes_per_s"] = 4 * 10**9
+    by_ends = {(link["src"], link["dst"]): link for link in document["links"]}
+    by_ends[0, 1] |= {"send_bytes_per_s": 2 * 10**9}  # 2 + 1 quarters of a nanosecond per byte
+    by_ends[2, 0] |= {"send_bytes_per_s": 2 * 10**9, "receive_bytes_per_s": 10**9}  # 2 + 1 + 4
+    problem = problem_from_dict(document | {"ops": [], "edges": []})
+    distance = scotch._distances(problem, [0, 1, 2])
+    pairs = {(0, 1): 3, (1, 0): 3, (0, 2): 7, (2, 0): 7, (1, 2): 1, (2, 1): 1}
+    assert {ends: distance[ends] for ends in pairs} == pairs
+
+
+def test_auto_plans_where_transfers_are_work() -> None:
+    ops = [{"name": n, "type": "T", "cost_ns": {"gpu": 5}, "output_bytes": [1]} for n in "ab"]
+    document = machine(2) | {"ops": ops, "edges": [[0, 0, 1]]}
+    for link in document["links"]:
+        link["receive_ns"] = 3
+    plan = PLANNERS["auto"].plan(problem_from_dict(document), budget=Budget(steps=5))
+    first, second = plan.placement.tolist()
+    assert first == second
 
 
 # ---- the table ----
