@@ -10,6 +10,7 @@ from typing import Literal, NotRequired, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
+_Bool = NDArray[np.bool_]
 _Int32 = NDArray[np.int32]
 _Int64 = NDArray[np.int64]
 _UInt16 = NDArray[np.uint16]
@@ -171,6 +172,10 @@ class _CapturedStep:
     @property
     def op_signatures(self) -> list[str]:
         """[n], the keys of measured costs (cc/tf/op_signature.h); "" for loops and calls."""
+
+    @property
+    def is_static(self) -> _Bool:
+        """bool[n], the ops that TensorFlow replaces by constants before a step."""
 
     @property
     def units(self) -> _Int32:

@@ -49,6 +49,12 @@ py::array_t<T> Copy(const std::vector<T>& values) {
   return py::array_t<T>(static_cast<py::ssize_t>(values.size()), values.data());
 }
 
+py::array_t<bool> Flags(const std::vector<uint8_t>& values) {
+  static_assert(sizeof(bool) == sizeof(uint8_t));
+  return py::array_t<bool>(static_cast<py::ssize_t>(values.size()),
+                           reinterpret_cast<const bool*>(values.data()));
+}
+
 template <typename T>
 py::array_t<T> CopyRows(const std::vector<T>& values, py::ssize_t columns) {
   const auto rows = columns == 0 ? 0 : static_cast<py::ssize_t>(values.size()) / columns;
@@ -225,6 +231,8 @@ void RegisterRequest(py::module_& m) {
                              [](const PlannerRequest& self) { return StepArrays(*self.step); })
       .def_property_readonly("op_signatures",
                              [](const PlannerRequest& self) { return self.step->op_signatures; })
+      .def_property_readonly("is_static",
+                             [](const PlannerRequest& self) { return Flags(self.step->is_static); })
       .def_property_readonly("units",
                              [](const PlannerRequest& self) { return Copy(self.step->unit); })
       .def_property_readonly("num_units",
@@ -287,6 +295,8 @@ void RegisterOfflineCapture(py::module_& m) {
                              [](const OfflineCapture& self) { return StepArrays(self.step); })
       .def_property_readonly("op_signatures",
                              [](const OfflineCapture& self) { return self.step.op_signatures; })
+      .def_property_readonly("is_static",
+                             [](const OfflineCapture& self) { return Flags(self.step.is_static); })
       .def_property_readonly("units",
                              [](const OfflineCapture& self) { return Copy(self.step.unit); })
       .def_property_readonly("num_units",

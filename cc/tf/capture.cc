@@ -12,6 +12,8 @@
 #include "absl/strings/str_cat.h"
 #include "tensorflow/core/framework/types.h"
 #include "tf/node_order.h"
+#include "tf/op_work.h"
+#include "tf/static_ops.h"
 
 namespace hplacer {
 namespace {
@@ -48,6 +50,7 @@ class StepCapture {
     absl::Status status =
         EstimateCosts(step_.nodes, input_.library, options_, &costs_, &out_->assumptions);
     if (!status.ok()) return status;
+    FindConstants();
     if (status = NumberOps(); !status.ok()) return status;
     trips_ = TripsOfNodes();
     FillOps();
@@ -59,6 +62,18 @@ class StepCapture {
   }
 
  private:
+  // Finds the nodes that are constants at run time; these cost what a constant costs.
+  void FindConstants() {
+    is_static_ = FindStaticOps(step_, costs_);
+    std::vector<int64_t> constant_ns;
+    for (const KindRates& kind : *options_.kinds) {
+      constant_ns.push_back(WorkTimeNs({/*flops=*/0, /*bytes=*/0, /*kernels=*/0}, kind));
+    }
+    for (size_t i = 0; i < is_static_.size(); ++i) {
+      if (is_static_[i]) costs_[i].cost_ns = constant_ns;
+    }
+  }
+
   // Position -> op, ops in topological order with every collapsed loop as one op.
   absl::Status NumberOps() {
     const size_t num_nodes = step_.nodes.size();
@@ -159,6 +174,7 @@ class StepCapture {
     out_->cost_ns.assign(num_ops_ * num_kinds, 0);
     out_->temp_bytes.assign(num_ops_, 0);
     out_->persistent_bytes.assign(num_ops_, 0);
+    out_->is_static.assign(num_ops_, 0);
     std::vector<std::vector<int64_t>> outputs(num_ops_);
     first_output_.assign(step_.nodes.size(), -1);
     for (size_t i = 0; i < step_.nodes.size(); ++i) {
@@ -168,6 +184,7 @@ class StepCapture {
           in_loop ? units_.frame_names[units_.frame_of[i]] : step_.nodes[i]->name();
       out_->op_types[op] = in_loop ? "WhileLoop" : step_.nodes[i]->type_string();
       if (!in_loop) out_->op_signatures[op] = std::move(costs_[i].signature);
+      if (!in_loop) out_->is_static[op] = is_static_[i];
       for (size_t kind = 0; kind < num_kinds; ++kind) {
         int64_t& cost = out_->cost_ns[op * num_kinds + kind];
         const int64_t body = costs_[i].cost_ns[kind];
@@ -194,10 +211,16 @@ class StepCapture {
     for (const int32_t op : frame_op_) out_->op_names[op] += " (loop)";
   }
 
+  // True for an edge that is gone at run time: a constant reads nothing, and waits for no constant.
+  // It does wait for other ops, such as the condition of the branch that it belongs to.
+  bool IsUnused(int32_t source, size_t i, const Edge& edge) const {
+    return is_static_[i] && (is_static_[source] || !edge.IsControlEdge());
+  }
+
   void FillEdges() {
     for (size_t i = 0; i < step_.nodes.size(); ++i) {
       ForEachInput(i, [&](int32_t source, const Edge& edge) {
-        if (op_of_[source] == op_of_[i]) return;
+        if (op_of_[source] == op_of_[i] || IsUnused(source, i, edge)) return;
         if (edge.IsControlEdge() || first_output_[source] < 0) {
           out_->control_edges.insert(out_->control_edges.end(), {op_of_[source], op_of_[i]});
         } else {
@@ -214,7 +237,7 @@ class StepCapture {
     out_->output_alias_output.assign(out_->output_bytes.size(), 0);
     for (size_t i = 0; i < step_.nodes.size(); ++i) {
       const Node& node = *step_.nodes[i];
-      if (units_.frame_of[i] >= 0 || node.num_outputs() == 0) continue;
+      if (units_.frame_of[i] >= 0 || node.num_outputs() == 0 || is_static_[i]) continue;
       const int64_t base = out_->output_ptr[op_of_[i]];
       const bool is_reference = tensorflow::IsRefType(node.output_type(0));
       if (node.type_string() == "ReadVariableOp" ||
@@ -289,6 +312,7 @@ class StepCapture {
   CapturedStep* out_;
   Units units_;
   std::vector<OpCosts> costs_;          // by position
+  std::vector<bool> is_static_;         // by position
   std::vector<int64_t> trips_;          // by position
   std::vector<int32_t> op_of_;          // by position
   std::vector<int32_t> frame_op_;       // by collapsed loop

@@ -4,7 +4,9 @@
 //
 // Each node becomes one op, except that a while loop without a variable update becomes one op:
 // cost = trips x body, outputs = its Exits. Ops come in topological order. Identity-like outputs
-// are aliases of what they read; a variable's read is an alias of persistent memory.
+// are aliases of what they read; a variable's read is an alias of persistent memory. What
+// TensorFlow replaces by a constant (static_ops.h) reads nothing: the data edges into it are left
+// out, and it costs what a constant costs. Units and node hashes are those of the whole graph.
 #ifndef HPLACER_TF_CAPTURE_H_
 #define HPLACER_TF_CAPTURE_H_
 

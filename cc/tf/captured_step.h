@@ -60,6 +60,9 @@ struct CapturedStep {
   std::vector<int32_t> output_alias_output;
   std::vector<int64_t> temp_bytes;
   std::vector<int64_t> persistent_bytes;
+  // Per op: 1 if TensorFlow replaces it by a constant before the step, see static_ops.h. No data
+  // edge leads into it.
+  std::vector<uint8_t> is_static;
   std::vector<int32_t> edges;          // triples (src, output, dst)
   std::vector<int32_t> control_edges;  // pairs (src, dst)
   std::vector<int64_t> allowed_ptr;

@@ -5,6 +5,7 @@
 #include <memory>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/match.h"
@@ -21,6 +22,7 @@
 #include "tensorflow/core/public/version.h"
 #include "tf/op_signature.h"
 #include "tf/op_work.h"
+#include "tf/static_ops.h"
 #include "tf/tensor_bytes.h"
 
 namespace hplacer {
@@ -29,11 +31,13 @@ namespace {
 using tensorflow::DataType;
 using tensorflow::Edge;
 using tensorflow::FunctionLibraryDefinition;
+using tensorflow::GraphDef;
 using tensorflow::Node;
 using tensorflow::NodeDef;
 using tensorflow::OpInfo;
 using tensorflow::TensorShapeProto;
 using tensorflow::grappler::GraphProperties;
+using tensorflow::grappler::GrapplerItem;
 
 constexpr int kMaxCallDepth = 16;
 constexpr int kMaxListedNames = 5;
@@ -116,7 +120,7 @@ class CostEstimation {
   // `others` are there for the shapes of initial values only.
   void Estimate(const std::vector<Node*>& nodes, const std::vector<Node*>& others, int depth,
                 FedShapes* fed, std::vector<OpCosts>* costs) {
-    tensorflow::grappler::GrapplerItem item;
+    GrapplerItem item;
     item.id = "hplacer";
     std::vector<Node*> inferred = nodes;
     inferred.insert(inferred.end(), others.begin(), others.end());
@@ -144,6 +148,50 @@ class CostEstimation {
       const NodeDef& def = item.graph.node(static_cast<int>(i));
       costs->push_back(EstimateNode(*nodes[i], def, properties, depth));
     }
+    if (depth == 0) FindWhatFollowsFromShapes(inferred, properties, &item, costs);
+  }
+
+  // `properties` are those of `item`, whose fed shapes may be assumptions. If so, the shapes are
+  // inferred once more, with what TensorFlow knows.
+  static void FindWhatFollowsFromShapes(const std::vector<Node*>& nodes,
+                                        const GraphProperties& properties, GrapplerItem* item,
+                                        std::vector<OpCosts>* costs) {
+    std::vector<size_t> candidates;
+    for (size_t i = 0; i < costs->size(); ++i) {
+      if (MayFollowFromShapes(nodes[i]->type_string())) candidates.push_back(i);
+    }
+    if (candidates.empty()) return;
+    const auto mark = [&](const GraphProperties& known) {
+      for (const size_t i : candidates) {
+        const std::string& name = nodes[i]->name();
+        if (!known.HasInputProperties(name) || !known.HasOutputProperties(name)) continue;
+        (*costs)[i].follows_from_shapes =
+            FollowsFromShapes(nodes[i]->type_string(), known.GetInputProperties(name),
+                              known.GetOutputProperties(name));
+      }
+    };
+    if (!ForgetAssumedShapes(nodes, &item->graph)) {
+      mark(properties);
+      return;
+    }
+    GraphProperties known(*item);
+    known
+        .InferStatically(/*assume_valid_feeds=*/true, /*aggressive_shape_inference=*/true,
+                         /*include_tensor_values=*/false)
+        .IgnoreError();
+    mark(known);
+  }
+
+  // Gives fed nodes the shapes that TensorFlow knows. False if all of these are complete.
+  static bool ForgetAssumedShapes(const std::vector<Node*>& nodes, GraphDef* graph) {
+    bool any = false;
+    for (size_t i = 0; i < nodes.size(); ++i) {
+      const std::vector<TensorShapeProto> shapes = KnownFedShapes(*nodes[i]);
+      if (absl::c_all_of(shapes, IsKnownShape)) continue;
+      SetFedShapes(*nodes[i], shapes, graph->mutable_node(static_cast<int>(i)));
+      any = true;
+    }
+    return any;
   }
 
   static void FillNode(const Node& node, FedShapes* fed, NodeDef* def) {
@@ -151,7 +199,11 @@ class CostEstimation {
     def->clear_input();
     def->clear_device();
     const std::vector<TensorShapeProto> shapes = fed->Filled(node);
-    if (shapes.empty()) return;
+    if (!shapes.empty()) SetFedShapes(node, shapes, def);
+  }
+
+  static void SetFedShapes(const Node& node, const std::vector<TensorShapeProto>& shapes,
+                           NodeDef* def) {
     auto& attrs = *def->mutable_attr();
     if (node.IsArg()) {
       def->set_op("Placeholder");

@@ -31,6 +31,8 @@ struct OpCosts {
   std::vector<int64_t> output_bytes;
   int64_t persistent_bytes = 0;
   std::string signature;  // see op_signature.h
+  // Whether the result follows from shapes that are known without any assumption: static_ops.h.
+  bool follows_from_shapes = false;
 };
 
 // Costs by node, in the order of `nodes` (a set closed under ancestors). A node inside a while

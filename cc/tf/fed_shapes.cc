@@ -82,7 +82,16 @@ int64_t ChooseBatchSize(const std::vector<const Node*>& fed) {
   return largest > 0 ? largest : kDefaultBatchSize;
 }
 
+// Whether the step has a shape of its own for what the node hands out.
+bool HasFedShapes(const Node& node) {
+  return IsFed(node) && (node.num_outputs() == 0 || !IsHandle(node.output_type(0)));
+}
+
 }  // namespace
+
+std::vector<TensorShapeProto> KnownFedShapes(const Node& node) {
+  return HasFedShapes(node) ? DeclaredShapes(node) : std::vector<TensorShapeProto>();
+}
 
 bool FillShape(int64_t batch_size, TensorShapeProto* shape) {
   if (shape->unknown_rank()) {
@@ -134,7 +143,7 @@ absl::Status FedShapes::Resolve(const std::vector<Node*>& nodes, const NamedShap
 }
 
 std::vector<TensorShapeProto> FedShapes::Filled(const Node& node) {
-  if (!IsFed(node) || (node.num_outputs() > 0 && IsHandle(node.output_type(0)))) return {};
+  if (!HasFedShapes(node)) return {};
   std::vector<TensorShapeProto> shapes = DeclaredShapes(node);
   for (int k = 0; !named_.empty() && k < node.num_outputs(); ++k) {
     const auto it = named_.find(TensorName(node, static_cast<size_t>(k)));

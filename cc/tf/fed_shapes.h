@@ -20,6 +20,10 @@ namespace hplacer {
 // By tensor, "name" or "name:1"; -1 is a dimension left open.
 using NamedShapes = std::map<std::string, std::vector<int64_t>>;
 
+// Of the outputs of a fed node, what the graph declares: TensorFlow knows no more before a step.
+// Empty for other nodes and for handles.
+std::vector<tensorflow::TensorShapeProto> KnownFedShapes(const tensorflow::Node& node);
+
 // Fills unknown dimensions, makes an unknown rank a scalar; true if there were any.
 bool FillShape(int64_t batch_size, tensorflow::TensorShapeProto* shape);
 

@@ -43,6 +43,10 @@ class Captured(Protocol):
         """[n], the keys of a cost table."""
 
     @property
+    def is_static(self) -> NDArray[np.bool_]:
+        """bool[n], the ops that TensorFlow replaces by constants before a step."""
+
+    @property
     def units(self) -> NDArray[np.int32]:
         """int32[n]"""
 
@@ -81,6 +85,7 @@ class CapturedGraph:
     fingerprint_parts: list[tuple[str, str]]
     arrays: Mapping[str, Any]
     op_signatures: list[str]
+    is_static: NDArray[np.bool_]
     units: NDArray[np.int32]
     num_units: int
     node_names: list[str]
@@ -101,8 +106,9 @@ _FACTS = (
     "node_names",
     "structure",
 )
-_COLUMNS = ("units", "node_hashes", "node_ranks", "node_op")
+_COLUMNS = ("is_static", "units", "node_hashes", "node_ranks", "node_op")
 _LISTS = ("op_names", "op_types")  # of the arrays
+_NO_ALIAS = -1
 
 
 def save_captured(
@@ -139,13 +145,15 @@ def build_problem(
     """The Problem of a captured step on the machine that it was captured for.
 
     Costs that the table holds, given as such or as its file, replace the estimates; the summary
-    tells how many there were. Raises CostTableError if the file is malformed.
+    tells how many there were. An op that was measured to cost nothing does not run: constants are
+    not sent to it. Raises CostTableError if the file is malformed.
     """
     arrays, summary = captured.arrays, None
     if cost_table is not None:
         table = cost_table if isinstance(cost_table, CostTable) else CostTable.load(cost_table)
         kinds = [kind.name for kind in machine.kinds]
         arrays, summary = costs.apply(table, arrays, captured.op_signatures, kinds)
+        arrays = _without_unread_constants(arrays, captured.is_static, _did_not_run(arrays, summary))
     problem = Problem(
         name=name or captured.label,
         **machine.problem_arrays(),
@@ -155,3 +163,30 @@ def build_problem(
         colocation_group_names=[f"unit {unit}" for unit in range(captured.num_units)],
     )
     return problem, summary
+
+
+def _did_not_run(arrays: Mapping[str, Any], costs: CostSummary) -> NDArray[np.bool_]:
+    """bool[n], the ops that were measured, and to cost nothing wherever they were."""
+    cost_ns = np.where(costs.is_measured, arrays["cost_ns"], 0)
+    absent: NDArray[np.bool_] = costs.is_measured.any(axis=1) & (cost_ns == 0).all(axis=1)
+    return absent
+
+
+def _without_unread_constants(
+    arrays: Mapping[str, Any], is_static: NDArray[np.bool_], did_not_run: NDArray[np.bool_]
+) -> Mapping[str, Any]:
+    """The arrays without data edges from static ops to ops that did not run.
+
+    An output that was such a constant under another name has a buffer of its own instead.
+    """
+    src, _, dst = arrays["edges"].T
+    is_read = ~(is_static[src] & did_not_run[dst])
+    alias_src = arrays["output_alias_src"]
+    op = np.repeat(np.arange(len(is_static)), np.diff(arrays["output_ptr"]))
+    loses_alias = (alias_src >= 0) & is_static[np.maximum(alias_src, 0)] & did_not_run[op]
+    return {
+        **arrays,
+        "edges": arrays["edges"][is_read],
+        "output_alias_src": np.where(loses_alias, _NO_ALIAS, alias_src),
+        "output_alias_output": np.where(loses_alias, 0, arrays["output_alias_output"]),
+    }
