@@ -153,7 +153,9 @@ def build_problem(
         table = cost_table if isinstance(cost_table, CostTable) else CostTable.load(cost_table)
         kinds = [kind.name for kind in machine.kinds]
         arrays, summary = costs.apply(table, arrays, captured.op_signatures, kinds)
-        arrays = _without_unread_constants(arrays, captured.is_static, _did_not_run(arrays, summary))
+        arrays = _without_unread_constants(
+            arrays, captured.is_static, _did_not_run(arrays, summary)
+        )
     problem = Problem(
         name=name or captured.label,
         **machine.problem_arrays(),
@@ -177,9 +179,13 @@ def _without_unread_constants(
 ) -> Mapping[str, Any]:
     """The arrays without data edges from static ops to ops that did not run.
 
-    An output that was such a constant under another name has a buffer of its own instead.
+    An output that was such a constant under another name has a buffer of its own instead. What
+    reads nothing but constants, as a placeholder with a default does, hands them on: it keeps them.
     """
     src, _, dst = arrays["edges"].T
+    hands_on = np.ones(len(is_static), np.bool_)
+    hands_on[dst[~is_static[src]]] = False
+    did_not_run = did_not_run & ~hands_on
     is_read = ~(is_static[src] & did_not_run[dst])
     alias_src = arrays["output_alias_src"]
     op = np.repeat(np.arange(len(is_static)), np.diff(arrays["output_ptr"]))
