@@ -99,7 +99,10 @@ def compare(graph: Any) -> dict[str, Any]:
 
 
 def our_costs_ns(graph: Any) -> dict[str, int]:
-    """By op name: the captured step, on a machine without launch overhead."""
+    """By op name: the captured step, on a machine without launch overhead.
+
+    Ops that TensorFlow replaces by constants are left out: they are not estimated.
+    """
     from hplacer_optimizer.capture.loading import load_graph
     from hplacer_optimizer.machines import Device, DeviceKind, Machine
 
@@ -115,8 +118,10 @@ def our_costs_ns(graph: Any) -> dict[str, int]:
     machine = Machine(
         name="virtual", kinds=(kind,), devices=(Device(name="/device:CPU:0", kind="cpu"),), links=()
     )
-    problem = load_graph(graph.graph, machine=machine, targets=[graph.train_op]).problem
-    return dict(zip(problem.op_names, problem.cost_ns[:, 0].tolist(), strict=True))
+    loaded = load_graph(graph.graph, machine=machine, targets=[graph.train_op])
+    costs = zip(loaded.problem.op_names, loaded.problem.cost_ns[:, 0].tolist(), strict=True)
+    is_static = loaded.captured.is_static.tolist()
+    return {op: cost for (op, cost), skip in zip(costs, is_static, strict=True) if not skip}
 
 
 def their_costs_ns(graph: Any) -> dict[str, int]:
