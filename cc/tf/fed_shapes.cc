@@ -90,7 +90,12 @@ bool HasFedShapes(const Node& node) {
 }  // namespace
 
 std::vector<TensorShapeProto> KnownFedShapes(const Node& node) {
-  return HasFedShapes(node) ? DeclaredShapes(node) : std::vector<TensorShapeProto>();
+  if (!HasFedShapes(node)) return {};
+  std::vector<TensorShapeProto> shapes = DeclaredShapes(node);
+  while (static_cast<int>(shapes.size()) < node.num_outputs()) {
+    shapes.emplace_back().set_unknown_rank(true);
+  }
+  return shapes;
 }
 
 bool FillShape(int64_t batch_size, TensorShapeProto* shape) {
