@@ -109,6 +109,7 @@ _FACTS = (
 _COLUMNS = ("is_static", "units", "node_hashes", "node_ranks", "node_op")
 _LISTS = ("op_names", "op_types")  # of the arrays
 _NO_ALIAS = -1
+_COPIED_BYTES = 64  # 16 elements of 4 bytes
 
 
 def save_captured(
@@ -145,17 +146,15 @@ def build_problem(
     """The Problem of a captured step on the machine that it was captured for.
 
     Costs that the table holds, given as such or as its file, replace the estimates; the summary
-    tells how many there were. An op that was measured to cost nothing does not run: constants are
-    not sent to it. Raises CostTableError if the file is malformed.
+    tells how many there were. Raises CostTableError if the file is malformed.
     """
     arrays, summary = captured.arrays, None
     if cost_table is not None:
         table = cost_table if isinstance(cost_table, CostTable) else CostTable.load(cost_table)
         kinds = [kind.name for kind in machine.kinds]
         arrays, summary = costs.apply(table, arrays, captured.op_signatures, kinds)
-        arrays = _without_unread_constants(
-            arrays, captured.is_static, _did_not_run(arrays, summary)
-        )
+    if _are_hosts(machine):
+        arrays = _without_copied_constants(arrays, captured.is_static)
     problem = Problem(
         name=name or captured.label,
         **machine.problem_arrays(),
@@ -167,32 +166,33 @@ def build_problem(
     return problem, summary
 
 
-def _did_not_run(arrays: Mapping[str, Any], costs: CostSummary) -> NDArray[np.bool_]:
-    """bool[n], the ops that were measured, and to cost nothing wherever they were."""
-    cost_ns = np.where(costs.is_measured, arrays["cost_ns"], 0)
-    absent: NDArray[np.bool_] = costs.is_measured.any(axis=1) & (cost_ns == 0).all(axis=1)
-    return absent
+def _are_hosts(machine: Machine) -> bool:
+    """Whether every device is the only one of its task, and its CPU."""
+    tasks = {device.task for device in machine.devices}
+    return len(tasks) == len(machine.devices) and {d.type for d in machine.devices} == {"CPU"}
 
 
-def _without_unread_constants(
-    arrays: Mapping[str, Any], is_static: NDArray[np.bool_], did_not_run: NDArray[np.bool_]
+def _without_copied_constants(
+    arrays: Mapping[str, Any], is_static: NDArray[np.bool_]
 ) -> Mapping[str, Any]:
-    """The arrays without data edges from static ops to ops that did not run.
+    """The arrays without the edges that TensorFlow replaces by copies of small constants.
 
-    An output that was such a constant under another name has a buffer of its own instead. What
-    reads nothing but constants, as a placeholder with a default does, hands them on: it keeps them.
+    It copies a constant of at most 16 elements that several ops read to each task that has one
+    ("tensorflow/core/common_runtime/replicate_constants_pass.cc"): nothing is sent. An output that
+    was such a constant under another name has a buffer of its own instead.
     """
     src, _, dst = arrays["edges"].T
-    hands_on = np.ones(len(is_static), np.bool_)
-    hands_on[dst[~is_static[src]]] = False
-    did_not_run = did_not_run & ~hands_on
-    is_read = ~(is_static[src] & did_not_run[dst])
+    num_ops = len(is_static)
+    op = np.repeat(np.arange(num_ops), np.diff(arrays["output_ptr"]))
+    sizes = np.bincount(op, arrays["output_bytes"], num_ops)
+    pairs = np.unique(np.stack([src, dst], axis=1), axis=0)
+    readers = np.bincount(pairs[:, 0], minlength=num_ops)
+    is_copied = is_static & (sizes <= _COPIED_BYTES) & (readers > 1)
     alias_src = arrays["output_alias_src"]
-    op = np.repeat(np.arange(len(is_static)), np.diff(arrays["output_ptr"]))
-    loses_alias = (alias_src >= 0) & is_static[np.maximum(alias_src, 0)] & did_not_run[op]
+    loses_alias = (alias_src >= 0) & is_copied[np.maximum(alias_src, 0)]
     return {
         **arrays,
-        "edges": arrays["edges"][is_read],
+        "edges": arrays["edges"][~is_copied[src]],
         "output_alias_src": np.where(loses_alias, _NO_ALIAS, alias_src),
         "output_alias_output": np.where(loses_alias, 0, arrays["output_alias_output"]),
     }
