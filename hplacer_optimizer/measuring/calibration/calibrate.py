@@ -16,7 +16,6 @@ from datetime import datetime, timezone
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hplacer_optimizer.capture.loading import load_graph
 from hplacer_optimizer.costs.table import CostTable
@@ -31,6 +30,7 @@ from hplacer_optimizer.measuring.calibration.probes import (
     chain,
     products,
     round_trip_amid_work,
+    transfers,
     transfers_amid_work,
 )
 from hplacer_optimizer.measuring.step_runner import StepRunner
@@ -288,14 +288,14 @@ class _Machine:
             spreads.append(moved.spread)
             if is_work:
                 send_s.append(self._work_s(src, src, dst, hops, elements))
-                receive_s.append(self._work_s(dst, src, dst, hops, elements))
+                received_s = self._work_s(dst, src, dst, hops, elements)
+                receive_s.append(max(received_s, self._interval_s(src, dst, hops, elements)))
         ends = [self._described.devices[index].name for index in (a, b)]
         work: dict[str, int] = {}
         known = np.zeros(len(SIZES_BYTES))
         if is_work:
-            share = _share_that_counts(alone_s, send_s, receive_s)
             for part, seconds in (("send", send_s), ("receive", receive_s)):
-                fit = BytesFit.of(SIZES_BYTES, share * seconds)
+                fit = BytesFit.of(SIZES_BYTES, seconds)
                 known += fit.seconds(SIZES_BYTES)
                 work |= {f"{part}_ns": fit.fixed_ns, f"{part}_bytes_per_s": fit.bytes_per_s}
                 self.notes.append(f"{ends[0]} <-> {ends[1]}: to {part} takes {_describe_fit(fit)}")
@@ -327,19 +327,15 @@ class _Machine:
         )
         return max(0.0, moved.value_s - stayed.value_s) / count
 
+    def _interval_s(self, src: str, dst: str, count: int, elements: int) -> float:
+        """Between two of many transfers that are sent at once, while nothing else is done.
 
-def _share_that_counts(
-    alone_s: Sequence[float], send_s: Sequence[float], receive_s: Sequence[float]
-) -> NDArray[np.float64]:
-    """Of sending and receiving, for each size: float64[sizes], 0.5 to 1.
-
-    Both ends work on a message at once, in part, so that one which waits for nothing takes less
-    than the work it makes. In the model they work one after the other. The mean of the two is
-    taken: between a message that arrives too late and one that takes too little from the ops.
-    """
-    work_s = np.maximum(np.add(send_s, receive_s), 1e-9)
-    share: NDArray[np.float64] = (1 + np.clip(np.divide(alone_s, work_s), 0.0, 1.0)) / 2
-    return share
+        What limits them is the receiver: a tensor that has just been sent was in a cache.
+        """
+        many, few = self._probes.compare(
+            transfers(src, dst, 2 * count, elements), transfers(src, dst, count, elements)
+        )
+        return max(0.0, many.value_s - few.value_s) / count
 
 
 def _describe_fit(fit: BytesFit) -> str:

@@ -82,8 +82,8 @@ def products(device: str, chains: int, length: int) -> Build:
     return lambda: [_products(_matrix(device), device, length).op for _ in range(chains)]
 
 
-def transfers_amid_work(busy: str, src: str, dst: str, count: int, elements: int) -> Build:
-    """`count` transfers of a float32[elements], while one device is busy with products.
+def transfers(src: str, dst: str, count: int, elements: int) -> Build:
+    """So many float32[elements], sent at once.
 
     `src` and `dst` may be one device: then nothing is transferred, and all else is the same.
     """
@@ -91,12 +91,22 @@ def transfers_amid_work(busy: str, src: str, dst: str, count: int, elements: int
     def build() -> list[Any]:
         import tensorflow as tf
 
-        ends = [_products(_matrix(busy), busy, _BUSY_PRODUCTS).op]
+        ends = []
         for _ in range(count):
             value = _zeros(src, [elements])
             with tf.device(dst):
                 ends.append(tf.raw_ops.Size(input=value).op)
         return ends
+
+    return build
+
+
+def transfers_amid_work(busy: str, src: str, dst: str, count: int, elements: int) -> Build:
+    """The same while a device, one of the two, is busy with products."""
+
+    def build() -> list[Any]:
+        work = _products(_matrix(busy), busy, _BUSY_PRODUCTS).op
+        return [work, *transfers(src, dst, count, elements)()]
 
     return build
 
