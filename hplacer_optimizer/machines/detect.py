@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from hplacer_optimizer.machines import host, nvidia
 from hplacer_optimizer.machines.file import shipped_kinds
@@ -33,11 +33,26 @@ _CPU_EFFICIENCY = 0.5  # of the peak, reached by large contractions
 
 # (latency_ns, bytes_per_s) between two devices.
 _WITHIN_HOST_MEMORY = (5_000, 10_000_000_000)
-_LOOPBACK = (50_000, 2_000_000_000)  # gRPC within a host
-_NETWORK_LATENCY_NS = 100_000
+_LOOPBACK = (0, 10_000_000_000)  # between processes of a host, beside the work of gRPC
+_NETWORK_LATENCY_NS = 30_000  # beside it, too
 _NETWORK_BYTES_PER_S = 1_250_000_000
+# What gRPC makes of a message, rounded from calibrations of two workers with a core each.
+_MESSAGE_WORK = {
+    "send_ns": 25_000,
+    "send_bytes_per_s": 5_000_000_000,
+    "receive_ns": 45_000,
+    "receive_bytes_per_s": 3_000_000_000,
+}
+_TURN_NS = 2_000_000  # of Linux: it lets a busy thread run on for up to a tick of 4 ms
+_START_NS = 150_000  # of a step in the first task; the others are told of it
+_TOLD_NS = 100_000
 _SHARED_CORES = "CPU devices of one task share its cores and memory: two are no faster than one"
 LIKE_THIS_HOST = "all hosts are like this one"
+_SEVERAL_TASKS = (
+    f"a message between tasks is {_MESSAGE_WORK['send_ns']} ns of work for its sender and "
+    f"{_MESSAGE_WORK['receive_ns']} ns for its receiver, beside its bytes, and waits up to "
+    f"{_TURN_NS} ns where ops run"
+)
 
 
 class SessionDevice(Protocol):
@@ -81,6 +96,7 @@ def detect(
     assumptions: set[str] = set()
     hosts = hosts or {}
     host_of = {d.name: hosts.get(_task(d.name), _task(d.name)) for d in devices}
+    tasks = list(dict.fromkeys(_task(device.name) for device in devices))
     cpus_of_task = Counter(_task(device.name) for device in devices if device.type == "CPU")
     kinds: dict[str, DeviceKind] = {}
     described = []
@@ -97,11 +113,21 @@ def detect(
         else:
             kind = _accelerator_kind(device, assumptions)
             memory = max(device.memory_bytes, 0)
+        if len(tasks) > 1 and kind.type == "CPU":
+            kind = replace(kind, turn_ns=_TURN_NS)
         kind = kinds.setdefault(kind.name, kind)
         own_memory = None if memory == kind.memory_bytes else memory
         described.append(
-            Device(name=device.name, kind=kind.name, memory_bytes=own_memory, cores=cores)
+            Device(
+                name=device.name,
+                kind=kind.name,
+                memory_bytes=own_memory,
+                cores=cores,
+                start_ns=_start_ns(_task(device.name), tasks),
+            )
         )
+    if len(tasks) > 1:
+        assumptions.add(_SEVERAL_TASKS)
     return Machine(
         name="detected",
         kinds=tuple(kinds.values()),
@@ -109,6 +135,13 @@ def detect(
         links=_links(devices, host_of, ask_driver, assumptions),
         assumptions=tuple(sorted(assumptions)),
     )
+
+
+def _start_ns(task: str, tasks: Sequence[str]) -> int:
+    """All devices of a single task start together: then it does not matter when."""
+    if len(tasks) == 1:
+        return 0
+    return _START_NS if task == tasks[0] else _START_NS + _TOLD_NS
 
 
 # ---- kinds ----
@@ -211,11 +244,11 @@ def _links(
             )
             for task in here
         ]
-        found += network_links("loopback", ends, _LOOPBACK[0])
+        found += _with_work(network_links("loopback", ends, _LOOPBACK[0]), devices)
         if len(here) > 1:
             assumptions.add(_assume("tasks of one host", *_LOOPBACK))
     if len(hosts) > 1:
-        found += _between_hosts(hosts, host_of, assumptions)
+        found += _with_work(_between_hosts(hosts, host_of, assumptions), devices)
     first: dict[tuple[str, str], Link] = {}
     for link in found:
         first.setdefault((link.src, link.dst), link)
@@ -239,6 +272,23 @@ def _between_hosts(
         for name in hosts
     ]
     return network_links("network", adapters, _NETWORK_LATENCY_NS)
+
+
+def _with_work(links: Iterable[Link], devices: Sequence[SessionDevice]) -> Iterator[Link]:
+    """The links between tasks, with the work of messages where an end is a CPU.
+
+    A message of another device is work of its host, which takes time but no slot of the device.
+    """
+    types = {device.name: device.type for device in devices}
+    for link in links:
+        for end, part in ((link.src, "send"), (link.dst, "receive")):
+            names = (f"{part}_ns", f"{part}_bytes_per_s")
+            if types[end] == "CPU":
+                work: dict[str, Any] = {name: _MESSAGE_WORK[name] for name in names}
+                link = replace(link, **work)
+            else:
+                link = replace(link, latency_ns=link.latency_ns + _MESSAGE_WORK[names[0]])
+        yield link
 
 
 def _assume(ends: str, latency_ns: int, bytes_per_s: int) -> str:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import hplacer_optimizer as hp
-from hplacer_optimizer.measuring.calibration.fitting import LinkFit, Timing
+from hplacer_optimizer.measuring.calibration.fitting import MOST_BYTES_PER_S, BytesFit, Timing
 from hplacer_optimizer.measuring.calibration.traces import op_times_ns
 from tests.cli.test_cli import error_of, hplacer
 
@@ -35,13 +35,13 @@ def test_a_link_is_found_again_though_one_size_was_disturbed(
     latency_us: float, gigabytes_per_s: float, disturbed: int, factor: float
 ) -> None:
     seconds = latency_us * 1e-6 + np.array(SIZES) / (gigabytes_per_s * 1e9)
-    fit = LinkFit.of(SIZES, seconds)
-    assert fit.latency_s == pytest.approx(latency_us * 1e-6, rel=1e-3)
+    fit = BytesFit.of(SIZES, seconds)
+    assert fit.fixed_s == pytest.approx(latency_us * 1e-6, rel=1e-3)
     assert fit.error < 1e-6
-    assert fit.latency_s + SIZES[-1] / fit.bytes_per_s == pytest.approx(seconds[-1], rel=1e-3)
+    assert fit.seconds(SIZES) == pytest.approx(seconds, rel=1e-3)
     seconds[disturbed] *= factor
-    fit = LinkFit.of(SIZES, seconds)
-    assert fit.latency_s >= 0
+    fit = BytesFit.of(SIZES, seconds)
+    assert fit.fixed_s >= 0
     assert fit.bytes_per_s > 0
     assert fit.error <= factor - 1 + 1e-9
 
@@ -49,9 +49,19 @@ def test_a_link_is_found_again_though_one_size_was_disturbed(
 def test_an_outlier_does_not_move_a_fit() -> None:
     seconds = 200e-6 + np.array(SIZES) / 1e9
     seconds[2] *= 3
-    fit = LinkFit.of(SIZES, seconds)
-    assert fit.latency_s == pytest.approx(200e-6, rel=0.02)
+    fit = BytesFit.of(SIZES, seconds)
+    assert fit.fixed_ns == pytest.approx(200_000, rel=0.02)
     assert fit.bytes_per_s == pytest.approx(1e9, rel=0.02)
+
+
+def test_what_is_known_is_not_fitted_again() -> None:
+    known = 50e-6 + np.array(SIZES) / 2e9
+    fit = BytesFit.of(SIZES, known + 30e-6 + np.array(SIZES) / 4e9, known)
+    assert fit.fixed_ns == pytest.approx(30_000, rel=0.01)
+    assert fit.bytes_per_s == pytest.approx(4e9, rel=0.01)
+    nothing = BytesFit.of(SIZES, known, 1.5 * known)
+    assert (nothing.fixed_ns, nothing.s_per_byte) == (0, 0.0)
+    assert nothing.bytes_per_s == MOST_BYTES_PER_S
 
 
 def test_a_timing_is_its_lower_quartile() -> None:
@@ -133,7 +143,9 @@ def test_a_calibrated_cluster_predicts_its_step(tmp_path: Path) -> None:
     described = hp.load_machine(str(machine))
     assert [kind.slots for kind in described.kinds] == [1]
     assert len(described.links) == 2
-    assert all(link.latency_ns > 10_000 for link in described.links)
+    assert all(link.send_ns > 1_000 and link.receive_ns > 1_000 for link in described.links)
+    assert all(device.start_ns > 10_000 for device in described.devices)
+    assert all(kind.turn_ns < 20_000_000 for kind in described.kinds)
     assert len(CostTable.load(costs)) > 50
     problem = hp.load_problem(graph, machine=described, cost_table=costs)
     predicted_ms = hp.simulate(problem, np.zeros(problem.num_ops, np.int32)).makespan_ns / 1e6
