@@ -177,9 +177,10 @@ def _without_copied_constants(
 ) -> Mapping[str, Any]:
     """The arrays without the edges that TensorFlow replaces by copies of small constants.
 
-    It copies a constant of at most 16 elements that several ops read to each task that has one
-    ("tensorflow/core/common_runtime/replicate_constants_pass.cc"): nothing is sent. An output that
-    was such a constant under another name has a buffer of its own instead.
+    It copies a constant of at most 16 elements to each task that reads it, if several do
+    ("tensorflow/core/common_runtime/replicate_constants_pass.cc"): nothing is sent. It is sent if a
+    single task reads it, another one: hence the edge to its first reader stays. An output that was
+    such a constant under another name has a buffer of its own instead.
     """
     src, _, dst = arrays["edges"].T
     num_ops = len(is_static)
@@ -188,11 +189,14 @@ def _without_copied_constants(
     pairs = np.unique(np.stack([src, dst], axis=1), axis=0)
     readers = np.bincount(pairs[:, 0], minlength=num_ops)
     is_copied = is_static & (sizes <= _COPIED_BYTES) & (readers > 1)
+    first_reader = np.full(num_ops, num_ops)
+    np.minimum.at(first_reader, src, dst)
+    is_kept = ~is_copied[src] | (dst == first_reader[src])
     alias_src = arrays["output_alias_src"]
     loses_alias = (alias_src >= 0) & is_copied[np.maximum(alias_src, 0)]
     return {
         **arrays,
-        "edges": arrays["edges"][~is_copied[src]],
+        "edges": arrays["edges"][is_kept],
         "output_alias_src": np.where(loses_alias, _NO_ALIAS, alias_src),
         "output_alias_output": np.where(loses_alias, 0, arrays["output_alias_output"]),
     }

@@ -4,7 +4,8 @@
                                                                    |  from 2 minutes on
                             local_search <-- hierarchical, which imitates it first
 
-The result is never worse than that of any planner which it starts from.
+In the end units whose move does not pay go back where TensorFlow has them (settling.py). But for
+what that may cost, the result is never worse than that of any planner which it starts from.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from hplacer_optimizer.planners import human_expert, local_search, metis, scotch
 from hplacer_optimizer.planners.budget import Budget, ProgressCallback
 from hplacer_optimizer.planners.learning import learn
 from hplacer_optimizer.planners.result import Planner, PlannerResult, Watch
+from hplacer_optimizer.planners.settling import settle
 
 # Those of which local_search does not start by itself; each takes a second at most.
 _QUICK: tuple[Planner, ...] = (human_expert.plan, metis.plan, scotch.mincut, scotch.scotch)
@@ -25,6 +27,7 @@ _QUICK: tuple[Planner, ...] = (human_expert.plan, metis.plan, scotch.mincut, sco
 LEARNING_S = 120.0
 """Budgets of so many seconds are shared with the Hierarchical Planner."""
 _SEARCH_SHARE, _LEARNING_SHARE = 0.5, 0.35
+_SETTLING_S = 0.5
 
 
 def plan(
@@ -72,7 +75,10 @@ def plan(
             else:
                 search(budget.left(begin_s))
     said = [note for result in found for note in result.notes]
-    return watch.result(found[-1].placement, notes=[*said, *notes])
+    placement = found[-1].placement
+    if problem.default_device is not None and not budget.stopped:
+        placement = settle(problem, placement, problem.default_device, seconds=_SETTLING_S)
+    return watch.result(placement, notes=[*said, *notes])
 
 
 def _try(planner: Planner, problem: Problem, budget: Budget, seed: int) -> PlannerResult | None:

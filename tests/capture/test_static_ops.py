@@ -200,7 +200,7 @@ report(edges=edges(first)["data"], units=[int(first.captured.units[index(name)])
 
 
 def test_small_constants_are_copied_between_processes(tmp_path: Path) -> None:
-    """Those that several ops read, if they are small; not between the devices of one process."""
+    """Those that several ops read, if they are small, count for the first of these."""
     found = found_by(
         """
 def build():
@@ -211,16 +211,16 @@ def build():
             raw.Mul(x=x, y=one, name="c"), raw.Add(x=x, y=large, name="d"),
             raw.Add(x=y, y=large, name="e")]
 
-def constants(machine):
+def readers(machine):
     pairs = edges(loaded(build, machine=machine))["data"]
-    return sorted({source for source, _ in pairs if source in ("both", "one", "large")})
+    return {name: sum(source == name for source, _ in pairs) for name in ("both", "one", "large")}
 
-report(hosts=constants("2hosts-2xcpu"), host=constants("1cpu-2xk40"))
+report(hosts=readers("2hosts-2xcpu"), host=readers("1cpu-2xk40"))
 """,
         tmp_path,
     )
-    assert found["hosts"] == ["large", "one"]
-    assert found["host"] == ["both", "large", "one"]
+    assert found["hosts"] == {"both": 1, "one": 1, "large": 2}
+    assert found["host"] == {"both": 2, "one": 1, "large": 2}
 
 
 # ---- what is sent ----
@@ -233,7 +233,7 @@ def test_the_transfers_of_a_step_are_those_of_its_problem(name: str, tmp_path: P
     outcome = run(
         f"""
 from pathlib import Path
-from benchmarks import small_graphs
+from hplacer_optimizer.bench import small_graphs
 from hplacer_optimizer.capture.loading import load_graph
 from hplacer_optimizer.measuring.step_runner import StepRunner
 from hplacer_optimizer.measuring.target import Target

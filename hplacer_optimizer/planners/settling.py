@@ -1,0 +1,67 @@
+"""Takes back what does not pay: units stay at home unless moving them makes the step shorter.
+
+A search finds placements that are better by next to nothing, or as good, with ops on devices that
+would otherwise have nothing to do. Every such op is a risk: each transfer that it needs may cost
+more than was thought.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hplacer_optimizer._engine import Problem
+from hplacer_optimizer.problem.simulator import simulate_batch
+
+TOLERANCE = 0.005
+"""Share of the step by which it may become longer in all."""
+
+
+def settle(
+    problem: Problem, placement: NDArray[np.int32], home: NDArray[np.int32], *, seconds: float
+) -> NDArray[np.int32]:
+    """The placement with as many units at home as the step allows, by groups of falling size.
+
+    Args:
+        problem: whose step counts.
+        placement: int32[n]; returned as it is if it is not feasible.
+        home: int32[n], where ops are best left; ignored for units that cannot be there.
+        seconds: after which nothing more is tried.
+
+    Returns:
+        int32[n]; its step is at most TOLERANCE longer.
+    """
+    ends = time.monotonic() + seconds
+    _, first_op = np.unique(problem.units, return_index=True)
+    wanted, best = home[first_op], placement.copy()
+    away = [
+        unit
+        for unit in np.flatnonzero(placement[first_op] != wanted).tolist()
+        if wanted[unit] in _candidates(problem, unit)
+    ]
+    limit_ns = _step_ns(problem, placement) * (1 + TOLERANCE)
+    groups = [away] if away and math.isfinite(limit_ns) else []
+    while groups and time.monotonic() < ends:
+        group = groups.pop()
+        trial = np.where(np.isin(problem.units, group), wanted[problem.units], best)
+        trial = trial.astype(np.int32)
+        if _step_ns(problem, trial) <= limit_ns:
+            best = trial
+        elif len(group) > 1:
+            middle = len(group) // 2
+            groups += [group[middle:], group[:middle]]
+    return best
+
+
+def _candidates(problem: Problem, unit: int) -> NDArray[np.int32]:
+    begin, end = problem.candidate_ptr[unit : unit + 2]
+    return problem.candidates[begin:end]
+
+
+def _step_ns(problem: Problem, placement: NDArray[np.int32]) -> float:
+    """Infinite for what is not feasible."""
+    makespan_ns, feasible, _ = simulate_batch(problem, placement[None], threads=1)
+    return float(makespan_ns[0]) if feasible[0] else math.inf

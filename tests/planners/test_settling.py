@@ -1,0 +1,70 @@
+"""Units go home unless that makes the step longer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import hplacer_optimizer as hp
+from hplacer_optimizer.planners.settling import TOLERANCE, settle
+from tests.documents import problem_from_dict
+from tests.random_problems import placed_problems
+
+
+def two_chains(short_ns: int) -> dict[str, Any]:
+    """Two ops that are not joined, of 100 ns and `short_ns`, and two that cost nothing."""
+    costs = (100_000, short_ns, 0, 0)
+    return {
+        "format": "hplacer-problem/2",
+        "name": "two chains",
+        "device_kinds": ["cpu"],
+        "devices": [{"name": f"d{d}", "kind": "cpu", "memory_bytes": 100} for d in range(2)],
+        "links": [
+            {"src": a, "dst": 1 - a, "channel": str(a), "latency_ns": 10, "bytes_per_s": 10**9}
+            for a in range(2)
+        ],
+        "ops": [
+            {"name": f"op{i}", "type": "T", "cost_ns": {"cpu": cost}, "default_device": 0}
+            for i, cost in enumerate(costs)
+        ],
+        "edges": [],
+    }
+
+
+def test_what_pays_stays_away_and_all_else_goes_home() -> None:
+    problem = problem_from_dict(two_chains(50_000))
+    away, home = np.ones(4, np.int32), np.zeros(4, np.int32)
+    # One of the two that cost something is enough.
+    settled = settle(problem, np.array([0, 1, 1, 1], np.int32), home, seconds=60)
+    assert settled.tolist() == [0, 1, 0, 0]
+    assert settle(problem, away, home, seconds=60).sum() <= 1
+    assert settle(problem, away, home, seconds=0).tolist() == away.tolist()
+
+
+def test_next_to_nothing_does_not_pay() -> None:
+    problem = problem_from_dict(two_chains(400))
+    settled = settle(problem, np.array([0, 1, 0, 1], np.int32), np.zeros(4, np.int32), seconds=60)
+    assert settled.tolist() == [0, 0, 0, 0]
+
+
+@settings(max_examples=60, deadline=None)
+@given(placed_problems(), st.data())
+def test_a_settled_step_is_hardly_longer(
+    case: tuple[dict[str, Any], list[int]], data: st.DataObject
+) -> None:
+    document, placed = case
+    problem = problem_from_dict(document)
+    device = st.integers(0, problem.num_devices - 1)
+    home = np.array([data.draw(device) for _ in placed], np.int32)
+    placement = np.array(placed, np.int32)
+    before = hp.simulate(problem, placement)
+    settled = settle(problem, placement, home, seconds=60)
+    after = hp.simulate(problem, settled)
+    if not before.feasible:
+        assert settled.tolist() == placed
+    else:
+        assert after.feasible
+        assert after.makespan_ns <= before.makespan_ns * (1 + TOLERANCE)
