@@ -18,9 +18,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import statistics
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -28,15 +26,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from small_graphs import GRAPHS, write
 
-from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.bench.measured import Bench, calibrated_cluster
+from hplacer_optimizer.bench.small_graphs import GRAPHS, write
+from hplacer_optimizer.bench.turns import WIDTH, take_turns
 from hplacer_optimizer.capture.loading import LoadedGraph, load_graph
-from hplacer_optimizer.errors import BenchError
 from hplacer_optimizer.machines import Machine
 from hplacer_optimizer.machines.describe import describe_cluster
-from hplacer_optimizer.measuring import Effort, Measurer
 from hplacer_optimizer.measuring.calibration.calibrate import calibrate_graph
 from hplacer_optimizer.planners import Budget
 from hplacer_optimizer.plans.making import Search, make_plan
@@ -44,8 +40,7 @@ from hplacer_optimizer.plans.plan import Plan
 
 MEASURED, ESTIMATED = "measured", "estimated"
 DEFAULT = "TensorFlow's"
-WIDTH, HARM, PAYS, SHARE, AT_LEAST = 0.03, 0.03, 0.10, 0.80, 8
-_MIN_TURNS = 6
+HARM, PAYS, SHARE, AT_LEAST = 0.03, 0.10, 0.80, 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,22 +117,22 @@ def compare(
     default = measured.problem.default_device
     assert default is not None
     placements = {DEFAULT: default} | {source: placed(plan) for source, plan in plans.items()}
-    times, ratios = take_turns(bench, measured, placements, limit_s)
+    turns = take_turns(bench, measured, placements, DEFAULT, limit_s)
     rows = []
     for source, plan in plans.items():
-        low, high = interval(ratios[source])
+        low, high = turns[source].interval
         rows.append(
             Row(
                 graph=name,
                 costs=source,
                 ops=plan.num_ops,
-                default_s=statistics.median(times[DEFAULT]),
-                plan_s=statistics.median(times[source]),
+                default_s=turns[DEFAULT].step_s,
+                plan_s=turns[source].step_s,
                 predicted_speedup=plan.speedup or math.nan,
-                speedup=math.exp(statistics.fmean(ratios[source])),
-                low=math.exp(low),
-                high=math.exp(high),
-                turns=len(ratios[source]),
+                speedup=turns[source].speedup,
+                low=low,
+                high=high,
+                turns=len(turns[source].logarithms),
             )
         )
     return rows
@@ -147,61 +142,6 @@ def placed(plan: Plan) -> NDArray[np.int32]:
     placement = plan.placement
     assert placement is not None
     return placement
-
-
-def take_turns(
-    bench: Bench,
-    loaded: LoadedGraph,
-    placements: dict[str, NDArray[np.int32]],
-    limit_s: float,
-) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
-    """Seconds of each step, and for each plan the logarithm of its speedup in each turn."""
-    assert loaded.step is not None
-    problem: Problem = loaded.problem
-    times: dict[str, list[float]] = {name: [] for name in placements}
-    ratios: dict[str, list[float]] = {name: [] for name in placements if name != DEFAULT}
-    same = {n for n in ratios if np.array_equal(placements[n], placements[DEFAULT])}
-    for name in same:
-        ratios[name] = [0.0] * _MIN_TURNS  # nothing to measure: it is TensorFlow's placement
-    effort = Effort(steps=20, warmup=3)
-    ends = time.monotonic() + limit_s
-    with Measurer(loaded.step, problem, devices=bench.cluster.addresses, effort=effort) as measurer:
-        while True:
-            medians = {}
-            open_ones = [n for n in ratios if n not in same and not is_narrow(ratios[n])]
-            if times[DEFAULT] and (not open_ones or time.monotonic() > ends):
-                break
-            turn = [DEFAULT, *open_ones]
-            for name in turn if len(times[DEFAULT]) % (2 * effort.steps) == 0 else turn[::-1]:
-                found = measurer.measure(placements[name])
-                if found.error is not None or found.step_s is None:
-                    raise BenchError(f"{name}: {found.error}")
-                medians[name] = found.step_s
-                times[name] += found.times_s
-            for name in open_ones:
-                ratios[name].append(math.log(medians[DEFAULT] / medians[name]))
-    for name in same:
-        times[name] = times[DEFAULT]
-    return times, ratios
-
-
-def interval(logarithms: Sequence[float]) -> tuple[float, float]:
-    """Of their mean, at 95%."""
-    from scipy.stats import t
-
-    mean, count = statistics.fmean(logarithms), len(logarithms)
-    if count < 2:
-        return -math.inf, math.inf
-    half = float(t.ppf(0.975, count - 1)) * statistics.stdev(logarithms) / math.sqrt(count)
-    return mean - half, mean + half
-
-
-def is_narrow(logarithms: Sequence[float]) -> bool:
-    """Whether the mean is known to within WIDTH."""
-    if len(logarithms) < _MIN_TURNS:
-        return False
-    low, high = interval(logarithms)
-    return high - low < WIDTH
 
 
 def error_without(rows: Sequence[Row], graph: str, costs: str) -> float:

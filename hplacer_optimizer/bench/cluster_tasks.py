@@ -1,60 +1,116 @@
-"""Workloads that a cluster of two small workers runs, and where a person would put their ops."""
+"""Training graphs that a cluster of two small workers runs, and how a person would cut them."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hplacer_optimizer._engine import Problem
+from hplacer_optimizer.bench import small_graphs
 from hplacer_optimizer.planners.devices import where_possible
+from hplacer_optimizer.workloads.graphs import write_graph
 
 _UNDECIDED = -1
+_SHARES = (0.25, 0.5, 0.75)
+_VARIABLES = ("VarHandleOp", "VariableV2")
+
+Rules = Mapping[str, int]
+"""Worker by a regular expression, the first that occurs in an op's name."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterTask:
-    """A workload whose step takes a fraction of a second on one core."""
+    """A graph whose step takes a fraction of a second on one core."""
 
     name: str
     title: str
-    workload: str  # a name of hplacer_optimizer.workloads.graphs
-    parameters: Mapping[str, Any]
-    by_hand: Mapping[str, int]
-    """Worker by a regular expression, the first that occurs in an op's name."""
+    write: Callable[[Path], None]
+    """Writes the graph as a binary MetaGraphDef file."""
+    by_hand: tuple[Rules, ...] = ()
+    """The cuts that are peculiar to it; `cuts_by_hand` has those that suit any."""
+
+
+def _small(name: str, *by_hand: Rules) -> ClusterTask:
+    return ClusterTask(
+        name=name.replace(" ", "_"),
+        title=name,
+        write=partial(small_graphs.write, name),
+        by_hand=by_hand,
+    )
 
 
 TASKS: tuple[ClusterTask, ...] = (
     ClusterTask(
         name="two_tower",
         title="two-tower recommender",
-        workload="two_tower",
-        parameters={
-            "batch_size": 512,
-            "features": 4,
-            "rows": 50_000,
-            "width": 64,
-            "hidden": 1024,
-            "pin_tables": False,
-        },
-        by_hand={"two_tower/user/": 0, "two_tower/item/": 1},
+        write=partial(
+            write_graph,
+            "two_tower",
+            batch_size=512,
+            features=4,
+            rows=50_000,
+            width=64,
+            hidden=1024,
+            pin_tables=False,
+        ),
+        by_hand=({"two_tower/user/": 0, "two_tower/item/": 1},),
     ),
     ClusterTask(
         name="nmt",
         title="NMT (2 layers, reduced)",
-        workload="nmt",
-        parameters={"hidden": 512, "steps": 8, "vocabulary": 4000},
+        write=partial(write_graph, "nmt", hidden=512, steps=8, vocabulary=4000),
         # As the experts of the papers have it: a layer per device.
-        by_hand={"layer_0/|embedding/": 0, "layer_1/|attention/|softmax/": 1},
+        by_hand=({"layer_0/|embedding/": 0, "layer_1/|attention/|softmax/": 1},),
     ),
+    _small("two convolutional towers", {"tower0/": 0, "tower1/": 1}),
+    _small("four experts", {"expert[01]/|shared|gate": 0, "expert[23]/": 1}),
+    _small("two unequal encoders", {"encoder0/": 0, "encoder1/": 1}),
+    _small("encoder and decoder", {"encoder/": 0, "decoder/": 1}),
+    _small("wide embeddings", {"table[0-3]|hidden|out": 0, "table[4-7]": 1}),
+    _small("chain of large products"),
+    _small("many tiny chains"),
+    _small("few huge products", {"tower0/": 0, "tower1/": 1}),
+    _small("reading in two directions", {"forwards/": 0, "backwards/": 1}),
+    _small("images down and up", {"down": 0, "up": 1}),
+    _small("layers of experts", {"expert[01]/|gate": 0, "expert[23]/": 1}),
 )
 
 
-def place_by_hand(problem: Problem, rules: Mapping[str, int]) -> NDArray[np.int32]:
+def cuts_by_hand(
+    problem: Problem, own: tuple[Rules, ...]
+) -> Iterator[tuple[str, NDArray[np.int32]]]:
+    """What a person would try: the task's own cuts, and those by the order of the variables.
+
+    The first quarter, half or three quarters of the variables, with the ops near them, are on
+    worker 0, the others on worker 1; or they take turns.
+    """
+    for number, rules in enumerate(own, start=1):
+        yield f"by hand {number}", place_by_hand(problem, rules)
+    names = zip(problem.op_names, problem.op_types, strict=True)
+    variables = [name for name, kind in names if kind in _VARIABLES]
+    for share in _SHARES:
+        first = round(share * len(variables))
+        workers = [int(index >= first) for index in range(len(variables))]
+        yield f"by hand, cut at {share:.0%}", _by_variables(problem, variables, workers)
+    turns = [index % 2 for index in range(len(variables))]
+    yield "by hand, in turn", _by_variables(problem, variables, turns)
+
+
+def _by_variables(problem: Problem, variables: list[str], workers: list[int]) -> NDArray[np.int32]:
+    rules = {
+        f"(^|/){re.escape(name)}(/|$)": worker
+        for name, worker in zip(variables, workers, strict=True)
+    }
+    return place_by_hand(problem, rules)
+
+
+def place_by_hand(problem: Problem, rules: Rules) -> NDArray[np.int32]:
     """int32[n]; units that no rule names go where their first neighbour is, others to worker 0."""
     wanted = np.full(problem.num_ops, _UNDECIDED, np.int32)
     for op, name in enumerate(problem.op_names):

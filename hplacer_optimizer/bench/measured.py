@@ -21,7 +21,6 @@ from hplacer_optimizer.machines import Machine
 from hplacer_optimizer.measuring import Effort, Measurement, Measurer
 from hplacer_optimizer.measuring.calibration.calibrate import calibrate_graph, calibrate_machine
 from hplacer_optimizer.measuring.clusters import LocalCluster, local_cluster
-from hplacer_optimizer.workloads.graphs import write_graph
 
 OnStart = Callable[[str], None]  # what begins
 Placements = Mapping[str, NDArray[np.int32]]
@@ -43,7 +42,7 @@ class Bench:
         """The task's graph with measured costs."""
         path = self.directory / f"{task.name}.meta"
         self.on_start(f"{task.title}: building the graph")
-        write_graph(task.workload, path, **task.parameters)
+        task.write(path)
         self.on_start(f"{task.title}: measuring its ops")
         measured = calibrate_graph(path, self.machine, addresses=self.cluster.addresses)
         self.notes.extend(f"{task.title}: {note}" for note in measured.notes)

@@ -51,7 +51,8 @@ def _weights(name: str, *shape: int) -> Any:
 def _dense(x: Any, name: str, width: int) -> Any:
     import tensorflow as tf
 
-    return tf.tanh(x @ _weights(name, int(x.shape[-1]), width))
+    with tf.name_scope(name):
+        return tf.tanh(x @ _weights(name, int(x.shape[-1]), width))
 
 
 def _mean(values: list[Any]) -> Any:
@@ -136,15 +137,20 @@ def _tiny(chains: int, length: int) -> Any:
     return _mean(ends)
 
 
-def _convolutions(towers: int, layers: int, filters: int, size: int) -> Any:
+def _convolution(x: Any, name: str, width: int, filters: int, stride: int = 1) -> Any:
     import tensorflow as tf
 
+    with tf.name_scope(name):
+        kernel = _weights(name, width, width, int(x.shape[-1]), filters) / width
+        return tf.nn.relu(tf.nn.conv2d(x, kernel, stride, "SAME"))
+
+
+def _convolutions(towers: int, layers: int, filters: int, size: int) -> Any:
     ends = []
     for tower in range(towers):
         x = _input(4, size, size, filters, seed=tower)
         for layer in range(layers):
-            kernel = _weights(f"tower{tower}/conv{layer}", 3, 3, filters, filters)
-            x = tf.nn.relu(tf.nn.conv2d(x, kernel / 3.0, 1, "SAME"))
+            x = _convolution(x, f"tower{tower}/conv{layer}", 3, filters)
         ends.append(x)
     return _mean(ends)
 
@@ -156,8 +162,7 @@ def _inception(blocks: int, filters: int, size: int) -> Any:
     for block in range(blocks):
         branches = []
         for branch, width in enumerate((1, 3, 3, 5)):
-            kernel = _weights(f"block{block}/branch{branch}", width, width, filters, filters // 4)
-            branches.append(tf.nn.relu(tf.nn.conv2d(x, kernel / width, 1, "SAME")))
+            branches.append(_convolution(x, f"block{block}/branch{branch}", width, filters // 4))
         x = tf.concat(branches, axis=3)
     return _mean([x])
 
@@ -168,12 +173,65 @@ def _recurrent(lengths: tuple[int, ...], width: int, batch: int) -> Any:
     ends = []
     for encoder, length in enumerate(lengths):
         inputs = _input(length, batch, width, seed=encoder)
-        kernel = _weights(f"encoder{encoder}/kernel", 2 * width, width)
-        state = tf.zeros([batch, width])
-        for step in range(length):
-            state = tf.tanh(tf.concat([inputs[step], state], axis=1) @ kernel)
-        ends.append(state)
+        with tf.name_scope(f"encoder{encoder}"):
+            kernel = _weights(f"encoder{encoder}/kernel", 2 * width, width)
+            state = tf.zeros([batch, width])
+            for step in range(length):
+                state = tf.tanh(tf.concat([inputs[step], state], axis=1) @ kernel)
+            ends.append(state)
     return _mean(ends)
+
+
+def _two_directions(length: int, width: int, batch: int) -> Any:
+    """A sequence read forwards and backwards, then once more from both."""
+    import tensorflow as tf
+
+    inputs = tf.unstack(_input(length, batch, width))
+    for layer in range(2):
+        read = {}
+        for direction in ("forwards", "backwards"):
+            name = f"layer{layer}/{direction}"
+            with tf.name_scope(name):
+                kernel = _weights(f"{name}/kernel", int(inputs[0].shape[-1]) + width, width)
+                state, states = tf.zeros([batch, width]), []
+                for x in inputs if direction == "forwards" else inputs[::-1]:
+                    state = tf.tanh(tf.concat([x, state], axis=1) @ kernel)
+                    states.append(state)
+            read[direction] = states if direction == "forwards" else states[::-1]
+        inputs = [tf.concat(pair, axis=1) for pair in zip(*read.values(), strict=True)]
+    return _mean([inputs[-1]])
+
+
+def _down_and_up(levels: int, filters: int, size: int) -> Any:
+    """Convolutions on ever smaller images and back, with what each size had before."""
+    import tensorflow as tf
+
+    x = _input(4, size, size, filters)
+    before = []
+    for level in range(levels):
+        x = _convolution(x, f"down{level}/a", 3, filters)
+        before.append(x)
+        x = _convolution(x, f"down{level}/b", 3, filters, stride=2)
+    for level in reversed(range(levels)):
+        x = tf.image.resize(x, before[level].shape[1:3], method="nearest")
+        x = tf.concat([x, before[level]], axis=3)
+        x = _convolution(x, f"up{level}", 3, filters)
+    return _mean([x])
+
+
+def _layers_of_experts(layers: int, experts: int, width: int, batch: int) -> Any:
+    import tensorflow as tf
+
+    x = _input(batch, width)
+    for layer in range(layers):
+        gates = tf.nn.softmax(x @ _weights(f"layer{layer}/gate", width, experts))
+        outputs = []
+        for expert in range(experts):
+            name = f"layer{layer}/expert{expert}"
+            hidden = _dense(x, f"{name}/in", 2 * width)
+            outputs.append(_dense(hidden, f"{name}/out", width) * gates[:, expert : expert + 1])
+        x = tf.add_n(outputs)
+    return _mean([x])
 
 
 def _encoder_decoder(length: int, width: int, batch: int) -> Any:
@@ -183,11 +241,13 @@ def _encoder_decoder(length: int, width: int, batch: int) -> Any:
     encoder = _weights("encoder/kernel", 2 * width, width)
     decoder = _weights("decoder/kernel", 2 * width, width)
     state, states = tf.zeros([batch, width]), []
-    for step in range(length):
-        state = tf.tanh(tf.concat([inputs[step], state], axis=1) @ encoder)
-        states.append(state)
-    for step in range(length):
-        state = tf.tanh(tf.concat([states[step], state], axis=1) @ decoder)
+    with tf.name_scope("encoder"):
+        for step in range(length):
+            state = tf.tanh(tf.concat([inputs[step], state], axis=1) @ encoder)
+            states.append(state)
+    with tf.name_scope("decoder"):
+        for step in range(length):
+            state = tf.tanh(tf.concat([states[step], state], axis=1) @ decoder)
     return _mean([state])
 
 
@@ -213,8 +273,9 @@ def _attention(heads: int, length: int, width: int) -> Any:
     x = _input(length, width)
     outputs = []
     for head in range(heads):
-        q, k, v = (x @ _weights(f"head{head}/{name}", width, width // 2) for name in "qkv")
-        outputs.append(tf.nn.softmax(q @ tf.transpose(k)) @ v)
+        with tf.name_scope(f"head{head}"):
+            q, k, v = (x @ _weights(f"head{head}/{name}", width, width // 2) for name in "qkv")
+            outputs.append(tf.nn.softmax(q @ tf.transpose(k)) @ v)
     return _mean([_dense(tf.concat(outputs, axis=1), "out", width)])
 
 
@@ -249,6 +310,10 @@ GRAPHS: dict[str, Callable[[], Any] | tuple[str, dict[str, Any]]] = {
     "encoder and decoder": partial(_encoder_decoder, 12, 256, 64),
     "wide embeddings": partial(_embeddings, 8, 20_000, 64, 256),
     "attention heads": partial(_attention, 8, 256, 256),
+    "few huge products": partial(_towers, 2, 1, 2048, 512),
+    "reading in two directions": partial(_two_directions, 10, 256, 64),
+    "images down and up": partial(_down_and_up, 3, 32, 32),
+    "layers of experts": partial(_layers_of_experts, 2, 4, 256, 128),
     "two-tower recommender": ("two_tower", _TOWERS),
     "translation": ("nmt", {"hidden": 256, "steps": 6, "vocabulary": 1000}),
     "language model": ("rnnlm", {"hidden": 256, "steps": 6, "vocabulary": 1000}),

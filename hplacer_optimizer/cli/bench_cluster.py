@@ -50,14 +50,7 @@ def add_commands(sets: Any) -> None:
             "--workload",
             action="append",
             metavar="TASK",
-            help="two_tower or nmt; may be repeated (default: both)",
-        )
-        parser.add_argument(
-            "--rounds",
-            type=int,
-            default={"predict": 2, "cluster": 4}[name],
-            metavar="N",
-            help="how often each placement has its turn of 5 steps (default: %(default)s)",
+            help=f"may be repeated: {', '.join(task.name for task in TASKS)} (default: all)",
         )
         parser.add_argument(
             "-o",
@@ -68,9 +61,17 @@ def add_commands(sets: Any) -> None:
             help="where results go (default: %(default)s)",
         )
         add_json(parser)
+    predict.add_argument(
+        "--rounds",
+        type=int,
+        default=2,
+        metavar="N",
+        help="how often each placement has its turn of 5 steps (default: %(default)s)",
+    )
     for option, default, text in (
         ("--plan", "20s", "for the planner that simulates"),
         ("--refine", "60s", "for the search by measured steps"),
+        ("--limit", "60s", "for the turns of a graph, which end when its speedups are known"),
     ):
         compare.add_argument(
             option,
@@ -126,7 +127,7 @@ def _cluster(options: argparse.Namespace) -> int:
         rows = cluster.compare(
             bench,
             tasks,
-            rounds=options.rounds,
+            limit_s=options.limit,
             planning_s=options.plan,
             refining_s=options.refine,
             learning_s=options.learn,
@@ -140,7 +141,7 @@ def _cluster(options: argparse.Namespace) -> int:
         print_json(document)
         return code
     print_table(
-        ("task", "placement", "measured", "spread", "predicted", "times as fast"),
+        ("task", "placement", "measured", "spread", "predicted", "times as fast", "95%"),
         [
             (
                 row.task,
@@ -149,6 +150,7 @@ def _cluster(options: argparse.Namespace) -> int:
                 _ms(row.spread_s),
                 _ms(row.predicted_s),
                 f"{row.speedup:.2f}",
+                f"{row.low:.2f} to {row.high:.2f}",
             )
             for row in found
         ],
@@ -184,7 +186,7 @@ def _bench(options: argparse.Namespace) -> Iterator[Any]:
     LOGGER.setLevel("WARNING")  # what is assumed of a graph stands in the results
     from rich.console import Console
 
-    if options.rounds < 1:
+    if getattr(options, "rounds", 1) < 1:
         raise BenchError(f"--rounds: must be at least 1, got {options.rounds}")
     tasks = chosen_tasks(TASKS, options.workload)
     console = Console(file=sys.stderr)

@@ -39,7 +39,7 @@ def test_rank_correlation(a: list[float], b: list[float], expected: float) -> No
 
 def test_placements_are_allowed_and_of_all_sorts() -> None:
     problem = hp.load_problem(GOLDEN)
-    placements = dict(placements_of(problem, {"a0": 0, "b0": 1}, Budget(seconds=0.2)))
+    placements = dict(placements_of(problem, ({"a0": 0, "b0": 1},), Budget(seconds=0.2)))
     assert len(placements) >= 15
     for placement in placements.values():
         check_constraints(problem, placement)
@@ -73,6 +73,7 @@ def test_predictions_are_summed_up_and_drawn(tmp_path: Path) -> None:
     told = document(found, ["a note"])
     assert told["all"] == {
         "placements": 3,
+        "most_optimistic_plan": None,
         "rank_correlation": pytest.approx(1.0),
         "median_error": pytest.approx(0.1),
     }
@@ -83,14 +84,15 @@ def test_predictions_are_summed_up_and_drawn(tmp_path: Path) -> None:
 
 def test_an_unknown_workload_is_refused() -> None:
     error = error_of(hplacer("bench", "predict", "--workload", "none"))
-    assert "unknown task 'none'; there are nmt, two_tower" in error
+    assert "unknown task 'none'; there are " in error
+    assert "two_tower" in error
 
 
 @pytest.mark.slow
 def test_a_plan_beats_one_worker(tmp_path: Path) -> None:
     pytest.importorskip("tensorflow")
     done = hplacer(
-        *("bench", "cluster", "--workload", "two_tower", "--rounds", 1, "--plan", "5s"),
+        *("bench", "cluster", "--workload", "two_tower", "--limit", "5s", "--plan", "5s"),
         *("--refine", "5s", "--learn", "20s", "-o", tmp_path, "--json"),
         timeout_s=280,
     )
