@@ -35,6 +35,11 @@ class ClusterTask:
     by_hand: tuple[Rules, ...] = ()
     """The cuts that are peculiar to it; `cuts_by_hand` has those that suit any."""
 
+    @property
+    def workload(self) -> str:
+        """What it is chosen by."""
+        return self.name
+
 
 def _small(name: str, *by_hand: Rules) -> ClusterTask:
     return ClusterTask(

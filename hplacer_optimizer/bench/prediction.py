@@ -6,7 +6,7 @@ over at least 20 placements of each graph.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,8 @@ class Prediction:
     transfers: int
     error: float
     """Relative to the measured time."""
+    error_without: Mapping[str, float]
+    """The error if a part of the model is left out, by the part."""
 
 
 def predict(bench: Bench, tasks: Sequence[ClusterTask], rounds: int) -> Iterator[Prediction]:
@@ -54,6 +56,7 @@ def predict(bench: Bench, tasks: Sequence[ClusterTask], rounds: int) -> Iterator
         bench.on_start(f"{task.title}: planning")
         placements = dict(placements_of(problem, task.by_hand))
         measured = bench.measure(task, loaded, placements, rounds)
+        ablated = dict(ablations(problem))
         for name, placement in placements.items():
             trace = simulate(problem, placement)
             step_s = measured[name].step_s
@@ -68,7 +71,42 @@ def predict(bench: Bench, tasks: Sequence[ClusterTask], rounds: int) -> Iterator
                 steps=len(measured[name].times_s),
                 transfers=len(trace.transfers),
                 error=trace.makespan_ns / 1e9 / step_s - 1,
+                error_without={
+                    part: (simulate(other, placement).makespan_ns or 0) / 1e9 / step_s - 1
+                    for part, other in ablated.items()
+                },
             )
+
+
+def ablations(problem: Problem) -> Iterator[tuple[str, Problem]]:
+    """The problem without one part of the model each.
+
+    Without the work of transfers, a transfer takes as long as before, but of its channel alone.
+    """
+    yield "turns", problem.replace(device_turn_ns=np.zeros_like(problem.device_turn_ns))
+    yield "starts", problem.replace(device_start_ns=np.zeros_like(problem.device_start_ns))
+    none = np.zeros_like(problem.link_send_ns)
+    per_byte = sum(
+        1 / np.where(rate > 0, rate, np.inf)
+        for rate in (
+            problem.link_bytes_per_s,
+            problem.link_send_bytes_per_s,
+            problem.link_receive_bytes_per_s,
+        )
+    )
+    yield (
+        "work",
+        problem.replace(
+            link_latency_ns=problem.link_latency_ns
+            + problem.link_send_ns
+            + problem.link_receive_ns,
+            link_bytes_per_s=np.maximum(1, np.round(1 / per_byte)).astype(np.int64),
+            link_send_ns=none,
+            link_send_bytes_per_s=none,
+            link_receive_ns=none,
+            link_receive_bytes_per_s=none,
+        ),
+    )
 
 
 def placements_of(
@@ -139,6 +177,10 @@ def summary(predictions: Sequence[Prediction]) -> dict[str, Any]:
             [p.predicted_s for p in predictions], [p.measured_s for p in predictions]
         ),
         "median_error": float(np.median([abs(p.error) for p in predictions])),
+        "median_error_without": {
+            part: float(np.median([abs(p.error_without[part]) for p in predictions]))
+            for part in predictions[0].error_without
+        },
     }
 
 

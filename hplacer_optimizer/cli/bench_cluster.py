@@ -118,6 +118,10 @@ def _predict(options: argparse.Namespace) -> int:
         print(
             f"{name}: {told['placements']} placements, rank correlation "
             f"{told['rank_correlation']:.2f}, median error {told['median_error']:.0%}"
+            + "".join(
+                f", {error:.0%} without {part}"
+                for part, error in told["median_error_without"].items()
+            )
         )
     return code
 

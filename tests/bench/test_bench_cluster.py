@@ -12,6 +12,7 @@ import hplacer_optimizer as hp
 from hplacer_optimizer.bench.cluster_tasks import place_by_hand
 from hplacer_optimizer.bench.prediction import (
     Prediction,
+    ablations,
     document,
     draw,
     placements_of,
@@ -67,6 +68,7 @@ def test_predictions_are_summed_up_and_drawn(tmp_path: Path) -> None:
             steps=5,
             transfers=i,
             error=predicted / (1.0 + i) - 1,
+            error_without={"turns": 0.5},
         )
         for i, predicted in enumerate([1.0, 1.8, 3.3])
     ]
@@ -76,10 +78,33 @@ def test_predictions_are_summed_up_and_drawn(tmp_path: Path) -> None:
         "most_optimistic_plan": None,
         "rank_correlation": pytest.approx(1.0),
         "median_error": pytest.approx(0.1),
+        "median_error_without": {"turns": 0.5},
     }
     assert told["tasks"]["t"] == told["all"]
     draw(found, tmp_path / "p.png")
     assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_part_of_the_model_is_left_out() -> None:
+    problem = hp.load_problem(GOLDEN)
+    links = len(problem.link_src)
+    problem = problem.replace(
+        device_turn_ns=np.full(problem.num_devices, 50),
+        device_start_ns=np.full(problem.num_devices, 7),
+        link_send_ns=np.full(links, 100),
+        link_receive_ns=np.full(links, 200),
+        link_receive_bytes_per_s=np.full(links, 10**9),
+    )
+    parts = dict(ablations(problem))
+    assert set(parts) == {"turns", "starts", "work"}
+    assert not parts["turns"].device_turn_ns.any()
+    assert not parts["starts"].device_start_ns.any()
+    carried = parts["work"]
+    assert not (carried.link_send_ns.any())
+    assert not (carried.link_receive_bytes_per_s.any())
+    assert (carried.link_latency_ns == problem.link_latency_ns + 300).all()
+    rates = 1 / problem.link_bytes_per_s + 1e-9
+    assert carried.link_bytes_per_s.tolist() == np.round(1 / rates).astype(int).tolist()
 
 
 def test_an_unknown_workload_is_refused() -> None:
