@@ -5,7 +5,7 @@
 Builds the six graphs for the machine as its data sheets have it (some minutes; the problem files
 are kept in DIR and used again), sums up overheads and work of every step on the CPU alone and on
 one GPU alone, and fits two numbers per device kind to the columns "CPU only" and "GPU only" of the
-papers' table. What comes out stands in hplacer_optimizer/bench/calibration.py.
+papers' table. What comes out stands in the machines `papers-*` (hplacer_optimizer/machines/data).
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     options.output.mkdir(parents=True, exist_ok=True)
     seen: dict[str, list[Observation]] = {kind: [] for kind in COLUMNS}
     for task in PAPER:
-        problem = prepare(replace(task, efficiency={}), options.output)
-        kinds = {kind.name: kind for kind in load_machine(task.machine).kinds}
+        machine = task.machine.replace("papers-", "1cpu-")  # as its data sheets have it
+        problem = prepare(replace(task, machine=machine), options.output)
+        kinds = {kind.name: kind for kind in load_machine(machine).kinds}
         for kind, planner in COLUMNS.items():
             published_s = task.published_s.get(planner, math.inf)
             if math.isfinite(published_s):

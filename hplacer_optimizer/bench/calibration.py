@@ -6,20 +6,21 @@ peak rates (arithmetic and memory alike) and a factor on its overheads, and no m
     step = overhead * (overheads of all ops) + (work of all ops at peak) / rates
 
 They are fitted to the papers' single-device columns, in logarithms, so that a task of a second
-counts like one of ten. Step times over several devices never enter: they are what is predicted.
+counts like one of ten. Step times over several devices never enter: they are what is predicted. The
+kinds of the shipped machines `papers-*` are the result.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hplacer_optimizer._engine import Problem
-from hplacer_optimizer.machines import DeviceKind, Machine
+from hplacer_optimizer.machines import DeviceKind
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,39 +31,6 @@ class Efficiency:
     """Share of the peak FLOP/s and memory bytes/s."""
     overhead: float
     """Factor on the launch and executor overheads."""
-
-
-# `python benchmarks/fit_papers_machine.py` finds these, docs/paper.md has the residuals.
-PAPERS: Mapping[str, Efficiency] = {
-    "haswell-18": Efficiency(rates=0.53, overhead=76.0),
-    "k40": Efficiency(rates=0.56, overhead=8.0),
-}
-
-
-def calibrate(machine: Machine, efficiencies: Mapping[str, Efficiency]) -> Machine:
-    """The machine with the kinds that are named at their efficiency; it is an assumption."""
-    kinds = tuple(
-        _scaled(kind, efficiencies[kind.name]) if kind.name in efficiencies else kind
-        for kind in machine.kinds
-    )
-    said = tuple(
-        f"{kind.name}: {efficiencies[kind.name].rates:.0%} of the peak rates and "
-        f"{efficiencies[kind.name].overhead:.3g} times the overheads, fitted to published step "
-        "times of single devices"
-        for kind in machine.kinds
-        if kind.name in efficiencies
-    )
-    return replace(machine, kinds=kinds, assumptions=(*machine.assumptions, *said))
-
-
-def _scaled(kind: DeviceKind, efficiency: Efficiency) -> DeviceKind:
-    return replace(
-        kind,
-        flops_per_s={dtype: rate * efficiency.rates for dtype, rate in kind.flops_per_s.items()},
-        memory_bytes_per_s=round(kind.memory_bytes_per_s * efficiency.rates),
-        launch_overhead_ns=round(kind.launch_overhead_ns * efficiency.overhead),
-        executor_overhead_ns=round(kind.executor_overhead_ns * efficiency.overhead),
-    )
 
 
 @dataclass(frozen=True, kw_only=True)

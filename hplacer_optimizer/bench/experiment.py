@@ -25,11 +25,9 @@ import numpy as np
 
 import hplacer_optimizer
 from hplacer_optimizer._engine import Problem, lower_bound
-from hplacer_optimizer.bench.calibration import calibrate
 from hplacer_optimizer.bench.tasks import Task
 from hplacer_optimizer.capture.loading import load_problem
 from hplacer_optimizer.errors import BenchError, HPlacerError
-from hplacer_optimizer.machines import load_machine
 from hplacer_optimizer.planners import Budget, PlannerEntry, get_planner
 from hplacer_optimizer.planners.learning import PRESETS
 from hplacer_optimizer.plans.baseline import Baseline
@@ -237,8 +235,7 @@ def prepare(task: Task, directory: Path) -> Problem:
         if done.returncode != 0:
             reason = "\n".join(done.stderr.strip().splitlines()[-3:])
             raise BenchError(f"{task.name}: the graph of {task.workload} was not built: {reason}")
-        machine = calibrate(load_machine(task.machine), task.efficiency)
-        problem = load_problem(graph, machine=machine, targets=["train_op"])
+        problem = load_problem(graph, machine=task.machine, targets=["train_op"])
     finally:
         graph.unlink(missing_ok=True)
     save_problem(problem, path)
@@ -251,7 +248,6 @@ def _digest(task: Task) -> str:
         task.workload,
         sorted(task.parameters.items()),
         task.machine,
-        sorted(task.efficiency.items()),
     ]
     return hashlib.sha256(repr(setup).encode()).hexdigest()[:8]
 

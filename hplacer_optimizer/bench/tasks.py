@@ -2,7 +2,7 @@
 
 Published figures are from Mirhoseini et al., "A Hierarchical Model for Device Placement" (ICLR
 2018), table 1: seconds per step on 1 Intel Haswell CPU and up to 8 NVIDIA Tesla K40, TensorFlow
-r1.3; calibration.py fits that machine. The paper gives no batch sizes. The step times of
+r1.3; the machines `papers-*` are fitted to them. The paper gives no batch sizes. The step times of
 Inception-V3 fit a batch of 1 (0.61 s on the CPU are 56 GFLOP/s then, but 1.8 TFLOP/s with 32
 images), those of ResNet-152 one of 32.
 """
@@ -13,8 +13,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
-
-from hplacer_optimizer.bench.calibration import PAPERS, Efficiency
 
 OUT_OF_MEMORY = math.inf
 
@@ -28,7 +26,6 @@ class Task:
     workload: str  # a name of hplacer_optimizer.workloads
     parameters: Mapping[str, Any]  # of the workload, what differs from its defaults
     machine: str  # a shipped machine, or a path
-    efficiency: Mapping[str, Efficiency] = field(default_factory=dict)  # by device kind
     published_s: Mapping[str, float] = field(default_factory=dict)
     """Seconds per step by planner, OUT_OF_MEMORY where the paper says OOM; empty: not published."""
 
@@ -60,8 +57,7 @@ PAPER: tuple[Task, ...] = (
         title="Inception-V3",
         workload="inception_v3",
         parameters={"batch_size": 1},
-        efficiency=PAPERS,
-        machine="1cpu-2xk40",
+        machine="papers-2xk40",
         published_s=_published(0.61, 0.15, 0.15, 0.93, 0.82, 0.13),
     ),
     Task(
@@ -69,8 +65,7 @@ PAPER: tuple[Task, ...] = (
         title="ResNet-152",
         workload="resnet",
         parameters={"depth": 152, "batch_size": 32},
-        efficiency=PAPERS,
-        machine="1cpu-2xk40",
+        machine="papers-2xk40",
         published_s=_published(None, 1.18, 1.18, 6.27, 2.92, 1.18),
     ),
     Task(
@@ -78,8 +73,7 @@ PAPER: tuple[Task, ...] = (
         title="RNNLM",
         workload="rnnlm",
         parameters={"batch_size": 64},
-        efficiency=PAPERS,
-        machine="1cpu-2xk40",
+        machine="papers-2xk40",
         published_s=_published(6.89, 1.57, 1.57, 5.62, 5.21, 1.57),
     ),
     Task(
@@ -87,8 +81,7 @@ PAPER: tuple[Task, ...] = (
         title="NMT (2-layer)",
         workload="nmt",
         parameters={"batch_size": 64, "layers": 2},
-        efficiency=PAPERS,
-        machine="1cpu-2xk40",
+        machine="papers-2xk40",
         published_s=_published(6.46, _OOM, 2.13, 3.21, 5.34, 0.84),
     ),
     Task(
@@ -96,8 +89,7 @@ PAPER: tuple[Task, ...] = (
         title="NMT (4-layer)",
         workload="nmt",
         parameters={"batch_size": 64, "layers": 4},
-        efficiency=PAPERS,
-        machine="1cpu-4xk40",
+        machine="papers-4xk40",
         published_s=_published(10.68, _OOM, 3.64, 11.18, 11.63, 1.69),
     ),
     Task(
@@ -105,8 +97,7 @@ PAPER: tuple[Task, ...] = (
         title="NMT (8-layer)",
         workload="nmt",
         parameters={"batch_size": 64, "layers": 8},
-        efficiency=PAPERS,
-        machine="1cpu-8xk40",
+        machine="papers-8xk40",
         published_s=_published(11.52, _OOM, 3.88, 17.85, 19.01, 4.07),
     ),
 )

@@ -86,7 +86,6 @@ def _paper(options: argparse.Namespace) -> int:
                 task,
                 name=f"{task.name}-{Path(machine).stem}",
                 machine=machine,
-                efficiency={},
                 published_s={},
             )
             for machine in options.machine
