@@ -148,8 +148,8 @@ py::tuple SimulateBatchArray(const Problem& problem, const Array<int32_t>& place
 }  // namespace
 
 void RegisterStepTrace(py::module_* module) {
-  PYBIND11_NUMPY_DTYPE(Transfer, src_op, output, src_device, dst_device, channel, issue_ns,
-                       sent_ns, start_ns, carried_ns, finish_ns, bytes);
+  PYBIND11_NUMPY_DTYPE(Transfer, src_op, output, src_device, dst_device, channel, issue_ns, sent_ns,
+                       start_ns, carried_ns, finish_ns, bytes);
   py::class_<PlacedTrace> cls(*module, "StepTrace", kStepTraceDoc);
   // The simulator is pure: the same problem and placement give the same trace again.
   cls.def(py::pickle(

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hplacer_optimizer.workloads import graphs
-from hplacer_optimizer.workloads.training_graph import new_graph, training_graph
+from hplacer_optimizer.workloads.training_graph import input_batch, new_graph, training_graph
 
 
 def write(name: str, path: Path) -> None:
@@ -33,8 +33,6 @@ def write(name: str, path: Path) -> None:
 
 def _input(*shape: int, seed: int = 0) -> Any:
     import numpy as np
-
-    from hplacer_optimizer.workloads.training_graph import input_batch
 
     values = np.random.default_rng(seed).normal(size=shape).astype(np.float32)
     return input_batch(values, f"input{seed}")
@@ -254,8 +252,6 @@ def _encoder_decoder(length: int, width: int, batch: int) -> Any:
 def _embeddings(tables: int, rows: int, width: int, batch: int) -> Any:
     import numpy as np
     import tensorflow as tf
-
-    from hplacer_optimizer.workloads.training_graph import input_batch
 
     found = []
     for table in range(tables):

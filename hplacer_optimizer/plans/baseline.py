@@ -19,8 +19,8 @@ from hplacer_optimizer.support.formats import format_ns, format_speedup
 
 # By how much the predicted speedups of plans exceed the measured ones, at the 95th percentile, in
 # docs/results/guard (`python benchmarks/guard.py`).
-ERROR_OF_MEASURED_COSTS = 1.56
-ERROR_OF_ESTIMATED_COSTS = 3.98
+ERROR_OF_MEASURED_COSTS = 0.4
+ERROR_OF_ESTIMATED_COSTS = 1.12
 
 _check = record(
     {"step_time_ns": optional(count), "feasible": boolean, "peak_bytes": list_of(count)}

@@ -86,7 +86,7 @@ def test_ops_and_transfers_are_those_of_the_trace(
             else f"^{problem.op_names[x['src_op']]}",
             x["channel"],
             x["start_ns"],
-            x["finish_ns"] - x["start_ns"],
+            x["carried_ns"] - x["start_ns"],
             x["bytes"],
             problem.device_names[x["dst_device"]],
         )

@@ -109,18 +109,25 @@ def test_the_critical_path_covers_the_step(placed: tuple[dict[str, Any], list[in
             assert stage.what == tensors[stage.item]
             assert stage.where == problem.channel_names[send["channel"]]
             start_ns, end_ns = send["start_ns"], send["finish_ns"]
-        if stage.kind in (COMPUTE, TRANSFER):
+        if stage.kind == COMPUTE:
             assert span == (start_ns, end_ns)
+            assert stage.behind is None
+        elif stage.kind == TRANSFER:  # until it waits for the channel, and from there on
+            assert span in ((send["issue_ns"], send["sent_ns"]), (start_ns, end_ns))
             assert stage.behind is None
         elif stage.kind == SLOT_WAIT:
             assert stage.end_ns == start_ns
-            last = names.index(stage.behind or "")
-            pool = problem.device_pool[placement]
-            assert pool[last] == pool[stage.item]
-            assert trace.finish_ns[last] == start_ns
+            device = placement[stage.item]
+            pool = problem.device_pool == problem.device_pool[device]
+            ended = [names[i] for i in np.flatnonzero(trace.finish_ns == start_ns)]
+            sent = pool[sends["src_device"]] & (sends["sent_ns"] == start_ns)
+            received = pool[sends["dst_device"]] & (sends["finish_ns"] == start_ns)
+            ended += [tensors[i] for i in np.flatnonzero(sent | received)]
+            late = start_ns == problem.device_start_ns[device]
+            assert stage.behind in ended or (late and stage.behind is None)
         else:
-            assert span == (sends[stage.item]["issue_ns"], start_ns)
-            ended = (sends["channel"] == send["channel"]) & (sends["finish_ns"] == start_ns)
+            assert span == (send["sent_ns"], start_ns)
+            ended = (sends["channel"] == send["channel"]) & (sends["carried_ns"] == start_ns)
             assert stage.behind in [tensors[i] for i in np.flatnonzero(ended)]
 
 

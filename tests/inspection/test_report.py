@@ -92,7 +92,7 @@ def test_the_data_are_those_of_the_trace(case: tuple[dict[str, Any], list[int]])
     times = zip(placement, trace.start_ns.tolist(), trace.finish_ns.tolist(), strict=True)
     assert ops == dict(enumerate(times))
     assert sends == {
-        i: (problem.channel_names[x["channel"]], x["start_ns"], x["finish_ns"])
+        i: (problem.channel_names[x["channel"]], x["start_ns"], x["carried_ns"])
         for i, x in enumerate(trace.transfers)
     }
     for device, held in enumerate(step["memory"]):

@@ -259,6 +259,9 @@ def test_the_shipped_machines() -> None:
         "8xh100",
         "8xh200",
         "8xv100",
+        "papers-2xk40",
+        "papers-4xk40",
+        "papers-8xk40",
     )
 
 
@@ -270,7 +273,7 @@ def test_a_shipped_machine_is_sane(name: str) -> None:
     assert len(machine.links) == count * (count - 1)
     assert all(memory >= 12 * 2**30 for memory in machine.memory_bytes)
     for kind in machine.kinds:
-        assert 100 <= kind.launch_overhead_ns <= 20_000
+        assert 100 <= kind.launch_overhead_ns <= 80_000
         assert 1e11 <= kind.flops_per_s["float32"] <= 1e14
         # Between the ridge points of a slow CPU and a fast GPU, in FLOPs per byte.
         assert 5 <= kind.flops_per_s["float32"] / kind.memory_bytes_per_s <= 60

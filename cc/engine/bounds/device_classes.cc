@@ -126,8 +126,7 @@ int64_t DeviceClasses::MinTransferNs(int32_t src, int32_t dst, int32_t transfers
     const int64_t work_ns = transfers == 1
                                 ? problem_.SendNs(link, bytes) + problem_.ReceiveNs(link, bytes)
                                 : problem_.SendNs(link, 0) + problem_.ReceiveNs(link, 0);
-    best = std::min(best,
-                    work_ns + problem_.ChannelNs(link, bytes) + (transfers - 1) * latency_ns);
+    best = std::min(best, work_ns + problem_.ChannelNs(link, bytes) + (transfers - 1) * latency_ns);
   }
   return best;
 }

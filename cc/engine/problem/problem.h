@@ -68,10 +68,10 @@ struct ProblemSpec {
   std::vector<int64_t> device_start_ns;      // [m] before it, no op starts on the device
   // [m] how long the work of a transfer waits at most for a slot while there are ops to run.
   std::vector<int64_t> device_turn_ns;
-  std::vector<int32_t> link_src, link_dst;   // [L] devices
-  std::vector<std::string> link_channel;     // [L] links of one name share one channel
-  std::vector<int64_t> link_latency_ns;      // [L]
-  std::vector<int64_t> link_bytes_per_s;     // [L]
+  std::vector<int32_t> link_src, link_dst;  // [L] devices
+  std::vector<std::string> link_channel;    // [L] links of one name share one channel
+  std::vector<int64_t> link_latency_ns;     // [L]
+  std::vector<int64_t> link_bytes_per_s;    // [L]
   // [L] what a transfer takes of a slot of its source, then of its destination, and at which rate
   // it works on the bytes there; a rate of 0: bytes are no work.
   std::vector<int64_t> link_send_ns, link_send_bytes_per_s;
@@ -167,9 +167,9 @@ class Problem {
   }
   // Transfers take equally long on links of equal times, which are all that decides it.
   std::array<int64_t, 6> LinkTimes(int32_t link) const {
-    return {spec_.link_latency_ns[link],       spec_.link_bytes_per_s[link],
-            spec_.link_send_ns[link],          spec_.link_send_bytes_per_s[link],
-            spec_.link_receive_ns[link],       spec_.link_receive_bytes_per_s[link]};
+    return {spec_.link_latency_ns[link], spec_.link_bytes_per_s[link],
+            spec_.link_send_ns[link],    spec_.link_send_bytes_per_s[link],
+            spec_.link_receive_ns[link], spec_.link_receive_bytes_per_s[link]};
   }
   // Whether the transfers of any link are work for a device.
   bool has_work() const { return has_work_; }

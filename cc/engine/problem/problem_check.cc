@@ -117,7 +117,8 @@ void CheckDevices(const ProblemSpec& spec) {
     if (spec.device_cores[d].empty()) continue;
     const size_t first = first_of_cores.emplace(spec.device_cores[d], d).first->second;
     CheckSameCores(spec, spec.device_slots, "slots", d, first);
-    if (!spec.device_turn_ns.empty()) CheckSameCores(spec, spec.device_turn_ns, "turn_ns", d, first);
+    if (!spec.device_turn_ns.empty())
+      CheckSameCores(spec, spec.device_turn_ns, "turn_ns", d, first);
   }
 }
 

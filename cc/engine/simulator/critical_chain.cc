@@ -117,7 +117,7 @@ class ChainWalk {
   const std::vector<Transfer>& transfers_;
   // By pool: ops, and from n on the work of transfers; by channel: transfers.
   std::vector<Ends> ends_, channel_ends_;
-  std::vector<int32_t> first_transfer_;    // [n + 1]
+  std::vector<int32_t> first_transfer_;  // [n + 1]
 };
 
 }  // namespace

@@ -2,8 +2,8 @@
 //
 // Walks back from the op that finishes last. An op started when its last input arrived, or when its
 // device, or another one of its pool, had a slot again, after an op or the work of a transfer; a
-// transfer when its source op finished, or when its channel was free again. Whichever happened at that very moment is the next link of the
-// chain, inputs before the device.
+// transfer when its source op finished, or when its channel was free again. Whichever happened at
+// that very moment is the next link of the chain, inputs before the device.
 
 #ifndef HPLACER_ENGINE_SIMULATOR_CRITICAL_CHAIN_H_
 #define HPLACER_ENGINE_SIMULATOR_CRITICAL_CHAIN_H_

@@ -22,7 +22,8 @@
 // when the channel is done; work of no duration is done at once and needs no slot. A pool's work
 // waits in the order (time when it began to wait, src op, output, dst device). When a pool starts
 // what waits for it, it goes through these:
-//   1. If the first of the work has waited for the pool's `turn_ns`, all work that waits now is due.
+//   1. If the first of the work has waited for the pool's `turn_ns`, all work that waits now is
+//   due.
 //      Due work takes free slots, then interrupts ops that run: first the one that has started
 //      first, of these the lowest. An interrupted op goes on when the work on its slot is done.
 //   2. Ready ops take free slots.

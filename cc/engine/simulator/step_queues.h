@@ -69,9 +69,7 @@ class ArrivalQueue {
   bool empty() const { return head_ == keys_.size() && late_.empty(); }
   int64_t size() const { return static_cast<int64_t>(keys_.size() - head_ + late_.size()); }
   // The key that Pop would return.
-  Key Front() const {
-    return late_.empty() || IsHeadBeforeLate() ? keys_[head_] : late_.front();
-  }
+  Key Front() const { return late_.empty() || IsHeadBeforeLate() ? keys_[head_] : late_.front(); }
 
   void Push(int64_t time_ns, Key key) {
     if (time_ns != time_ns_) {

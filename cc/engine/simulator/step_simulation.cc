@@ -427,9 +427,8 @@ void StepSimulation<EventKey, kRecord>::StartWork(int32_t pool, int32_t on_op) {
   const auto index = static_cast<int32_t>(work_[pool].Pop() & UINT32_MAX);
   const Send& send = sends_[index];
   Work& work = works_[index];
-  const int64_t duration_ns = work.part == Part::kSend
-                                  ? problem_->SendNs(work.link, send.bytes)
-                                  : problem_->ReceiveNs(work.link, send.bytes);
+  const int64_t duration_ns = work.part == Part::kSend ? problem_->SendNs(work.link, send.bytes)
+                                                       : problem_->ReceiveNs(work.link, send.bytes);
   work.on_op = on_op;
   if (on_op == kNone) {
     --free_slots_[pool];

@@ -106,7 +106,7 @@ def _lanes(
         [first_lane[placement] + slot, first_lane[-1] + np.searchsorted(used, sends["channel"])]
     )
     start = np.concatenate([trace.start_ns, sends["start_ns"]])
-    finish = np.concatenate([trace.finish_ns, sends["finish_ns"]])
+    finish = np.concatenate([trace.finish_ns, sends["carried_ns"]])
     item = np.concatenate([np.arange(len(placement)), np.arange(len(sends))])
     order = np.lexsort((finish, start, lane))
     ends = np.searchsorted(lane[order], np.arange(len(lanes)), side="right")

@@ -126,8 +126,8 @@ TEST_CASE("work interrupts the op that started first") {
 
 TEST_CASE("the bytes of a tensor are work at either end") {
   ProblemBuilder b = Hosts(0);
-  b.spec.link_send_bytes_per_s = {500'000'000, 0};      // 2 ns per byte
-  b.spec.link_receive_bytes_per_s = {250'000'000, 0};   // 4
+  b.spec.link_send_bytes_per_s = {500'000'000, 0};     // 2 ns per byte
+  b.spec.link_receive_bytes_per_s = {250'000'000, 0};  // 4
   b.Op(10, {10});
   b.Op(5);
   b.Edge(0, 0, 1);
