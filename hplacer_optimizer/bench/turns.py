@@ -22,7 +22,8 @@ from hplacer_optimizer.errors import BenchError
 from hplacer_optimizer.measuring import Effort
 
 WIDTH = 0.03
-_MIN_TURNS = 6
+_MIN_TURNS = 6  # before an interval counts as narrow
+_LEAST_TURNS = 2  # for any interval at all
 _EFFORT = Effort(steps=20, warmup=3)
 
 
@@ -74,7 +75,7 @@ def take_turns(
         loaded: the step; its problem is that of the placements.
         placements: by name; those equal to the base are not measured.
         base: the name of the one that the others are compared with.
-        limit_s: begins no turn after so many seconds, however wide the intervals are.
+        limit_s: begins no third turn after so many seconds, however wide the intervals are.
 
     Raises BenchError, which names the placement, if one does not run.
     """
@@ -86,7 +87,7 @@ def take_turns(
         while open_ones := [n for n in others if not _is_narrow(found[n].logarithms)] or (
             [] if number else [base]
         ):
-            if number and time.monotonic() > ends:
+            if number >= _LEAST_TURNS and time.monotonic() > ends:
                 break
             medians = {}
             turn = list(dict.fromkeys([base, *open_ones]))
