@@ -7,6 +7,7 @@ when it is known to within WIDTH.
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 import time
@@ -82,15 +83,15 @@ def take_turns(
     found = {name: Turns() for name in placements}
     others = [n for n in placements if not np.array_equal(placements[n], placements[base])]
     ends = time.monotonic() + limit_s
-    number = 0
     with bench.measurer(loaded, _EFFORT) as measurer:
-        while open_ones := [n for n in others if not _is_narrow(found[n].logarithms)] or (
-            [] if number else [base]
-        ):
+        for number in itertools.count():
+            open_ones = [n for n in others if not _is_narrow(found[n].logarithms)]
+            if number and not open_ones:  # the base has a turn in any case
+                break
             if number >= _LEAST_TURNS and time.monotonic() > ends:
                 break
             medians = {}
-            turn = list(dict.fromkeys([base, *open_ones]))
+            turn = [base, *open_ones]
             for name in turn if number % 2 == 0 else turn[::-1]:
                 bench.on_start(f"{name}, turn {number + 1}")
                 measured = measurer.measure(placements[name])
@@ -99,21 +100,18 @@ def take_turns(
                     raise BenchError(f"{name}: {measured.error}")
                 medians[name] = measured.step_s
                 found[name].times_s += measured.times_s
-            for name in medians.keys() - {base}:
+            for name in open_ones:
                 found[name].logarithms.append(math.log(medians[base] / medians[name]))
-            number += 1
     for name in placements.keys() - {base, *others}:  # the same placement
         found[name] = Turns(times_s=found[base].times_s)
     return found
 
 
 def _interval(logarithms: Sequence[float]) -> tuple[float, float]:
-    """Of their mean, at 95%, by Student's t distribution."""
+    """Of the mean of two or more, at 95%, by Student's t distribution."""
     from scipy.stats import t
 
     mean, count = statistics.fmean(logarithms), len(logarithms)
-    if count < 2:
-        return -math.inf, math.inf
     half = float(t.ppf(0.975, count - 1)) * statistics.stdev(logarithms) / math.sqrt(count)
     return mean - half, mean + half
 

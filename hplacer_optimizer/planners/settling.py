@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hplacer_optimizer._engine import Problem
+from hplacer_optimizer.planners.devices import candidate_mask
 from hplacer_optimizer.problem.simulator import simulate_batch
 
 TOLERANCE = 0.005
@@ -35,30 +36,23 @@ def settle(
         int32[n]; its step is at most TOLERANCE longer.
     """
     ends = time.monotonic() + seconds
-    _, first_op = np.unique(problem.units, return_index=True)
-    wanted, best = home[first_op], placement.copy()
-    away = [
-        unit
-        for unit in np.flatnonzero(placement[first_op] != wanted).tolist()
-        if wanted[unit] in _candidates(problem, unit)
-    ]
     limit_ns = _step_ns(problem, placement) * (1 + TOLERANCE)
-    groups = [away] if away and math.isfinite(limit_ns) else []
+    if not math.isfinite(limit_ns):
+        return placement
+    _, first_op = np.unique(problem.units, return_index=True)
+    wanted, best = home[first_op], placement
+    can_go_home = candidate_mask(problem)[np.arange(problem.num_units), wanted]
+    groups = [np.flatnonzero(can_go_home & (placement[first_op] != wanted))]
     while groups and time.monotonic() < ends:
         group = groups.pop()
-        trial = np.where(np.isin(problem.units, group), wanted[problem.units], best)
-        trial = trial.astype(np.int32)
+        is_moved = np.isin(problem.units, group)
+        trial = np.where(is_moved, wanted[problem.units], best).astype(np.int32)
         if _step_ns(problem, trial) <= limit_ns:
             best = trial
         elif len(group) > 1:
             middle = len(group) // 2
             groups += [group[middle:], group[:middle]]
     return best
-
-
-def _candidates(problem: Problem, unit: int) -> NDArray[np.int32]:
-    begin, end = problem.candidate_ptr[unit : unit + 2]
-    return problem.candidates[begin:end]
 
 
 def _step_ns(problem: Problem, placement: NDArray[np.int32]) -> float:
