@@ -237,10 +237,14 @@ void StepSimulation<EventKey, kRecord>::StartOps(int32_t pool) {
 }
 
 // The ops that a pool has not started yet take it their costs' sum over its slots from now on.
+// Without any, now may be the end of a turn that nobody waits for, after the end of the step.
 template <typename EventKey, bool kRecord>
 void StepSimulation<EventKey, kRecord>::CheckCutoff(int32_t pool) {
   const int64_t left_ns = cutoff_->ns - now_ns_;
-  if (unstarted_ns_[pool] / problem_->pool_slots()[pool] >= left_ns) was_cut_off_ = true;
+  const int64_t unstarted_ns = unstarted_ns_[pool];
+  if (unstarted_ns > 0 && unstarted_ns / problem_->pool_slots()[pool] >= left_ns) {
+    was_cut_off_ = true;
+  }
 }
 
 // What FinishOp will read first; large graphs do not stay in the cache.
