@@ -64,7 +64,7 @@ format: .venv/.locked ## Format all sources in place
 	@$(CLANG_FORMAT) -i $(CC_FILES)
 
 .PHONY: cc-test
-cc-test: preflight doctest ## C++ unit tests of cc/engine, and of what in cc/tf needs no TensorFlow, and of what needs no TensorFlow in cc/tf
+cc-test: preflight doctest ## C++ unit tests of cc/engine, and of what in cc/tf needs no TensorFlow
 	@$(MAKE) --no-print-directory -sj$(JOBS) build/cc/test
 	@build/cc/test
 

@@ -320,6 +320,32 @@ def simulate_below(problem: Problem, placements: _Int32, cutoff_ns: int, threads
     Each simulation ends as soon as it is certain that the step lasts `cutoff_ns` or longer.
     """
 
+ROLLOUT_FEATURES: tuple[str, ...]  # of a pair (item, device), cc/engine/rollout/placement_policy.h
+
+def rollout_search(
+    problem: Problem,
+    scope: _Int32,
+    policies: NDArray[np.float64],
+    *,
+    seed: int,
+    threads: int,
+    seconds: float | None,
+    max_evaluations: int | None,
+    patience: int | None,
+    passes: int,
+    clusters: bool,
+    sweeps: bool,
+    on_progress: Callable[[int, int | None], bool],
+) -> tuple[_Int32, int, bool]:
+    """Builds placements along the step, and decides parts of the best one again.
+
+    `scope`: labels from 0, shape [U] or empty; units of one must have the same candidates.
+    `policies`: [count, features + 1] weights of ROLLOUT_FEATURES, then whether the policy is lazy.
+    `on_progress(evaluations, makespan_ns or None)` says whether to go on. Returns (placement,
+    evaluations, whether time or on_progress ended it). Raises InfeasibleError if a unit has no
+    candidate.
+    """
+
 def local_search(
     problem: Problem,
     starts: _Int32,

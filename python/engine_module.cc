@@ -23,7 +23,7 @@
 #include "engine/simulator/critical_chain.h"
 #include "engine/simulator/simulator.h"
 #include "engine_arrays.h"
-#include "engine_local_search.h"
+#include "engine_search.h"
 #include "engine_problem.h"
 #include "engine_simulator.h"
 
@@ -190,5 +190,5 @@ PYBIND11_MODULE(_engine, module) {
   hplacer::RegisterSimulator(&module);
   hplacer::RegisterLowerBound(&module);
   hplacer::RegisterPlanners(&module);
-  hplacer::RegisterLocalSearch(&module);
+  hplacer::RegisterSearches(&module);
 }

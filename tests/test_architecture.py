@@ -107,6 +107,7 @@ ENGINE_LAYERS = (
     {"simulator"},
     {"bounds", "schedulers"},
     {"search"},
+    {"rollout"},
 )
 
 

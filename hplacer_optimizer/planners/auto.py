@@ -1,6 +1,6 @@
-"""The `auto` planner: quick planners, local search, and learning where there is time for it.
+"""The `auto` planner: rollouts, local search, and learning where there is time for it.
 
-    list schedulers, single devices, expert, partitioners --> local_search --> placement
+    rollout --> local_search, which adds list schedules and single devices --> placement
                                                                    |  from 2 minutes on
                             local_search <-- hierarchical, which imitates it first
 
@@ -15,18 +15,19 @@ from dataclasses import replace
 
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.errors import PlannerUnavailableError
-from hplacer_optimizer.planners import human_expert, local_search, metis, scotch
+from hplacer_optimizer.planners import local_search, rollout
 from hplacer_optimizer.planners.budget import Budget, ProgressCallback
+from hplacer_optimizer.planners.colocation import scopes_of_units
 from hplacer_optimizer.planners.learning import learn
-from hplacer_optimizer.planners.result import Planner, PlannerResult, Watch
+from hplacer_optimizer.planners.result import PlannerResult, Watch
 from hplacer_optimizer.planners.settling import settle
-
-# Those of which local_search does not start by itself; each takes a second at most.
-_QUICK: tuple[Planner, ...] = (human_expert.plan, metis.plan, scotch.mincut, scotch.scotch)
 
 LEARNING_S = 120.0
 """Budgets of so many seconds are shared with the Hierarchical Planner."""
 _SEARCH_SHARE, _LEARNING_SHARE = 0.5, 0.35
+# Of the time or the steps before learning, rollouts have so much, and not more than pays.
+_ROLLOUT_SHARE = 0.5
+_ROLLOUT_SECONDS_PER_OP, _ROLLOUT_STEPS = 2e-4, 600
 _SETTLING_S = 0.5
 
 
@@ -39,29 +40,37 @@ def plan(
 ) -> PlannerResult:
     """Plans as any `Planner`.
 
-    Planners whose package or program is not there are left out. A step of the budget is an
-    evaluation of the local search, or an update of the policy; without a budget it is
-    `local_search.default_budget`. A budget in steps, or below LEARNING_S, does not learn.
+    A step of the budget is an evaluation of a search, or an update of the policy; without a budget
+    it is `local_search.default_budget`. A budget in steps, or below LEARNING_S, does not learn.
     """
     budget = (budget or Budget()).or_default(local_search.default_budget(problem))
     begin_s = time.monotonic()
     watch = Watch(on_progress)
+    scopes = scopes_of_units(problem)
     found = [
-        result for planner in _QUICK if (result := _try(planner, problem, budget, seed)) is not None
+        rollout.search(
+            problem,
+            budget=_for_rollouts(budget, problem.num_ops),
+            seed=seed,
+            on_progress=watch,
+            scopes=scopes,
+        )
     ]
 
     def search(part: Budget) -> None:
         watch.begin()
         starts = [result.placement for result in found]
         found.append(
-            local_search.search(problem, starts, budget=part, seed=seed, on_progress=watch)
+            local_search.search(
+                problem, starts, budget=part, seed=seed, on_progress=watch, scopes=scopes
+            )
         )
 
     notes: list[str] = []
     if budget.seconds is None or budget.seconds < LEARNING_S or budget.steps is not None:
-        search(budget.left(begin_s))
+        search(_without_steps_of(found[0], budget.left(begin_s)))
     else:
-        search(replace(budget, seconds=_SEARCH_SHARE * budget.seconds))
+        search(replace(budget, seconds=_SEARCH_SHARE * budget.seconds).left(begin_s))
         if not budget.stopped:
             watch.begin()
             left = budget.left(begin_s)
@@ -74,17 +83,23 @@ def plan(
                 notes.append(f"auto: nothing was learned: {error}")
             else:
                 search(budget.left(begin_s))
-    said = [note for result in found for note in result.notes]
+    said = [note for result in found[1:] for note in result.notes]
     placement = found[-1].placement
     if problem.default_device is not None and not budget.stopped:
         placement = settle(problem, placement, problem.default_device, seconds=_SETTLING_S)
     return watch.result(placement, notes=[*said, *notes])
 
 
-def _try(planner: Planner, problem: Problem, budget: Budget, seed: int) -> PlannerResult | None:
-    if budget.stopped:
-        return None
-    try:
-        return planner(problem, seed=seed)
-    except PlannerUnavailableError:
-        return None
+def _for_rollouts(budget: Budget, num_ops: int) -> Budget:
+    seconds, steps = budget.seconds, _ROLLOUT_STEPS
+    if seconds is not None:
+        seconds = min(_ROLLOUT_SHARE * seconds, _ROLLOUT_SECONDS_PER_OP * num_ops + 1e-3)
+    if budget.steps is not None:
+        steps = max(1, min(int(_ROLLOUT_SHARE * budget.steps), _ROLLOUT_STEPS))
+    return replace(budget, seconds=seconds, steps=steps)
+
+
+def _without_steps_of(result: PlannerResult, budget: Budget) -> Budget:
+    if budget.steps is None:
+        return budget
+    return replace(budget, steps=max(1, budget.steps - result.steps))

@@ -5,7 +5,7 @@ Mirhoseini et al., "Device Placement Optimization with Reinforcement Learning" (
 block are together. The paper's rules were written for each graph; ours read name scopes, which
 TensorFlow's layers open: `InceptionV3/Mixed_5b` and `encoder/layer_0/step_7` are groups. Ops of the
 backward pass join their forward ops, whose scopes their names carry. `colocrl` learns on these
-groups, and `local_search` moves them as one, among others.
+groups; `rollout` and `local_search` place them as one, among others.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hplacer_optimizer._engine import Problem
+from hplacer_optimizer.planners.devices import candidate_mask
 
 MOST_GROUPS = 280  # as many as the paper has at most (NMT)
 
@@ -31,14 +32,29 @@ def groups_of_units(problem: Problem, most: int = MOST_GROUPS) -> NDArray[np.int
     scopes = [_BACKWARD.sub("", name).split("/")[:-1] for name in problem.op_names]
     follows = _only_consumer(problem)
     group = np.zeros(problem.num_units, np.int32)
-    for depth in range(max(map(len, scopes), default=0) + 1):
-        label = ["/".join(scope[:depth]) for scope in scopes]
-        _, op_group = np.unique(np.array(label), return_inverse=True)
-        deeper = _majority(problem, op_group, follows)
+    scope_id = [0] * problem.num_ops
+    for depth in range(max(map(len, scopes), default=0)):
+        ids: dict[tuple[int, str], int] = {}
+        scope_id = [
+            ids.setdefault((above, scope[depth] if depth < len(scope) else ""), len(ids))
+            for above, scope in zip(scope_id, scopes, strict=True)
+        ]
+        deeper = _majority(problem, np.array(scope_id), follows)
         if deeper.max(initial=-1) >= most:
             break
         group = deeper
     return _in_order(problem, group)
+
+
+def scopes_of_units(problem: Problem) -> NDArray[np.int32]:
+    """int32[U]: groups, each divided by the candidates of its units; int32[0] with one group."""
+    group = groups_of_units(problem)
+    if not group.any():
+        return np.zeros(0, np.int32)
+    _, candidates = np.unique(
+        np.packbits(candidate_mask(problem), axis=1), axis=0, return_inverse=True
+    )
+    return split(group, candidates.ravel())
 
 
 def split(group: NDArray[np.int32], by: NDArray[np.integer[Any]]) -> NDArray[np.int32]:
@@ -51,12 +67,13 @@ def split(group: NDArray[np.int32], by: NDArray[np.integer[Any]]) -> NDArray[np.
 def _only_consumer(problem: Problem) -> NDArray[np.int64]:
     """int64[n]: the unit that alone reads what the op's unit makes, else the op's own."""
     units = problem.units.astype(np.int64)
-    ends = units[np.concatenate([problem.edges[:, [0, 2]], problem.control_edges])]
-    ends = np.unique(ends[ends[:, 0] != ends[:, 1]], axis=0)
-    single = np.bincount(ends[:, 0], minlength=problem.num_units) == 1
+    src, dst = units[np.concatenate([problem.edges[:, [0, 2]], problem.control_edges])].T
+    apart = src != dst
+    src, dst = np.divmod(np.unique(src[apart] * problem.num_units + dst[apart]), problem.num_units)
+    single = np.bincount(src, minlength=problem.num_units) == 1
     target = np.arange(problem.num_units)
-    alone = ends[single[ends[:, 0]]]
-    target[alone[:, 0]] = alone[:, 1]
+    alone = single[src]
+    target[src[alone]] = dst[alone]
     return target
 
 

@@ -18,8 +18,8 @@ from hplacer_optimizer import _engine
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.planners import simple, topo
 from hplacer_optimizer.planners.budget import Budget, Progress, ProgressCallback
-from hplacer_optimizer.planners.colocation import groups_of_units, split
-from hplacer_optimizer.planners.devices import candidate_mask, devices_of_type
+from hplacer_optimizer.planners.colocation import scopes_of_units
+from hplacer_optimizer.planners.devices import devices_of_type
 from hplacer_optimizer.planners.result import PlannerResult, Watch
 from hplacer_optimizer.problem.simulator import simulate
 
@@ -62,11 +62,15 @@ def search(
     budget: Budget | None,
     seed: int,
     on_progress: ProgressCallback | None,
+    scopes: NDArray[np.int32] | None = None,
 ) -> PlannerResult:
-    """The same, from further placements (int32[n] each): the result is no worse than any."""
+    """The same, from further placements (int32[n] each): the result is no worse than any.
+
+    `scopes`: int32[U], `colocation.scopes_of_units(problem)` if that is known already.
+    """
     begin_s = time.monotonic()
     budget = (budget or Budget()).or_default(default_budget(problem))
-    rows = [*_cheap_starts(problem), *starts]
+    rows = [*starts, *_cheap_starts(problem)]
     watch = Watch(on_progress)
 
     def report(evaluations: int, best_ns: int | None) -> bool:
@@ -75,12 +79,13 @@ def search(
         return not budget.stopped
 
     all_starts = np.array(rows, np.int32).reshape(len(rows), problem.num_ops)
-    scopes = _scopes(problem)
+    if scopes is None:
+        scopes = scopes_of_units(problem)
     left_s = budget.left(begin_s).seconds
     placement, evaluations, ended_by_time, _ = _engine.local_search(
         problem,
         all_starts,
-        scopes,
+        scopes.reshape(int(scopes.size > 0), problem.num_units),
         seed=seed % (1 << 64),
         threads=len(os.sched_getaffinity(0)),
         seconds=math.inf if left_s is None else left_s,
@@ -112,14 +117,6 @@ def _what_is_missing(problem: Problem, placement: NDArray[np.int32]) -> Iterator
     ]
     device_name = problem.device_names[device]
     yield f"local_search: most of the memory of '{device_name}' holds {', '.join(holders)}"
-
-
-def _scopes(problem: Problem) -> NDArray[np.int32]:
-    """int32[1, U]: units of one name scope that have the same candidates; int32[0, U] without."""
-    scope = groups_of_units(problem)
-    _, candidates = np.unique(candidate_mask(problem), axis=0, return_inverse=True)
-    count = 1 if scope.any() else 0
-    return split(scope, candidates.ravel()).reshape(1, -1)[:count]
 
 
 def _cheap_starts(problem: Problem) -> list[NDArray[np.int32]]:

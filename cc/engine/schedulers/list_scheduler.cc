@@ -1,20 +1,17 @@
 #include "engine/schedulers/list_scheduler.h"
 
-#include <algorithm>
+#include "engine/problem/step_outlook.h"
 
 namespace hplacer {
-namespace {
-
-constexpr int8_t kMaxDemandDepth = 3;
-
-}  // namespace
 
 ListScheduler::ListScheduler(const Problem& problem, DeviceTimeline::Policy policy)
     : problem_(problem),
       state_(problem, policy),
       pending_(problem.in_degree()),
-      demand_depth_(problem.num_ops(), 0) {
-  FindOnDemandOps();
+      is_on_demand_(OnDemandOps(problem)) {
+  for (int32_t op = 0; op < problem.num_ops(); ++op) {
+    if (IsOnDemand(op)) ForEachConsumer(op, [&](int32_t dst) { --pending_[dst]; });
+  }
 }
 
 std::vector<int32_t> ListScheduler::Finish() {
@@ -22,29 +19,6 @@ std::vector<int32_t> ListScheduler::Finish() {
     if (!state_.IsScheduled(op)) CommitWithInputs(op, state_.Best(op).device);
   }
   return state_.placement();
-}
-
-// An op is on demand if it has a choice of devices and all its inputs are on-demand ops of its
-// own unit, at most kMaxDemandDepth deep.
-void ListScheduler::FindOnDemandOps() {
-  std::vector<int32_t> sources;
-  for (int32_t op = 0; op < problem_.num_ops(); ++op) {
-    if (pending_[op] == 0) sources.push_back(op);
-  }
-  for (size_t next = 0; next < sources.size(); ++next) {
-    const int32_t op = sources[next], unit = problem_.units()[op];
-    int8_t depth = 1;
-    bool own_unit = problem_.candidate_ptr()[unit + 1] - problem_.candidate_ptr()[unit] > 1;
-    ForEachInput(op, [&](int32_t src) {
-      depth = std::max<int8_t>(depth, demand_depth_[src] + 1);
-      own_unit = own_unit && problem_.units()[src] == unit;
-    });
-    if (!own_unit || depth > kMaxDemandDepth) continue;
-    demand_depth_[op] = depth;
-    ForEachConsumer(op, [&](int32_t dst) {
-      if (--pending_[dst] == 0) sources.push_back(dst);
-    });
-  }
 }
 
 void ListScheduler::CommitWithInputs(int32_t op, int32_t device) {

@@ -1,8 +1,7 @@
 // What the list schedulers share: which ops are ready, and ops on demand.
 //
-// Ops at the sources (variables, constants, reads of these) say nothing about where they are
-// needed. Those with a choice of devices are *on demand*: their consumers do not wait for them,
-// and they are scheduled with their first consumer, next to it if they may be and fit.
+// Consumers do not wait for ops on demand (step_outlook.h), which are scheduled with their first
+// consumer, next to it if they may be and fit.
 //
 // A scheduler starts with the ops that are `ForEachReady`, and calls `Schedule` with an op that is
 // ready and its device, until no op is; `Finish` places what is left, on-demand ops without a
@@ -49,7 +48,7 @@ class ListScheduler {
   std::vector<int32_t> Finish();
 
  private:
-  bool IsOnDemand(int32_t op) const { return demand_depth_[op] > 0; }
+  bool IsOnDemand(int32_t op) const { return is_on_demand_[op] != 0; }
 
   template <typename Visit>
   void ForEachInput(int32_t op, Visit visit) const {
@@ -72,14 +71,13 @@ class ListScheduler {
     }
   }
 
-  void FindOnDemandOps();
   void CommitWithInputs(int32_t op, int32_t device);
   int32_t DeviceOnDemand(int32_t op, int32_t consumer_device);
 
   const Problem& problem_;
   ScheduleState state_;
-  std::vector<int32_t> pending_;      // [n] inputs to schedule, on-demand ones aside
-  std::vector<int8_t> demand_depth_;  // [n] 0: not on demand
+  std::vector<int32_t> pending_;       // [n] inputs to schedule, on-demand ones aside
+  std::vector<uint8_t> is_on_demand_;  // [n]
 };
 
 }  // namespace hplacer

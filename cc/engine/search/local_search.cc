@@ -1,7 +1,6 @@
 #include "engine/search/local_search.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <memory>
 #include <utility>
@@ -25,7 +24,6 @@ namespace {
 
 using Placement = std::vector<int32_t>;
 
-constexpr double kProgressInterval = 0.02;  // seconds
 constexpr int32_t kRepairs = 4, kStartsAtOnce = 4;
 constexpr int64_t kTryInterval = 256;  // evaluations of a coarse level
 // Levels whose clusters are small enough for a coarse step to last nearly as long as a fine one.
@@ -43,68 +41,12 @@ constexpr int32_t kPatience = 3;  // after so many that brought nothing, a new m
 constexpr double kBeginTemperature = 0.002, kFinestBeginTemperature = 0.0005;
 constexpr double kCooling = 0.01;
 
-// Which limits a search has met.
-class SearchClock {
- public:
-  explicit SearchClock(const SearchOptions& options)
-      : options_(options), begin_(std::chrono::steady_clock::now()) {}
-
-  int64_t evaluations() const { return evaluations_; }
-  bool IsOver() const { return is_over_; }
-  bool WasEndedByTime() const { return ended_by_time_; }
-
-  // The evaluations that may be made now, at most `wanted`.
-  int32_t Take(int32_t wanted, const Score& best) {
-    if (is_over_) return 0;
-    const std::chrono::duration<double> now = std::chrono::steady_clock::now() - begin_;
-    if (now.count() >= reported_at_ + kProgressInterval) {
-      reported_at_ = now.count();
-      Report(best);
-    }
-    // What comes next may last as long as what came last.
-    if (2 * now.count() - taken_at_ >= options_.seconds) ended_by_time_ = true;
-    taken_at_ = now.count();
-    const int64_t left = std::min(options_.max_evaluations - evaluations_,
-                                  options_.patience - (evaluations_ - improved_at_));
-    is_over_ = ended_by_time_ || left <= 0;
-    if (is_over_) return 0;
-    const auto taken = static_cast<int32_t>(std::min<int64_t>(wanted, left));
-    evaluations_ += taken;
-    return taken;
-  }
-
-  // Tells how far the search has come, unless it was told already.
-  void Report(const Score& best) {
-    if (!options_.on_progress || reported_ == evaluations_) return;
-    reported_ = evaluations_;
-    if (!options_.on_progress({evaluations_, best})) ended_by_time_ = true;
-  }
-
-  void OnImproved() { improved_at_ = evaluations_; }
-
- private:
-  const SearchOptions& options_;
-  const std::chrono::steady_clock::time_point begin_;
-  int64_t evaluations_ = 0, improved_at_ = 0, reported_ = -1;
-  double reported_at_ = -kProgressInterval, taken_at_ = 0;
-  bool ended_by_time_ = false, is_over_ = false;
-};
-
-void CheckClustering(const Problem& problem, const std::vector<int32_t>& label) {
-  const auto is_label = [&](int32_t i) { return i >= 0 && i < problem.num_units(); };
-  if (static_cast<int32_t>(label.size()) == problem.num_units() &&
-      std::all_of(label.begin(), label.end(), is_label)) {
-    return;
-  }
-  throw ProblemError("clusterings: must have a label 0 to units - 1 for each unit");
-}
-
 class Search {
  public:
   Search(const Problem& problem, const SearchOptions& options)
       : problem_(problem),
         options_(options),
-        clock_(options),
+        clock_(options.limits),
         team_(std::max(1, options.threads)),
         space_(problem),
         scorer_(MakePlacementScorer(problem, space_.tables())) {}
@@ -144,12 +86,13 @@ class Search {
   }
 
   void TryStarts() {
-    Try(OnCandidates(problem_, PlaceHeft(problem_)));
-    Try(OnCandidates(problem_, PlaceEtf(problem_)));
-    for (int32_t device = 0; device < problem_.num_devices(); ++device) {
+    // The caller's come first: however short the search is, it answers nothing worse.
+    for (const Placement& start : options_.starts) Try(OnCandidates(problem_, start));
+    for (int32_t device = 0; device < problem_.num_devices() && !clock_.IsOver(); ++device) {
       Try(OnCandidates(problem_, Placement(problem_.num_ops(), device)));
     }
-    for (const Placement& start : options_.starts) Try(OnCandidates(problem_, start));
+    if (!clock_.IsOver()) Try(OnCandidates(problem_, PlaceHeft(problem_)));
+    if (!clock_.IsOver()) Try(OnCandidates(problem_, PlaceEtf(problem_)));
     for (int32_t i = 0; i < kRepairs && !result_.score.feasible() && Take(1) > 0; ++i) {
       int32_t evaluations = 0;
       Try(RepairMemory(problem_, scorer_.get(), options_.seed + i, result_.placement,

@@ -30,34 +30,23 @@
 #define HPLACER_ENGINE_SEARCH_LOCAL_SEARCH_H_
 
 #include <cstdint>
-#include <functional>
-#include <limits>
 #include <vector>
 
 #include "engine/problem/problem.h"
+#include "engine/search/search_clock.h"
 #include "engine/simulator/placement_scorer.h"
 
 namespace hplacer {
 
-struct SearchProgress {
-  int64_t evaluations;
-  const Score& best;
-};
-
 struct SearchOptions {
   uint64_t seed = 0;
   int threads = 1;
-  double seconds = std::numeric_limits<double>::infinity();
-  int64_t max_evaluations = std::numeric_limits<int64_t>::max();
-  // Ends after so many evaluations without a better placement.
-  int64_t patience = std::numeric_limits<int64_t>::max();
+  SearchLimits limits;
   int64_t max_enumerated = 60'000;           // with so many placements at most, all are looked at
   std::vector<std::vector<int32_t>> starts;  // devices per op; units are put on candidates
   // Labels from 0 per unit: further clusterings whose clusters may stay together. Units of one
   // cluster must have the same candidates.
   std::vector<std::vector<int32_t>> clusterings;
-  // Called between rounds; returns whether to go on.
-  std::function<bool(const SearchProgress&)> on_progress;
 };
 
 struct SearchResult {

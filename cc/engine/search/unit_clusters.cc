@@ -89,7 +89,11 @@ Agglomeration::Agglomeration(const Problem& problem, int32_t clusters_per_device
       AddTransfer(src, dst, costs.tensor_ns[tensor]);
     }
   }
+  // A barrier keeps nothing together: everything waits for everything.
+  const StepGraph& graph = problem.step_graph();
   for (int32_t op = 0; op < problem.num_ops(); ++op) {
+    const int32_t control = graph.ops[op].control;
+    if (control == kNoControl || graph.controls[control].barrier != kNoBarrier) continue;
     for (int32_t at = problem.control_out_ptr()[op]; at < problem.control_out_ptr()[op + 1]; ++at) {
       AddTransfer(units[op], units[problem.control_out()[at]], costs.signal_ns);
     }
@@ -232,6 +236,15 @@ std::vector<std::vector<int32_t>> ClusterUnits(const Problem& problem,
     labels.push_back(agglomeration.Labels());
   }
   return labels;
+}
+
+void CheckClustering(const Problem& problem, const std::vector<int32_t>& label) {
+  const auto is_label = [&](int32_t i) { return i >= 0 && i < problem.num_units(); };
+  if (static_cast<int32_t>(label.size()) == problem.num_units() &&
+      std::all_of(label.begin(), label.end(), is_label)) {
+    return;
+  }
+  throw ProblemError("clusterings: must have a label 0 to units - 1 for each unit");
 }
 
 }  // namespace hplacer

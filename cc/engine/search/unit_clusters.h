@@ -9,7 +9,8 @@
 // which is how many times the smaller one's work its separation may cost. So a weight joins the
 // ops that read it in every unrolled step, and cheap ops their neighbours. While there are other
 // pairs no cluster grows beyond a limit: its share of all work if each device had so many clusters.
-// Precedence is not seen, so that clusters may wait for each other.
+// Precedence is not seen, so that clusters may wait for each other; nor are control edges of
+// barriers (step_graph.h).
 //
 // Input: a Problem, sizes, descending, and the clusters per device, at least 1. Result: for each
 // size the cluster of each unit; coarser clusters are unions of finer ones. Clusters are numbered
@@ -34,6 +35,9 @@ namespace hplacer {
 std::vector<std::vector<int32_t>> ClusterUnits(const Problem& problem,
                                                const std::vector<int32_t>& sizes,
                                                int32_t clusters_per_device);
+
+// Throws ProblemError unless there is a label 0 to units - 1 for each unit.
+void CheckClustering(const Problem& problem, const std::vector<int32_t>& label);
 
 }  // namespace hplacer
 

@@ -74,4 +74,25 @@ std::vector<MemoryHolder> PeakHolders(const Problem& problem, const std::vector<
   return holders;
 }
 
+std::vector<int64_t> OwnBytesAtPeaks(const Problem& problem,
+                                     const std::vector<int32_t>& placement) {
+  std::vector<int64_t> own_bytes(problem.num_ops(), 0);
+  Replay(problem, placement, [&](const std::vector<MemoryChange>& changes) {
+    std::vector<int64_t> peak_bytes(problem.num_devices(), -1);
+    std::vector<size_t> peak(problem.num_devices(), 0);
+    for (size_t i = 0; i < changes.size(); ++i) {
+      const MemoryChange& change = changes[i];
+      if (change.held_bytes <= peak_bytes[change.device]) continue;
+      peak_bytes[change.device] = change.held_bytes;
+      peak[change.device] = i;
+    }
+    for (size_t i = 0; i < changes.size(); ++i) {
+      const MemoryChange& change = changes[i];
+      if (i > peak[change.device] || change.use.kind == MemoryKind::kCopy) continue;
+      own_bytes[change.use.op] += change.bytes;
+    }
+  });
+  return own_bytes;
+}
+
 }  // namespace hplacer

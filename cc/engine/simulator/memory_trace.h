@@ -52,6 +52,9 @@ std::vector<HeldBytes> MemoryTimeline(const Problem& problem,
 std::vector<MemoryHolder> PeakHolders(const Problem& problem, const std::vector<int32_t>& placement,
                                       int32_t device);
 
+// [n] what each op itself holds, without copies, when the peak of its device is first reached.
+std::vector<int64_t> OwnBytesAtPeaks(const Problem& problem, const std::vector<int32_t>& placement);
+
 }  // namespace hplacer
 
 #endif  // HPLACER_ENGINE_SIMULATOR_MEMORY_TRACE_H_

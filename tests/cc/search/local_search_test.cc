@@ -69,7 +69,7 @@ TEST_CASE("annealing finds the optimum of small problems nearly always") {
     const SearchResult exact = LocalSearch(problem, options);
     REQUIRE(exact.is_optimal);
     options.max_enumerated = 0;
-    options.max_evaluations = 5000;
+    options.limits.max_evaluations = 5000;
     const SearchResult found = LocalSearch(problem, options);
     CHECK(!found.is_optimal);
     REQUIRE(found.score.makespan_ns >= exact.score.makespan_ns);
@@ -83,7 +83,7 @@ TEST_CASE("a search is the same for any number of threads") {
   for (uint64_t seed = 0; seed < 3; ++seed) {
     const Problem problem = RandomProblem(seed, 80, /*restricted=*/true);
     SearchOptions options;
-    options.max_evaluations = 3000;
+    options.limits.max_evaluations = 3000;
     options.seed = seed;
     options.threads = 1;
     const SearchResult alone = LocalSearch(problem, options);

@@ -1,0 +1,125 @@
+"""`rollout` on generated problems: against planners that do not search, and without its parts."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+from hplacer_optimizer import _engine
+from hplacer_optimizer._engine import Problem
+from hplacer_optimizer.bench.generated import FAMILIES, generate
+from hplacer_optimizer.errors import ProblemError
+from hplacer_optimizer.planners import PLANNERS, Budget, local_search, rollout
+from hplacer_optimizer.planners.colocation import scopes_of_units
+from hplacer_optimizer.problem.constraints import check_constraints
+from hplacer_optimizer.problem.simulator import simulate
+from tests.large_problem import large_problem
+
+QUICK = ("gpu_only", "topo", "etf", "heft")
+
+
+def step_ns(problem: Problem, placement: np.ndarray) -> float:
+    trace = simulate(problem, placement)
+    return float(trace.makespan_ns) if trace.feasible and trace.makespan_ns else np.inf
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_it_beats_planners_that_do_not_search(family: str) -> None:
+    ratios = []
+    for seed in range(20, 26):
+        problem = generate(family, seed)
+        found = rollout.search(problem, budget=Budget(steps=250), seed=0)
+        check_constraints(problem, found.placement)
+        quick = min(step_ns(problem, PLANNERS[name].plan(problem).placement) for name in QUICK)
+        ours = step_ns(problem, found.placement)
+        if np.isfinite(quick) or np.isfinite(ours):
+            ratios.append(ours / quick)
+    assert np.median(ratios) < 0.95
+    assert np.max(ratios) < 1.1
+
+
+def test_each_part_of_the_search_is_worth_something() -> None:
+    def mean(**without: bool | int) -> float:
+        steps = [
+            step_ns(problem, rollout.search(problem, budget=Budget(steps=200), **without).placement)  # type: ignore[arg-type]
+            for problem in problems
+        ]
+        return float(np.exp(np.log(steps).mean()))
+
+    problems = [generate(family, seed) for family in FAMILIES for seed in (30, 32)]
+    all_parts = mean()
+    assert all_parts < mean(sweeps=False)
+    assert all_parts < mean(units_only=True)
+
+
+def test_earliest_finish_alone_is_worse_than_policies_set_by_hand() -> None:
+    by_hand, earliest = [], []
+    for family in FAMILIES:
+        problem = generate(family, 40)
+        budget = Budget(steps=60)
+        by_hand.append(step_ns(problem, rollout.search(problem, budget=budget).placement))
+        found = rollout.search(problem, budget=budget, policies=[rollout.EARLIEST_FINISH])
+        earliest.append(step_ns(problem, found.placement))
+    assert np.log(by_hand).mean() < np.log(earliest).mean()
+
+
+def test_it_ends_in_time_and_says_how_many_placements_repeat_it() -> None:
+    problem = generate("layered", 7)
+    begin_s = time.monotonic()
+    found = rollout.plan(problem, budget=Budget(seconds=0.3))
+    assert time.monotonic() - begin_s < 3
+    assert found.notes == (f"rollout: {found.steps} placements",)
+    again = rollout.plan(problem, budget=Budget(steps=found.steps))
+    assert np.array_equal(again.placement, found.placement)
+
+
+def test_policies_have_a_weight_for_each_feature() -> None:
+    problem = generate("towers", 0)
+    rows = [policy.row() for policy in rollout.BY_HAND]
+    assert {len(row) for row in rows} == {len(_engine.ROLLOUT_FEATURES) + 1}
+    for policy in rollout.BY_HAND:
+        assert set(policy.weights) <= set(_engine.ROLLOUT_FEATURES)
+    with pytest.raises(ProblemError, match=r"policies: must have shape \[count, 15\]"):
+        _engine.rollout_search(
+            problem,
+            np.zeros(0, np.int32),
+            np.zeros((1, 3)),
+            seed=0,
+            threads=1,
+            seconds=1,
+            max_evaluations=1,
+            patience=None,
+            passes=1,
+            clusters=True,
+            sweeps=True,
+            on_progress=lambda evaluations, makespan_ns: True,
+        )
+
+
+def test_a_local_search_answers_nothing_worse_than_its_start() -> None:
+    problem = large_problem(20_000)
+    start = rollout.plan(problem, budget=Budget(steps=20)).placement
+    found = local_search.search(
+        problem, [start], budget=Budget(seconds=0.01), seed=0, on_progress=None
+    )
+    assert step_ns(problem, found.placement) <= step_ns(problem, start)
+
+
+def test_scopes_keep_units_of_different_candidates_apart() -> None:
+    problem = generate("branching", 2)
+    scope = scopes_of_units(problem)
+    assert scope.shape == (problem.num_units,)
+    units = dict(zip(problem.op_names, problem.units, strict=True))
+    of_join = {scope[unit] for name, unit in units.items() if name.startswith("block0/join/")}
+    of_stem = {scope[unit] for name, unit in units.items() if name.startswith("stem/")}
+    assert len(of_join) == 1
+    assert not of_join & of_stem
+
+
+def test_generated_problems_are_always_the_same_ones() -> None:
+    one, other = generate("recurrent", 3), generate("recurrent", 3)
+    assert one.op_names == other.op_names
+    assert np.array_equal(one.cost_ns, other.cost_ns)
+    assert not np.array_equal(one.num_ops, generate("recurrent", 4).num_ops)
