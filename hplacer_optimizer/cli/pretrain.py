@@ -28,6 +28,7 @@ from hplacer_optimizer.cli.printing import print_json, print_table, step_time
 from hplacer_optimizer.cli.search_progress import SearchProgress
 from hplacer_optimizer.errors import OptionError
 from hplacer_optimizer.planners import get_planner
+from hplacer_optimizer.plans.plan import Plan
 from hplacer_optimizer.pretraining import jobs as serial
 from hplacer_optimizer.pretraining.job_fields import DEFAULT_PLANNER, JobFields
 from hplacer_optimizer.pretraining.job_list import read_jobs
@@ -260,24 +261,27 @@ def _with_directories(jobs: list[Job], options: argparse.Namespace) -> list[Job]
 
 
 def _lines(outcome: Outcome, is_one_of_many: bool) -> Iterator[str]:
-    """What stays on the screen of a job that has ended."""
-    plan = outcome.plan
+    """What stays on the screen of a job that has ended; the last line has the plan and its gain."""
+    plan, title = outcome.plan, outcome.job.title
     if plan is None:
-        title = f"{outcome.job.title}: " if is_one_of_many else ""
-        yield f"hplacer: error: {title}{outcome.error}"
+        yield f"hplacer: error: {f'{title}: ' if is_one_of_many else ''}{outcome.error}"
         return
+    for note in filter(None, [_effort(plan), *plan.planner_notes, training_note(plan)]):
+        yield f"{title}: {note}"
     place = outcome.path if outcome.stored else f"not stored, as good a plan is in {outcome.path}"
-    yield f"{outcome.job.title}: plan {plan.summary_line()}: {place}"
-    for note in filter(None, [training_note(plan), *plan.planner_notes]):
-        yield f"  {note}"
-    if plan.measured_ns is not None:
-        return  # which does not come out the same again
-    if steps := plan.budget["steps_done"]:
-        placements = plan.budget["placements_scored"]
-        yield (
-            f"  {steps:,} steps, {placements:,} placements in {plan.planning_s:.1f} s; "
-            f"the same again: --steps {steps} --seed {plan.seed}"
-        )
+    yield f"{title}: plan {plan.summary_line()}: {place}"
+
+
+def _effort(plan: Plan) -> str:
+    """What the search did, and how to get its plan again; "": it does not come out the same."""
+    steps = plan.budget["steps_done"]
+    if plan.measured_ns is not None or not steps:
+        return ""
+    placements = plan.budget["placements_scored"]
+    return (
+        f"{steps:,} steps, {placements:,} placements in {plan.planning_s:.1f} s; "
+        f"the same again: --steps {steps} --seed {plan.seed}"
+    )
 
 
 def _document(outcome: Outcome) -> dict[str, Any]:

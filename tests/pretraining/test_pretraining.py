@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("tensorflow")
@@ -124,6 +125,20 @@ fitted = model.fit(data, data[:, :1], batch_size=4, epochs=2, verbose=0)
 report(losses=fitted.history["loss"])
 """
 )
+# Two towers, each on a GPU of its own at best; TensorFlow puts both on the first.
+TOWERS = """
+import tensorflow as tf
+v1 = tf.compat.v1
+v1.disable_eager_execution()
+x = v1.placeholder_with_default(tf.zeros([1024, 1024]), [1024, 1024])
+towers = [x, x]
+for layer in range(6):
+    weights = [v1.get_variable(f"{tower}_{layer}", [1024, 1024]) for tower in range(2)]
+    towers = [tf.tanh(values @ weight) for values, weight in zip(towers, weights)]
+loss = tf.add_n([tf.reduce_mean(values) for values in towers])
+v1.train.GradientDescentOptimizer(0.1).minimize(loss, name="train")
+v1.train.Saver().export_meta_graph("towers.meta")
+"""
 # Planners that a busy machine does not change.
 STEADY = """
 from hplacer_optimizer.planners import Budget, get_planner
@@ -198,6 +213,24 @@ def check_hit(report: dict[str, Any], fingerprint: str) -> None:
     assert {(entry["outcome"], entry["planner"]) for entry in steps} == {("loaded", "own:climb")}
     largest = max(report["history"], key=lambda entry: entry["ops"])
     assert largest["fingerprint"] == fingerprint
+
+
+def test_the_last_line_names_the_gain_over_tensorflows_placement(tmp_path: Path) -> None:
+    processes.run(TOWERS, tmp_path, prelude="")
+    job = ("towers.meta", "--machine", "1cpu-2xk40", "--planner", "local_search", "--steps", 200)
+    store = ("--cache", tmp_path / "cache")
+    done = python(tmp_path, tmp_path, "-m", "hplacer_optimizer", "pretrain", *job, *store)
+    assert done.returncode == 0, done.stderr
+    (entry,) = PlanStore(tmp_path / "cache").list()
+    assert entry.plan is not None
+    assert entry.plan.speedup == pytest.approx(2, rel=0.1)
+    problem = entry.plan.problem()
+    assert problem is not None
+    assert problem.default_device is not None
+    busiest = np.bincount(problem.default_device, minlength=3)
+    assert busiest[1] > 0.9 * problem.num_ops  # all that a GPU can run
+    gain = rf"{entry.plan.speedup:.1f}x TensorFlow's placement \([\d.]+ ms\), both predicted: "
+    assert re.search(rf"ms/step, {gain}", done.stderr.splitlines()[-1])
 
 
 # ---- pretrain, then start the script: a hit ----

@@ -356,11 +356,13 @@ def test_what_is_told_of_a_job(capsys: pytest.CaptureFixture[str]) -> None:
     good, hardly = (jobs.Outcome(job=job, plan=plan, path="x.hplan", stored=True) for plan in plans)
     failed = jobs.Outcome(job=job, error="no such file")
     summary = "41.2 ms/step, 2.0x TensorFlow's placement (82.4 ms), both predicted"
-    first, *notes = cli_pretrain._lines(good, True)
-    assert first == f"a.meta: etf, seed 0: plan 3f9c2b1a (etf): {summary}: x.hplan"
-    assert notes == ["  a note"]
-    _, alone, _ = cli_pretrain._lines(hardly, True)
-    assert alone.startswith("  training leaves the graph alone (option min_gain): 41.2 ms instead")
+    title = "a.meta: etf, seed 0"
+    *notes, last = cli_pretrain._lines(good, True)
+    assert last == f"{title}: plan 3f9c2b1a (etf): {summary}: x.hplan"
+    assert notes == [f"{title}: a note"]
+    _, alone, last = cli_pretrain._lines(hardly, True)
+    assert alone.startswith(f"{title}: training leaves the graph alone (option min_gain): 41.2 ms")
+    assert summary in last
     documents = [cli_pretrain._document(outcome) for outcome in (good, hardly, failed)]
     assert len({tuple(document) for document in documents}) == 1
     assert [document["speedup"] for document in documents] == [2.0, 2.0, None]
