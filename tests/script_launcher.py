@@ -1,10 +1,13 @@
-"""Runs a user's script with two CPU devices, under HPLACER_OPTIONS, and tells what the pass did.
+"""Runs a user's script with CPU devices, under HPLACER_OPTIONS, and tells what the pass did.
 
     python script_launcher.py REPORT TIMES SCRIPT ARGUMENT ...
 
 REPORT is the file for the history and the step checks of this process, which runs the script so
-many TIMES, whatever it raises, as a notebook does whose cells are run again. With the environment
-variable LOG_PLACEMENT TensorFlow's placer prints where it puts each op.
+many TIMES, whatever it raises, as a notebook does whose cells are run again. Environment variables:
+
+CPU_DEVICES    how many there are; the default is two
+LOG_PLACEMENT  TensorFlow's placer prints where it puts each op
+EXECUTED       a directory for the graphs that sessions execute (tests/executed_graphs.py)
 """
 
 import atexit
@@ -18,6 +21,7 @@ import tensorflow as tf
 
 import hplacer_optimizer as hp
 from hplacer_optimizer import run
+from tests import executed_graphs
 
 
 def report(path):
@@ -42,11 +46,14 @@ def log_placement():
 
 if __name__ == "__main__":
     tf.config.set_logical_device_configuration(
-        tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
+        tf.config.list_physical_devices("CPU")[0],
+        [tf.config.LogicalDeviceConfiguration()] * int(os.environ.get("CPU_DEVICES", "2")),
     )
     atexit.register(report, sys.argv[1])
     if os.environ.get("LOG_PLACEMENT"):
         log_placement()
+    if directory := os.environ.get("EXECUTED"):
+        executed_graphs.record_sessions(Path(directory))
     times, script = int(sys.argv[2]), sys.argv[3:]
     for _ in range(times - 1):
         with contextlib.suppress(Exception, KeyboardInterrupt, SystemExit):

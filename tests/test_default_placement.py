@@ -1,8 +1,8 @@
 """TensorFlow's own placement as a capture knows it, beside what runs without the optimizer.
 
-A script runs without the optimizer, where TensorFlow's placer prints the device of every op, and
-with it, where every graph keeps TensorFlow's placement and its stored plan holds the default device
-of every op. Both have to agree, op by op.
+A script runs without the optimizer, where TensorFlow's placer prints the device of every op and the
+partitions that are executed are kept, and with it, where every graph keeps TensorFlow's placement
+and its stored plan holds the default device of every op. All have to agree, op by op.
 """
 
 from __future__ import annotations
@@ -10,25 +10,37 @@ from __future__ import annotations
 import importlib.util
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 pytest.importorskip("tensorflow")
 
+from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.capture import native
-from hplacer_optimizer.plans.plan import Plan
 from hplacer_optimizer.plans.store import PlanStore
-from tests import processes
+from tests import executed_graphs, processes
 from tests.test_scripts import CASES, LAUNCHER, SCRIPTS
 
 pytestmark = pytest.mark.skipif(native.is_missing(), reason="needs the native module _tf")
 
 OPTIONS = "planner=random,min_ops=5,min_gain=1000000,cache={cache}"  # no plan gains that much
 FAST = {"device_annotations.py", "v1_session.py"}
-_PLACED = re.compile(r"^(.+): \((\w+)\): (/job:\S+)$", re.MULTILINE)
+LEAST_EXECUTED = 0.5  # of the ops of all plans; TensorFlow removes and merges the others
+ONE_DEVICE = [
+    "device_annotations.py",
+    *(pytest.param(name, marks=pytest.mark.slow) for name in ("keras_lstm.py", "loops.py")),
+]
+_PLACED = re.compile(r"^(.+): \(\w+\): (/job:\S+)$", re.MULTILINE)
+
+
+class Run(NamedTuple):
+    """What TensorFlow's placer printed, and what was executed."""
+
+    printed: str
+    graphs: list[executed_graphs.Graph]
 
 
 def scripts() -> Iterator[Any]:
@@ -39,53 +51,81 @@ def scripts() -> Iterator[Any]:
             yield pytest.param(name, case, id=name, marks=marks)
 
 
-def run(name: str, directory: Path, **environment: str) -> str:
-    """What it prints, in a process of its own."""
+def run(name: str, directory: Path, **environment: str) -> Run:
+    """The script in a process of its own."""
+    executed = directory / "executed"
     done = processes.run_script(
         [LAUNCHER, str(directory / "report.json"), "1", str(SCRIPTS / name)],
         cwd=directory,
-        environment=processes.clean_environment(directory) | environment,
+        environment=processes.clean_environment(directory)
+        | executed_graphs.environment(executed)
+        | environment,
     )
     assert (directory / "report.json").exists(), done.stderr
-    return done.stdout
+    return Run(done.stdout, executed_graphs.read(executed))
 
 
-def differences(plan: Plan, placed: dict[tuple[str, str], set[str]]) -> Iterator[tuple[str, ...]]:
-    """Ops that run elsewhere; a name that several graphs have may be in several places."""
-    problem = plan.problem()
-    assert problem is not None
-    assert problem.default_device is not None
-    for name, kind, device in zip(
-        problem.op_names, problem.op_types, problem.default_device.tolist(), strict=True
-    ):
-        found = placed.get((name, kind))
-        if kind != "WhileLoop" and found is not None and plan.device_names[device] not in found:
-            yield name, plan.device_names[device], *found
+def stored_problems(store: Path) -> list[Problem]:
+    """Those of all plans, each with TensorFlow's own placement as the baseline."""
+    problems = []
+    for entry in PlanStore(str(store)).list():
+        assert entry.plan is not None
+        assert entry.plan.baseline is not None
+        problem = entry.plan.problem()
+        assert problem is not None
+        problems.append(problem)
+    return problems
+
+
+def check_placed(known: Mapping[str, str], printed: str) -> None:
+    """Against the devices that the placer prints; a name that several graphs have may have some."""
+    placed = defaultdict(set)
+    for name, device in _PLACED.findall(printed):
+        placed[name].add(device)
+    common = known.keys() & placed.keys()
+    assert len(common) > 0.95 * len(known)
+    assert [name for name in common if known[name] not in placed[name]] == []
 
 
 @pytest.mark.parametrize(("name", "case"), list(scripts()))
 def test_it_is_what_runs_without_the_optimizer(name: str, case: Any, tmp_path: Path) -> None:
     if case.needs and importlib.util.find_spec(case.needs) is None:
         pytest.skip(f"needs {case.needs}")
-    printed = run(name, tmp_path, HPLACER_DISABLE="1", LOG_PLACEMENT="1")
-    placed: dict[tuple[str, str], set[str]] = defaultdict(set)
-    for op, kind, device in _PLACED.findall(printed):
-        placed[op, kind].add(device)
-    run(name, tmp_path, HPLACER_OPTIONS=OPTIONS.format(cache=tmp_path / "plans"))
+    alone = run(name, tmp_path, HPLACER_DISABLE="1", LOG_PLACEMENT="1")
+    left_alone = run(name, tmp_path, HPLACER_OPTIONS=OPTIONS.format(cache=tmp_path / "plans"))
 
-    plans = [entry.plan for entry in PlanStore(str(tmp_path / "plans")).list()]
-    assert plans
-    for plan in plans:
-        assert plan is not None
-        assert plan.baseline is not None
-        problem = plan.problem()
-        assert problem is not None
-        ops = list(zip(problem.op_names, problem.op_types, strict=True))
-        known = sum(op in placed for op in ops)
-        loops = sum(kind == "WhileLoop" for _, kind in ops)
-        assert known > 0.95 * (len(ops) - loops)
-        assert list(differences(plan, placed)) == []
+    problems = stored_problems(tmp_path / "plans")
+    assert problems
+    for problem in problems:
+        known = executed_graphs.default_devices(problem)
+        check_placed(known, alone.printed)
+        executed_graphs.check(known, alone.graphs, LEAST_EXECUTED)
+    assert left_alone.graphs == alone.graphs
     if name == "device_annotations.py":
-        found = [plan.problem() for plan in plans if plan]
-        used = [set(p.default_device.tolist()) for p in found if p and p.default_device is not None]
-        assert {0, 1} in used
+        used = [set(executed_graphs.default_devices(problem).values()) for problem in problems]
+        assert any(len(devices) == 2 for devices in used)
+
+
+@pytest.mark.parametrize("name", ONE_DEVICE)
+def test_a_script_with_one_device_runs_as_without_the_optimizer(name: str, tmp_path: Path) -> None:
+    one = {"CPU_DEVICES": "1"}
+    alone = run(name, tmp_path, HPLACER_DISABLE="1", **one)
+    options = OPTIONS.format(cache=tmp_path / "plans")
+    left_alone = run(name, tmp_path, HPLACER_OPTIONS=options, **one)
+    assert left_alone.graphs == alone.graphs
+    used = {device for graph in alone.graphs for devices in graph.values() for device in devices}
+    assert used == {"/job:localhost/replica:0/task:0/device:CPU:0"}
+    assert not (tmp_path / "plans").exists()  # there is nothing to place
+
+
+def test_a_comparison_that_does_not_hold_fails() -> None:
+    known = {"a": "CPU:0", "b": "CPU:1", "c": "CPU:0"}
+    runs = {"a": {"CPU:0"}, "b": {"CPU:1"}, "d": {"CPU:0"}}
+    elsewhere = {"a": {"CPU:0"}, "b": {"CPU:0"}, "d": {"CPU:0"}}
+    executed_graphs.check(known, [elsewhere, runs, {"a": {"CPU:1"}}], 0.5)
+    executed_graphs.check(known, [elsewhere, runs | {"c": {"CPU:0"}}], 1)
+    with pytest.raises(AssertionError, match=r"2 of 3 ops are executed"):
+        executed_graphs.check(known, [runs], 0.7)
+    for graph in (elsewhere, {"a": {"CPU:0"}, "b": {"CPU:0", "CPU:1"}}):
+        with pytest.raises(AssertionError, match=r"'b', 'CPU:1', "):
+            executed_graphs.check(known, [graph], 0.5)

@@ -1,4 +1,4 @@
-"""How a workload runs: two logical CPU devices, TensorFlow's switches, the optimizer on or off.
+"""How a workload runs: logical CPU devices, TensorFlow's switches, the optimizer on or off.
 
 Here too is how the executed placement is read back: from the partition graphs, which TensorFlow
 cuts after its own placer and optimizers have run, so they show what happened, not what was asked.
@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 from hplacer_optimizer.options import Options
 
-_DEVICES = 2
 _FOLDING = ("constant_folding", "arithmetic_optimization", "remapping")
 _TRANSFERS = frozenset({"_Send", "_Recv", "_HostSend", "_HostRecv"})
 
@@ -23,10 +22,11 @@ class Setup:
     """What a workload is run with.
 
     `options` are those of the optimizer, None runs without it. Without `folding`, Grappler's
-    constant folding, arithmetic optimization and remapping are off.
+    constant folding, arithmetic optimization and remapping are off. `devices` is how many CPUs.
     """
 
     steps: int = 20
+    devices: int = 2
     options: Mapping[str, Any] | None = None
     folding: bool = True
     soft_placement: bool = True
@@ -58,7 +58,7 @@ def session_config(setup: Setup) -> Any:
     import tensorflow as tf
 
     config = tf.compat.v1.ConfigProto(
-        device_count={"CPU": _DEVICES}, allow_soft_placement=setup.soft_placement
+        device_count={"CPU": setup.devices}, allow_soft_placement=setup.soft_placement
     )
     if not setup.folding:
         rewriter = config.graph_options.rewrite_options
@@ -101,7 +101,7 @@ def eager_session(setup: Setup) -> Iterator[list[ExecutedGraph]]:
     from tensorflow.python.eager import context
 
     cpu = tf.config.list_physical_devices("CPU")[0]
-    logical = [tf.config.LogicalDeviceConfiguration() for _ in range(_DEVICES)]
+    logical = [tf.config.LogicalDeviceConfiguration() for _ in range(setup.devices)]
     tf.config.set_logical_device_configuration(cpu, logical)
     tf.config.set_soft_device_placement(setup.soft_placement)
     options: dict[str, Any] = {} if setup.folding else dict.fromkeys(_FOLDING, False)

@@ -1,4 +1,7 @@
-"""Four trainings with and without a plan: same losses, and the plan is what TensorFlow ran."""
+"""Four trainings with and without a plan: same losses, and the plan is what TensorFlow ran.
+
+Without a plan TensorFlow ran what the problem of the plan says of TensorFlow's own placement.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,10 @@ import pytest
 
 from hplacer_optimizer.capture import native
 from hplacer_optimizer.workloads import WORKLOADS
+from tests import executed_graphs
 from tests.workload_runner import (
     MODES,
+    ONE_DEVICE,
     WorkloadRunner,
     differences,
     executed_graph,
@@ -33,6 +38,7 @@ def cases(*, slow: set[tuple[str, str]]) -> list[object]:
 
 LARGE = {("inception_v3", mode) for mode in MODES}
 CASES = cases(slow=LARGE)
+LEAST_EXECUTED = 0.5  # of the ops of a problem; TensorFlow removes and merges the others
 HIT_CASES = cases(slow=LARGE | {("keras_digits", mode) for mode in MODES} | {("lstm2", "default")})
 
 
@@ -98,6 +104,35 @@ def test_the_next_process_loads_the_plan(workload: str, mode: str, runner: Workl
     assert fingerprints(loaded) == fingerprints(planned)
     assert second.losses == first.losses
     check_devices(workload, mode, "hit", runner)
+
+
+@needs_plugin
+@pytest.mark.parametrize(("workload", "mode"), CASES)
+def test_the_default_placement_is_what_ran_without_a_plan(
+    workload: str, mode: str, runner: WorkloadRunner
+) -> None:
+    executed = runner.result(workload, mode, "without").graphs
+    graphs = [executed_graphs.graph_of(nodes) for nodes in executed]
+    for plan in runner.plans(workload, mode, "miss"):
+        problem = plan.problem()
+        assert problem is not None
+        executed_graphs.check(executed_graphs.default_devices(problem), graphs, LEAST_EXECUTED)
+
+
+@needs_plugin
+@pytest.mark.parametrize(
+    "workload",
+    [
+        pytest.param(name, marks=[] if name == "while_function" else [pytest.mark.slow])
+        for name in WORKLOADS
+    ],
+)
+def test_one_device_runs_the_same_with_the_optimizer(workload: str, runner: WorkloadRunner) -> None:
+    alone, optimized = (runner.result(workload, ONE_DEVICE, run) for run in ("without", "miss"))
+    assert {entry["reason"] for entry in optimized.history} == {"one device: nothing to place"}
+    assert optimized.graphs == alone.graphs
+    assert {node.device[-5:] for graph in alone.graphs for node in graph} == {"CPU:0"}
+    assert optimized.losses == alone.losses
 
 
 def check_devices(workload: str, mode: str, run: str, runner: WorkloadRunner) -> None:
