@@ -9,6 +9,7 @@ import pytest
 
 from hplacer_optimizer.capture import native
 from hplacer_optimizer.workloads import WORKLOADS
+from hplacer_optimizer.workloads.setup import ExecutedGraph
 from tests import executed_graphs
 from tests.workload_runner import (
     MODES,
@@ -38,7 +39,7 @@ def cases(*, slow: set[tuple[str, str]]) -> list[object]:
 
 LARGE = {("inception_v3", mode) for mode in MODES}
 CASES = cases(slow=LARGE)
-LEAST_EXECUTED = 0.5  # of the ops of a problem; TensorFlow removes and merges the others
+LEAST_EXECUTED = 0.5  # of the ops that compute; TensorFlow's optimizers remove the others
 HIT_CASES = cases(slow=LARGE | {("keras_digits", mode) for mode in MODES} | {("lstm2", "default")})
 
 
@@ -116,7 +117,7 @@ def test_the_default_placement_is_what_ran_without_a_plan(
     for plan in runner.plans(workload, mode, "miss"):
         problem = plan.problem()
         assert problem is not None
-        executed_graphs.check(executed_graphs.default_devices(problem), graphs, LEAST_EXECUTED)
+        executed_graphs.check(problem, graphs, LEAST_EXECUTED)
 
 
 @needs_plugin
@@ -130,9 +131,14 @@ def test_the_default_placement_is_what_ran_without_a_plan(
 def test_one_device_runs_the_same_with_the_optimizer(workload: str, runner: WorkloadRunner) -> None:
     alone, optimized = (runner.result(workload, ONE_DEVICE, run) for run in ("without", "miss"))
     assert {entry["reason"] for entry in optimized.history} == {"one device: nothing to place"}
-    assert optimized.graphs == alone.graphs
+    assert in_order(optimized.graphs) == in_order(alone.graphs)
     assert {node.device[-5:] for graph in alone.graphs for node in graph} == {"CPU:0"}
     assert optimized.losses == alone.losses
+
+
+def in_order(graphs: list[ExecutedGraph]) -> list[ExecutedGraph]:
+    """TensorFlow reports graphs and their nodes in an order that differs between processes."""
+    return sorted(sorted(graph) for graph in graphs)
 
 
 def check_devices(workload: str, mode: str, run: str, runner: WorkloadRunner) -> None:

@@ -72,8 +72,8 @@ links:
   - memory: {{latency: 7 us, bandwidth: 3 GB/s, devices: [{names}]}}
 """
 FAST = {("rnnlm", 2)}
-# Of the ops of a problem: TensorFlow's optimizers remove and merge many.
-LEAST_EXECUTED = {"as_built": 0.95, "optimized": 0.35}
+# Of the ops that compute: TensorFlow's optimizers remove and merge some.
+LEAST_EXECUTED = {"as_built": 0.95, "optimized": 0.5}
 
 
 def cases() -> list[object]:
@@ -105,7 +105,8 @@ def test_a_graph_runs_where_a_capture_has_it(name: str, count: int, tmp_path: Pa
             targets=targets,
             allow_soft_placement=kind == "pinned",
         ).problem
-        known = executed_graphs.default_devices(problem)
         for how, least in LEAST_EXECUTED.items():
-            executed_graphs.check(known, executed_graphs.read(tmp_path / f"{kind}_{how}"), least)
-        assert len(set(known.values())) == (2 if kind == "pinned" and count == 2 else 1)
+            graph = executed_graphs.read(tmp_path / f"{kind}_{how}")
+            executed_graphs.check(problem, graph, least)
+        used = set(executed_graphs.default_devices(problem).values())
+        assert len(used) == (2 if kind == "pinned" and count == 2 else 1)
