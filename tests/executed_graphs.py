@@ -119,15 +119,15 @@ def default_devices(problem: Problem) -> dict[str, str]:
 
 
 def closest(known: Mapping[str, str], graphs: Iterable[Graph]) -> Graph:
-    """The graph of these ops: it has most of their names, and the fewest others.
+    """The graph of these ops: most of the names of the two are on both sides.
 
     Of several such graphs, as of a function that was traced twice, the one that agrees the most.
     """
 
-    def rank(graph: Graph) -> tuple[int, int, int]:
+    def rank(graph: Graph) -> tuple[float, int]:
         common = known.keys() & graph.keys()
         agreeing = sum(graph[name] == {known[name]} for name in common)
-        return len(common), -len(graph), agreeing
+        return len(common) / len(known.keys() | graph.keys()), agreeing
 
     return max(graphs, key=rank)
 

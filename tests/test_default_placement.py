@@ -30,7 +30,7 @@ pytestmark = pytest.mark.skipif(native.is_missing(), reason="needs the native mo
 
 OPTIONS = "planner=random,min_ops=5,min_gain=1000000,cache={cache}"  # no plan gains that much
 FAST = {"device_annotations.py", "v1_session.py"}
-LEAST_EXECUTED = 0.5  # of the ops that compute; TensorFlow's optimizers remove the others
+LEAST_EXECUTED = 0.4  # of the ops of a plan that compute; mostly it is 0.6 to 0.9
 ONE_DEVICE = [
     "device_annotations.py",
     *(pytest.param(name, marks=pytest.mark.slow) for name in ("keras_lstm.py", "loops.py")),

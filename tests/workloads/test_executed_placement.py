@@ -25,12 +25,17 @@ from hplacer_optimizer.workloads.graphs import build_graph
 from tests import executed_graphs
 
 def pin(graph):
-    "Every fifth op to a second CPU, and others to a GPU."
+    "Every fifth op to a second CPU and others to a GPU, and every third variable to that CPU."
     for number, op in enumerate(graph.get_operations()):
+        if any(tensor.dtype == tf.resource for tensor in [*op.inputs, *op.outputs]):
+            continue  # TensorFlow refuses what would be away from its variable
         if number % 5 == 1:
             op._set_device("/device:CPU:1")
         elif number % 7 == 2:
             op._set_device("/device:GPU:0")
+    for variable in graph.get_collection(v1.GraphKeys.TRAINABLE_VARIABLES)[::3]:
+        if not variable.op.device:
+            variable.op._set_device("/device:CPU:1")
 
 def config(soft_placement, optimizes):
     config = v1.ConfigProto(device_count={"CPU": DEVICES}, allow_soft_placement=soft_placement)
@@ -73,7 +78,7 @@ links:
 """
 FAST = {("rnnlm", 2)}
 # Of the ops that compute: TensorFlow's optimizers remove and merge some.
-LEAST_EXECUTED = {"as_built": 0.95, "optimized": 0.5}
+LEAST_EXECUTED = {"as_built": 0.95, "optimized": 0.7}
 
 
 def cases() -> list[object]:
