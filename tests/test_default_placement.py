@@ -31,6 +31,7 @@ pytestmark = pytest.mark.skipif(native.is_missing(), reason="needs the native mo
 OPTIONS = "planner=random,min_ops=5,min_gain=1000000,cache={cache}"  # no plan gains that much
 FAST = {"device_annotations.py", "v1_session.py"}
 LEAST_EXECUTED = 0.4  # of the ops of a plan that compute; mostly it is 0.6 to 0.9
+MOSTLY_FOLDED = {"second_order.py": 0.25}  # TensorFlow's optimizers remove most of a graph
 ONE_DEVICE = [
     "device_annotations.py",
     *(pytest.param(name, marks=pytest.mark.slow) for name in ("keras_lstm.py", "loops.py")),
@@ -98,9 +99,10 @@ def test_it_is_what_runs_without_the_optimizer(name: str, case: Any, tmp_path: P
 
     problems = stored_problems(tmp_path / "plans")
     assert problems
+    least = MOSTLY_FOLDED.get(name, LEAST_EXECUTED)
     for problem in problems:
         check_placed(executed_graphs.default_devices(problem), alone.printed)
-        executed_graphs.check(problem, alone.graphs, LEAST_EXECUTED)
+        executed_graphs.check(problem, alone.graphs, least)
     assert left_alone.graphs == alone.graphs
     if name == "device_annotations.py":
         used = [set(executed_graphs.default_devices(problem).values()) for problem in problems]
