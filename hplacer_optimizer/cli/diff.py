@@ -42,8 +42,11 @@ def add_commands(commands: Any) -> None:
 def _diff(options: argparse.Namespace) -> int:
     a, b = find_plan(options, options.a), find_plan(options, options.b)
     step_a, step_b = simulated_if_possible(options, a), simulated_if_possible(options, b)
+    if step_a is None or step_b is None:
+        step_a = step_b = None  # what is simulated now is not compared with what a plan states
     shared = on_one_problem(a, b) if step_a and step_b else None
-    basis = _basis(shared is not None, step_a is not None and step_b is not None)
+    comparable = step_a is not None or a.predicted_as(b)
+    basis = _basis(shared is not None, step_a is not None, comparable)
     facts_a, facts_b = step_facts(a, step_a), step_facts(b, shared or step_b)
     moves = compare_nodes(a, b, options.depth)
     have_parts = a.fingerprint and b.fingerprint
@@ -54,6 +57,7 @@ def _diff(options: argparse.Namespace) -> int:
                 "a": _document(a, facts_a),
                 "b": _document(b, facts_b),
                 "basis": basis,
+                "comparable": comparable,
                 "fingerprint_differences": [asdict(part) for part in parts],
                 "moves": asdict(moves),
             }
@@ -64,7 +68,7 @@ def _diff(options: argparse.Namespace) -> int:
     for part in parts:
         print(f"fingerprints differ in {part.part}: {part.meaning}")
     print(basis)
-    _print_facts(a, b, facts_a, facts_b)
+    _print_facts(a, b, facts_a, facts_b, comparable)
     _print_moves(moves)
     return OK
 
@@ -73,21 +77,30 @@ def _document(plan: Plan, facts: StepFacts) -> dict[str, Any]:
     return {"fingerprint": plan.fingerprint, "planner": plan.planner} | asdict(facts)
 
 
-def _basis(shared: bool, simulated: bool) -> str:
+def _basis(shared: bool, simulated: bool, comparable: bool) -> str:
     if shared:
         return "both simulated on A's costs and links"
     if simulated:
         return "each simulated on its own graph and machine"
-    return "as the plans state it: a plan without its problem needs --graph to be simulated"
+    stated = "as the plans state it: a plan without its problem needs --graph to be simulated"
+    if comparable:
+        return stated
+    return (
+        f"{stated}. The step times are not comparable: the plans were predicted by different "
+        "versions of the simulator, for different machines or with different costs"
+    )
 
 
-def _print_facts(a: Plan, b: Plan, facts_a: StepFacts, facts_b: StepFacts) -> None:
+def _print_facts(
+    a: Plan, b: Plan, facts_a: StepFacts, facts_b: StepFacts, comparable: bool
+) -> None:
+    times = facts_a.step_time_ns, facts_b.step_time_ns
     rows = [
         (
             "step time",
-            step_time(facts_a.step_time_ns, facts_a.feasible),
-            step_time(facts_b.step_time_ns, facts_b.feasible),
-            _change(facts_a.step_time_ns, facts_b.step_time_ns),
+            step_time(times[0], facts_a.feasible),
+            step_time(times[1], facts_b.feasible),
+            _change(*times) if comparable else "",
         )
     ]
     speedups = facts_a.speedup, facts_b.speedup

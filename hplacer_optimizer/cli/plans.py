@@ -16,6 +16,7 @@ from hplacer_optimizer.cli.stored_plans import (
     simulated_if_possible,
 )
 from hplacer_optimizer.plans.plan import Plan
+from hplacer_optimizer.support.formats import format_ns
 
 
 def add_commands(commands: Any) -> None:
@@ -37,6 +38,9 @@ def _show(options: argparse.Namespace) -> int:
     bound = plan.lower_bound_ns, plan.lower_bound_term
     if line := certificate(plan.step_time_ns, plan.feasible, *bound, said_ns=plan.step_ns):
         print(line)
+    if plan.step_spread_ns:
+        low, high = map(format_ns, plan.step_spread_ns)
+        print(f"with typical errors of the costs: {low} to {high} in 90% of the cases")
     print(f"planned by {plan.planner} (seed {plan.seed}) in {plan.planning_s:.3g} s", end="")
     print(f" on {plan.host}, {plan.created}; costs: {plan.cost_source}")
     print(f"{plan.num_ops} ops, {plan.num_units} units, {len(plan.node_names)} nodes")

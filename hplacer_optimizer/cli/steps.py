@@ -126,6 +126,7 @@ def _plan(options: argparse.Namespace) -> int:
         "planning_s": round(plan.planning_s, 6),
         "planner_notes": list(plan.planner_notes),
         "fingerprint": plan.fingerprint,
+        "step_spread_ns": plan.step_spread_ns,
         **comparison(plan),
     }
     step = plan.simulated()

@@ -118,6 +118,13 @@ def optional(check: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda value: None if value is None else check(value)
 
 
+def interval(value: Any) -> tuple[int, int]:
+    items = list_of(count)(value)
+    if len(items) != 2 or items[0] > items[1]:
+        raise ValueError(f"must be two ascending integers, not {items}")
+    return items[0], items[1]
+
+
 def boolean(value: Any) -> bool:
     if not isinstance(value, (bool, np.bool_)):
         raise ValueError(f"must be true or false, not {type(value).__name__}")

@@ -1,6 +1,6 @@
 r"""The container of plan files: named sections, each compressed and checked by itself.
 
-    hplacer-plan/3 <SHA-256 of the header> <its length>\n
+    hplacer-plan/4 <SHA-256 of the header> <its length>\n
     {"sections":[[name, length, SHA-256], ...]}          the header
     <section><section>...                                one zlib stream each
 
@@ -22,7 +22,7 @@ from typing import Any, Protocol
 from hplacer_optimizer.errors import PlanError
 
 FORMAT_NAME = "hplacer-plan"
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 OLDEST_VERSION = 2  # that is read; its summary has fewer fields
 MAX_SECTION_BYTES = 1 << 30  # decompressed; the node names of 50,000 nodes are about 2 MB
 MAX_HEADER_BYTES = 1 << 16

@@ -47,13 +47,15 @@ from hplacer_optimizer.plans.matching import map_nodes, place_by_nodes
 from hplacer_optimizer.plans.plan import CURVE_POINT, Plan
 from hplacer_optimizer.plans.planned_problem import PackedProblem, fields_without_graph
 from hplacer_optimizer.problem.constraints import check_constraints
+from hplacer_optimizer.problem.cost_errors import step_spread_ns, typical_errors
 from hplacer_optimizer.problem.files import check_placement
-from hplacer_optimizer.problem.simulator import simulate
+from hplacer_optimizer.problem.simulator import SIMULATOR_VERSION, simulate
 from hplacer_optimizer.support.keywords import checks_keywords
 
 # Fields of `Search` that are keywords of a planner's, each with the ability that it needs.
 _LEARNING = {"preset": "learns", "checkpoint": "resumes", "resume": "resumes", "logdir": "logs"}
 _LIMITS = ("seconds", "steps", "patience")
+_ANALYTIC, _GIVEN = "analytic", "given"  # sources of costs, besides those of a cost table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -245,7 +247,8 @@ def make_plan(
     offered = problem
     if not (search.host_offload or search.entry.uses_host or search.measuring):
         offered = accelerators_first(problem, costs.is_measured if costs else None)
-    solved = _solve(problem, search, step, on_progress, offered)
+    source = costs.cost_source if costs else _ANALYTIC
+    solved = _solve(problem, search, step, on_progress, offered, cost_source=source)
     plan = Plan(
         **solved.fields,
         **_facts(captured, machine, costs),
@@ -280,7 +283,12 @@ def simulated_again(
     return replace(
         plan,
         **_facts(captured, machine, costs),
-        **_simulated(problem, trace, measured=plan.measured_ns is not None),
+        **_simulated(
+            problem,
+            trace,
+            measured=plan.measured_ns is not None,
+            cost_source=costs.cost_source if costs else _ANALYTIC,
+        ),
         **placed_nodes(captured, problem, placement),
     )
 
@@ -304,7 +312,7 @@ def _facts(captured: Captured, machine: Machine, costs: CostSummary | None) -> d
     return {
         "device_kinds": [machine.kinds[kind].name for kind in machine.device_kind],
         "machine": machine_to_yaml(machine),
-        "cost_source": costs.cost_source if costs else "analytic",
+        "cost_source": costs.cost_source if costs else _ANALYTIC,
         "assumptions": [
             *captured.assumptions,
             *machine.assumptions,
@@ -314,10 +322,14 @@ def _facts(captured: Captured, machine: Machine, costs: CostSummary | None) -> d
     }
 
 
-def _simulated(problem: Problem, trace: StepTrace, *, measured: bool) -> dict[str, Any]:
+def _simulated(
+    problem: Problem, trace: StepTrace, *, measured: bool, cost_source: str
+) -> dict[str, Any]:
     """What a plan tells of its simulated step, and of that of TensorFlow's own placement."""
     return {
         "step_time_ns": trace.makespan_ns,
+        "step_spread_ns": step_spread_ns(problem, trace.placement, typical_errors(cost_source)),
+        "simulator_version": SIMULATOR_VERSION,
         "feasible": trace.feasible or measured,
         "peak_bytes": [int(peak) for peak in trace.peak_bytes],
         "baseline": Baseline.of(problem),
@@ -336,7 +348,7 @@ def plan_problem(
     if search.cost_table is not None:
         raise OptionError("cost_table: a problem has its own costs; leave it out")
     started = time.monotonic()
-    solved = _solve(problem, search, None, on_progress)
+    solved = _solve(problem, search, None, on_progress, cost_source=_GIVEN)
     plan = Plan(
         **solved.fields,
         **fields_without_graph(problem, solved.placement),
@@ -344,7 +356,7 @@ def plan_problem(
         device_names=list(problem.device_names),
         device_kinds=[problem.device_kinds[kind] for kind in problem.device_kind],
         planning_s=time.monotonic() - started,
-        cost_source="given",
+        cost_source=_GIVEN,
         assumptions=[],
         versions=_versions(""),
     )
@@ -375,6 +387,8 @@ def _solve(
     step: RunnableStep | None,
     on_progress: ProgressCallback | None,
     offered: Problem | None = None,
+    *,
+    cost_source: str,
 ) -> _Solved:
     """Has the planner look for a placement, and checks and simulates what it found.
 
@@ -400,7 +414,7 @@ def _solve(
         },
         "lower_bound_ns": bound.ns,
         "lower_bound_term": bound.term,
-        **_simulated(problem, trace, measured=measured is not None),
+        **_simulated(problem, trace, measured=measured is not None, cost_source=cost_source),
         "learning_curve": [
             {name: getattr(progress, name) for name in CURVE_POINT} for progress in found.curve
         ],

@@ -41,6 +41,7 @@ from hplacer_optimizer.plans.fields import (
     column,
     count,
     integer,
+    interval,
     json_object,
     list_of,
     matching,
@@ -101,6 +102,8 @@ _SUMMARY: dict[str, Callable[[Any], Any]] = {
     "seed": integer,
     "budget": json_object,
     "step_time_ns": optional(count),
+    "step_spread_ns": optional(interval),
+    "simulator_version": optional(count),
     "lower_bound_ns": optional(count),
     "lower_bound_term": optional(text),
     "feasible": boolean,
@@ -122,7 +125,11 @@ _SUMMARY: dict[str, Callable[[Any], Any]] = {
 }
 
 # What older versions of the format lack, with what it is there.
-_NEW_FIELDS: dict[int, dict[str, Any]] = {2: {"baseline": None, "prediction_error": None}}
+_NEW_IN_4 = {"step_spread_ns": None, "simulator_version": None}
+_NEW_FIELDS: dict[int, dict[str, Any]] = {
+    2: {"baseline": None, "prediction_error": None} | _NEW_IN_4,
+    3: _NEW_IN_4,
+}
 
 # One check for each field about the nodes, which are sections of their own.
 _COLUMNS: dict[str, Callable[[Any], Any]] = {
@@ -145,6 +152,9 @@ class Plan(Described):
         planner: by name, with its planner_options, seed and budget.
         planner_notes: what it said, such as a limit that it hit.
         step_time_ns: simulated; None where nothing simulated it.
+        step_spread_ns: the 5th and the 95th percentile of the simulated step, ns, where costs are
+            as wrong as they typically are; None if it is not known.
+        simulator_version: which SIMULATOR_VERSION predicted all this; None if it is not known.
         lower_bound_ns: no feasible placement beats it; None if unknown.
         lower_bound_term: the name of what binds.
         feasible: whether it fits into every device's memory, as simulated, or ran when measured.
@@ -191,6 +201,8 @@ class Plan(Described):
     seed: int
     budget: dict[str, Any]
     step_time_ns: int | None
+    step_spread_ns: tuple[int, int] | None = None
+    simulator_version: int | None = None
     lower_bound_ns: int | None = None
     lower_bound_term: str | None = None
     feasible: bool
@@ -377,15 +389,27 @@ class Plan(Described):
         return found if isinstance(found, int) else None
 
     def better_than(self, other: Plan) -> bool:
-        """Feasible beats infeasible, then measured beats simulated, then the smaller step time
-        wins; a tie is not better.
+        """Feasible beats infeasible, then measured beats simulated, then the newer simulator's
+        prediction the older one's, then the smaller step time wins; a tie is not better.
         """
 
-        def rank(plan: Plan) -> tuple[bool, bool, float]:
+        def rank(plan: Plan) -> tuple[bool, bool, int, float]:
+            is_simulated = plan.measured_ns is None
+            age = -(plan.simulator_version or 0) if is_simulated else 0
             time_ns = math.inf if plan.step_ns is None else float(plan.step_ns)
-            return not plan.feasible, plan.measured_ns is None, time_ns
+            return not plan.feasible, is_simulated, age, time_ns
 
         return rank(self) < rank(other)
+
+    def predicted_as(self, other: Plan) -> bool:
+        """Whether the simulated step times of both can be compared as they stand.
+
+        That is so if one simulator predicted them, for one machine and with costs from one source.
+        """
+        if None in (self.simulator_version, self.machine):
+            return False
+        basis = ("simulator_version", "machine", "cost_source", "assumptions")
+        return all(getattr(self, name) == getattr(other, name) for name in basis)
 
     def problem(self) -> Problem | None:
         """The problem that was planned, read from the file on the first call; None if it is not

@@ -17,7 +17,14 @@ from hplacer_optimizer._engine import Problem, StepTrace
 from hplacer_optimizer.errors import OptionError, ProblemError
 from hplacer_optimizer.problem.files import check_placement
 
-__all__ = ["StepTrace", "simulate", "simulate_batch", "simulate_default"]
+__all__ = ["SIMULATOR_VERSION", "StepTrace", "simulate", "simulate_batch", "simulate_default"]
+
+SIMULATOR_VERSION = 2
+"""Raised by every change that gives a problem and a placement another step time.
+
+Step times of two versions are not compared: plans keep the version that predicted them. In version
+1, transfers were no work for devices.
+"""
 
 
 def simulate(problem: Problem, placement: Sequence[int] | NDArray[np.integer[Any]]) -> StepTrace:

@@ -78,7 +78,7 @@ def cache(tmp_path: Path) -> Path:
     directory = tmp_path / "plans"
     store = PlanStore(directory)
     store.put(make_plan())
-    Path(store.path(OTHER)).write_bytes(b"hplacer-plan/4 from the future")
+    Path(store.path(OTHER)).write_bytes(b"hplacer-plan/5 from the future")
     return directory
 
 
@@ -136,7 +136,7 @@ def test_cache_list(cache: Path) -> None:
     for text in ("3f9c2b1a", "train_step", "etf", "41.2 ms", "2024-05-01T12:00:00Z"):
         assert text in done.stdout
     assert re.search(r"41.2 ms +- +37.3%", done.stdout)
-    assert f"unreadable: {cache}/{OTHER}.hplan: has format hplacer-plan/4" in done.stdout
+    assert f"unreadable: {cache}/{OTHER}.hplan: has format hplacer-plan/5" in done.stdout
 
 
 def test_cache_list_json(cache: Path) -> None:
@@ -228,7 +228,7 @@ def test_cache_export_and_import(cache: Path, tmp_path: Path) -> None:
     done = hplacer("cache", "export", there, "--cache", cache)
     assert done.returncode == 1  # one of them is of a newer version
     assert f"copied {there}/{FINGERPRINT}.hplan\n" in done.stdout
-    assert f"failed {cache}/{OTHER}.hplan: has format hplacer-plan/4" in done.stdout
+    assert f"failed {cache}/{OTHER}.hplan: has format hplacer-plan/5" in done.stdout
     again = hplacer("cache", "export", there, "3f9", "--json", "--cache", cache)
     assert again.returncode == 0
     report = json.loads(again.stdout)

@@ -88,6 +88,16 @@ def test_show_of_a_plan_without_its_problem(
     assert main(["show", path, "--depth", "0"]) == 2
 
 
+def test_show_tells_how_the_step_varies(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = stored(make_plan(step_spread_ns=[38_000_000, 46_500_000]), tmp_path / "x.hplan")
+    assert document_of(capsys, "show", path)["step_spread_ns"] == [38_000_000, 46_500_000]
+    assert main(["show", path]) == 0
+    said = "with typical errors of the costs: 38 ms to 46.5 ms in 90% of the cases"
+    assert said in capsys.readouterr().out
+    assert main(["show", stored(make_plan(), tmp_path / "y.hplan")]) == 0
+    assert "typical errors" not in capsys.readouterr().out
+
+
 def test_report_of_a_plan_without_its_problem(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -189,6 +199,33 @@ def test_diff_of_different_graphs_and_machines(
     assert document["moves"]["only_in_b"] == 1
     assert main(["diff", *paths]) == 0
     assert "fingerprints differ in graph" in capsys.readouterr().out
+
+
+def test_diff_of_what_different_models_predicted(
+    problem: hp.Problem, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with_problem = plan_of(problem, np.zeros(problem.num_ops, np.int32), step_time_ns=1)
+    plans = {
+        "a": make_plan(simulator_version=2),
+        "faster": make_plan(simulator_version=2, step_time_ns=20_600_000),
+        "older": make_plan(simulator_version=1, step_time_ns=20_600_000),
+        "elsewhere": make_plan(simulator_version=2, machine=None),
+        "held": with_problem,
+    }
+    path = {name: stored(plan, tmp_path / f"{name}.hplan") for name, plan in plans.items()}
+    for other, comparable in (("faster", True), ("older", False), ("elsewhere", False)):
+        document = document_of(capsys, "diff", path["a"], path[other])
+        assert document["comparable"] is comparable
+        assert ("not comparable" in document["basis"]) is not comparable
+        assert main(["diff", path["a"], path[other]]) == 0
+        assert ("-50.0%" in capsys.readouterr().out) is (other == "faster")
+    # Only one of the two can be simulated now: what both state is told.
+    document = document_of(capsys, "diff", path["held"], path["a"])
+    assert (document["a"]["step_time_ns"], document["a"]["transfers"]) == (1, None)
+    assert document["comparable"] is False
+    document = document_of(capsys, "diff", path["held"], path["held"])
+    assert document["basis"] == "both simulated on A's costs and links"
+    assert document["comparable"] is True
 
 
 # ---- explain ----

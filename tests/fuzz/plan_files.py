@@ -67,7 +67,9 @@ def plan_bytes(random: Random) -> bytes:
 
 
 def _other_version(random: Random, data: bytes) -> bytes:
-    version = random.choice([b"0", b"1", b"2", b"3", b"10", b"99999999999", b"-1", b"2.0", b""])
+    version = random.choice(
+        [b"0", b"1", b"2", b"3", b"4", b"10", b"99999999999", b"-1", b"2.0", b""]
+    )
     return re.sub(rb"hplacer-plan/\d+", b"hplacer-plan/" + version, data, count=1)
 
 

@@ -100,13 +100,13 @@ def with_problem(plan: Plan, problem: Problem | None = None) -> Plan:
     return dataclasses.replace(plan, packed_problem=packed)
 
 
-def frame(header: bytes, rest: bytes = b"", version: int = 3) -> bytes:
+def frame(header: bytes, rest: bytes = b"", version: int = 4) -> bytes:
     """A plan file with a valid first line around any header."""
     line = f"hplacer-plan/{version} {hashlib.sha256(header).hexdigest()} {len(header)}\n"
     return line.encode() + header + rest
 
 
-def pack(sections: dict[str, bytes], version: int = 3) -> bytes:
+def pack(sections: dict[str, bytes], version: int = 4) -> bytes:
     """A plan file with valid checksums around any content of sections."""
     rows = [[name, len(data), hashlib.sha256(data).hexdigest()] for name, data in sections.items()]
     return frame(json.dumps({"sections": rows}).encode(), b"".join(sections.values()), version)
@@ -116,7 +116,7 @@ def sections_of(data: bytes) -> dict[str, bytes]:
     """Decompressed, read as docs/plan-format.md says, without the reader under test."""
     line, rest = data.split(b"\n", 1)
     magic, digest, length = line.decode("ascii").split(" ")
-    assert magic == "hplacer-plan/3"
+    assert magic == "hplacer-plan/4"
     header, position = rest[: int(length)], int(length)
     assert hashlib.sha256(header).hexdigest() == digest
     sections = {}
@@ -137,7 +137,7 @@ def changed(**changes: Any) -> bytes:
     return pack({name: zlib.compress(data) for name, data in sections.items()})
 
 
-def without(*names: str, plan: Plan | None = None, version: int = 3) -> bytes:
+def without(*names: str, plan: Plan | None = None, version: int = 4) -> bytes:
     """A file that lacks fields in its summary."""
     sections = sections_of((plan or make_plan()).to_bytes())
     summary = json.loads(sections["summary"])
@@ -147,9 +147,17 @@ def without(*names: str, plan: Plan | None = None, version: int = 3) -> bytes:
     return pack({name: zlib.compress(data) for name, data in sections.items()}, version)
 
 
+NEW_IN_4 = ("step_spread_ns", "simulator_version")
+
+
 def version_2(plan: Plan) -> bytes:
+    """The plan as a version wrote it that knew no baselines."""
+    return without("baseline", "prediction_error", *NEW_IN_4, plan=plan, version=2)
+
+
+def version_3(plan: Plan) -> bytes:
     """The plan as the version before this one wrote it."""
-    return without("baseline", "prediction_error", plan=plan, version=2)
+    return without(*NEW_IN_4, plan=plan, version=3)
 
 
 def test_a_file_is_what_the_format_page_says() -> None:
@@ -180,7 +188,9 @@ def test_the_reader_on_the_format_page_works(tmp_path: Path) -> None:
 
 
 def test_round_trip_keeps_everything() -> None:
-    plan = make_plan(baseline=BASELINE, prediction_error=0.25)
+    plan = make_plan(
+        baseline=BASELINE, prediction_error=0.25, step_spread_ns=(40, 50), simulator_version=2
+    )
     again = Plan.from_bytes(plan.to_bytes())
     assert again == plan
     assert again.to_bytes() == plan.to_bytes()
@@ -191,6 +201,7 @@ def test_round_trip_keeps_everything() -> None:
     assert again.node_names_blob == "a\nb/c\nd"
     assert list(again.fingerprint_parts) == ["graph", "targets", "machine", "constraints"]
     assert (again.baseline, again.prediction_error) == (BASELINE, 0.25)
+    assert (again.step_spread_ns, again.simulator_version) == ((40, 50), 2)
 
 
 # ---- the planned problem ----
@@ -394,6 +405,8 @@ def test_every_field_counts_for_equality() -> None:
         "learning_curve": [],
         "baseline": BASELINE,
         "prediction_error": 0.25,
+        "step_spread_ns": (40, 50),
+        "simulator_version": 2,
         "packed_problem": with_problem(plan).packed_problem,
     }
     numbers = dict.fromkeys(("seed", "num_ops", "num_units", "planning_s"), 99)
@@ -407,6 +420,7 @@ def test_every_field_counts_for_equality() -> None:
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 NAME = TEXT.filter(lambda name: bool(name) and "\n" not in name)
 INT64 = st.integers(-(2**63), 2**63 - 1)
+TIME = st.integers(0, 2**63 - 1)
 JSON = st.recursive(
     st.none() | st.booleans() | INT64 | st.floats(allow_nan=False, allow_infinity=False) | TEXT,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
@@ -429,7 +443,9 @@ def plans(draw: st.DrawFn) -> Plan:
         planner_notes=draw(st.lists(TEXT, max_size=2)),
         planner_options=draw(st.dictionaries(TEXT, JSON, max_size=3)),
         seed=draw(INT64),
-        step_time_ns=draw(st.none() | st.integers(0, 2**63 - 1)),
+        step_time_ns=draw(st.none() | TIME),
+        step_spread_ns=draw(st.none() | st.tuples(TIME, TIME).map(sorted)),
+        simulator_version=draw(st.none() | TIME),
         feasible=draw(st.booleans()),
         peak_bytes=[0] * devices,
         device_names=draw(st.lists(TEXT, min_size=devices, max_size=devices)),
@@ -545,9 +561,9 @@ DELETE = "delete the file"
         (GOOD[:-1], "is damaged or truncated", DELETE),
         (GOOD + b"x", "is damaged or truncated", DELETE),
         (b"PK\3\4" + GOOD, "is not a plan file", DELETE),
-        (GOOD.replace(b"plan/3 ", b"plan/0 "), "has a damaged header", DELETE),
-        (GOOD.replace(b"plan/3 ", b"plan/1 "), "plan/1, which is not supported", DELETE),
-        (GOOD.replace(b"plan/3 ", b"plan/4 "), "has format hplacer-plan/4", "upgrade hplacer-opt"),
+        (GOOD.replace(b"plan/4 ", b"plan/0 "), "has a damaged header", DELETE),
+        (GOOD.replace(b"plan/4 ", b"plan/1 "), "plan/1, which is not supported", DELETE),
+        (GOOD.replace(b"plan/4 ", b"plan/5 "), "has format hplacer-plan/5", "upgrade hplacer-opt"),
         (b"hplacer-plan/12 anything", "has format hplacer-plan/12", "upgrade hplacer-optimizer"),
         (GOOD[:-1] + bytes([GOOD[-1] ^ 1]), "checksum of the section 'node_devices'", DELETE),
         (GOOD.replace(b"sections", b"sectionz"), "the checksum of the header", DELETE),
@@ -634,7 +650,7 @@ def test_random_bytes_are_a_plan_error(data: bytes) -> None:
     packed = zlib.compress(data)
     for candidate in (
         data,
-        b"hplacer-plan/3 " + data,
+        b"hplacer-plan/4 " + data,
         frame(data),
         frame(packed),
         pack({"summary": data}),
@@ -678,10 +694,37 @@ def test_a_file_of_version_2_has_no_baseline(tmp_path: Path) -> None:
     assert (old.baseline, old.prediction_error, old.speedup) == (None, None, None)
     assert "placement is not known" in old.why_left_alone()
     old.save(path)
-    assert path.read_bytes().startswith(b"hplacer-plan/3 ")
+    assert path.read_bytes().startswith(b"hplacer-plan/4 ")
     assert load_plan(path) == old
     with pytest.raises(PlanError, match="has no field 'baseline'"):
         Plan.from_bytes(without("baseline"))
+
+
+def test_a_file_of_version_3_does_not_tell_how_its_step_varies(tmp_path: Path) -> None:
+    path, plan = tmp_path / "x.hplan", make_plan(baseline=BASELINE, prediction_error=0.25)
+    newer = dataclasses.replace(plan, step_spread_ns=(40, 50), simulator_version=2)
+    path.write_bytes(version_3(newer))
+    assert load_plan(path) == plan
+    load_plan(path).save(path)
+    assert path.read_bytes().startswith(b"hplacer-plan/4 ")
+    with pytest.raises(PlanError, match="has no field 'simulator_version'"):
+        Plan.from_bytes(without("simulator_version"))
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (7, "must be a list"),
+        ([7], "must be two ascending integers"),
+        ([7, 8, 9], "must be two ascending integers"),
+        ([8, 7], "must be two ascending integers"),
+        ([-1, 7], "must not be negative"),
+        ([7, 8.5], "must be an integer"),
+    ],
+)
+def test_a_spread_is_two_ascending_times(value: object, reason: str) -> None:
+    with pytest.raises(PlanError, match=rf"plan.step_spread_ns (\[\d\] )?{reason}"):
+        make_plan(step_spread_ns=value)
 
 
 @pytest.mark.parametrize(
@@ -730,11 +773,34 @@ def test_format_ns(duration_ns: int, text: str) -> None:
 def test_better_than_is_a_strict_order() -> None:
     fast, slow = make_plan(step_time_ns=1), make_plan(step_time_ns=2)
     unknown, infeasible = make_plan(step_time_ns=None), make_plan(step_time_ns=0, feasible=False)
-    measured = [make_plan(planner_options={"measured": {"step_ns": ns}}) for ns in (8, 9)]
-    ranking = [*measured, fast, slow, unknown, infeasible]
+    measured = [
+        make_plan(planner_options={"measured": {"step_ns": ns}}, simulator_version=version)
+        for ns, version in ((8, 1), (9, 2))
+    ]
+    newer = [make_plan(step_time_ns=ns, simulator_version=2) for ns in (30, 40)]
+    older = make_plan(step_time_ns=3, simulator_version=1)
+    ranking = [*measured, *newer, older, fast, slow, unknown, infeasible]
     for i, plan in enumerate(ranking):
         for j, other in enumerate(ranking):
             assert plan.better_than(other) == (i < j)
+
+
+def test_stated_steps_are_compared_only_where_one_model_predicted_them() -> None:
+    plan = make_plan(simulator_version=2)
+    assert plan.predicted_as(make_plan(simulator_version=2, planner="heft", step_time_ns=1))
+    for other in (
+        {"simulator_version": 1},
+        {"simulator_version": None},
+        {"machine": "format: hplacer-machine/1\nname: other\n"},
+        {"machine": None},
+        {"cost_source": "measured"},
+        {"assumptions": ["loop_trip_count=20"]},
+    ):
+        changed_plan = make_plan(**{"simulator_version": 2, **other})
+        assert not plan.predicted_as(changed_plan)
+        assert not changed_plan.predicted_as(plan)
+    unknown = make_plan()
+    assert not unknown.predicted_as(unknown)
 
 
 def test_a_large_plan_loads_fast() -> None:

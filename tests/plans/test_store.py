@@ -26,6 +26,7 @@ from hplacer_optimizer.plans.directories import local
 from hplacer_optimizer.plans.plan import Plan, load_plan
 from hplacer_optimizer.plans.store import PlanStore, default_directory
 from hplacer_optimizer.problem.files import load_problem_file
+from hplacer_optimizer.problem.simulator import SIMULATOR_VERSION
 from tests.planned import plan_of
 from tests.plans.test_plan import FINGERPRINT, make_plan
 from tests.stress_store import run_kills, run_processes
@@ -129,6 +130,30 @@ def test_plans_of_other_costs_are_compared_under_those_of_the_new_one(
     assert not store.put(worse)
     assert not store.put(plan_of(slower(towers, 0.1), good))  # the same placement
     assert store.get(fingerprint) == better
+
+
+def test_plans_of_two_simulators_are_compared_by_this_one(directory: Path, towers: Problem) -> None:
+    good, bad = get_planner("etf").plan(towers).placement, np.zeros(towers.num_ops, np.int32)
+    store, fingerprint = PlanStore(directory), plan_of(towers, good).fingerprint
+    # All but one state a step that is shorter than what this version simulates.
+    optimistic = plan_of(towers, bad, step_time_ns=3, simulator_version=SIMULATOR_VERSION - 1)
+    better = plan_of(towers, good, simulator_version=SIMULATOR_VERSION)
+    worse = plan_of(towers, bad, step_time_ns=2, simulator_version=SIMULATOR_VERSION - 1)
+    newer = plan_of(towers, bad, step_time_ns=1, simulator_version=SIMULATOR_VERSION + 1)
+    written = [store.put(plan) for plan in (optimistic, better, worse, newer)]
+    assert written == [True, True, False, False]
+    assert store.get(fingerprint) == better
+
+
+def test_of_plans_that_cannot_be_compared_the_newer_simulator_s_stays(directory: Path) -> None:
+    store = PlanStore(directory)
+    unknown, older = make_plan(step_time_ns=1), make_plan(step_time_ns=2, simulator_version=1)
+    newer = make_plan(step_time_ns=3, simulator_version=2)
+    infeasible = make_plan(feasible=False, simulator_version=3)
+    steps = [(unknown, True), (older, True), (newer, True), (older, False), (infeasible, False)]
+    for plan, written in [*steps, (unknown, False)]:
+        assert store.put(plan) is written
+    assert store.get(FINGERPRINT) == newer
 
 
 def test_a_plan_of_equal_steps_that_knows_the_baseline_takes_the_place(

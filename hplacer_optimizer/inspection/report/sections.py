@@ -164,6 +164,13 @@ def loads(problem: Problem, placement: _Int32, trace: StepTrace) -> str:
     )
 
 
+def _spread(spread_ns: tuple[int, int] | None) -> str:
+    if spread_ns is None:
+        return "not known"
+    low, high = map(format_ns, spread_ns)
+    return f"{low} to {high} in 90% of the cases"
+
+
 def provenance(plan: Provenance) -> str:
     """Who made the plan, how, when and from what."""
     entries = [
@@ -173,6 +180,8 @@ def provenance(plan: Provenance) -> str:
         ("budget", escape(json.dumps(plan.budget))),
         ("options", escape(json.dumps(plan.planner_options))),
         ("costs", escape(plan.cost_source)),
+        ("step with typical errors of the costs", _spread(plan.step_spread_ns)),
+        ("version of the simulator", str(plan.simulator_version or "not known")),
         ("made", escape(f"{plan.created} on {plan.host}")),
         ("versions", escape(", ".join(f"{name} {v}" for name, v in plan.versions.items()))),
         ("the planner says", items(plan.planner_notes)),

@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from hplacer_optimizer.errors import HPlacerError, PlanError, StoreError
+from hplacer_optimizer.inspection.simulated_step import SimulatedStep
 from hplacer_optimizer.log import LOGGER
 from hplacer_optimizer.plans.comparison import on_one_problem
 from hplacer_optimizer.plans.directories.files import Files, FileStatus
@@ -27,6 +28,7 @@ from hplacer_optimizer.plans.directories.gfile import GfileFiles
 from hplacer_optimizer.plans.directories.local import LocalFiles
 from hplacer_optimizer.plans.file import NewerFormatError
 from hplacer_optimizer.plans.plan import FINGERPRINT_HEX_DIGITS, Plan
+from hplacer_optimizer.problem.simulator import SIMULATOR_VERSION
 
 SUFFIX = ".hplan"
 MAX_BYTES = 1 << 30  # of a local directory
@@ -235,11 +237,23 @@ def _is_better(plan: Plan, existing: Plan) -> bool:
     again = on_one_problem(plan, existing)
     if again is None:
         return plan.better_than(existing)
-    trace = again.trace
-    found = replace(existing, step_time_ns=trace.makespan_ns, feasible=trace.feasible)
+    found = _with_step(existing, again)
+    if plan.simulator_version != SIMULATOR_VERSION:
+        plan = _with_step(plan, plan.simulated())
     if existing.baseline is None and plan.baseline is not None:
         return not found.better_than(plan)  # an equal plan that knows more
     return plan.better_than(found)
+
+
+def _with_step(plan: Plan, step: SimulatedStep) -> Plan:
+    """The plan with what this version of the simulator predicts."""
+    trace = step.trace
+    return replace(
+        plan,
+        step_time_ns=trace.makespan_ns,
+        feasible=trace.feasible,
+        simulator_version=SIMULATOR_VERSION,
+    )
 
 
 def _placements_scored(plan: Plan) -> int:
