@@ -4,22 +4,30 @@
                                                                    |  from 2 minutes on
                             local_search <-- hierarchical, which imitates it first
 
-In the end units whose move does not pay go back where TensorFlow has them (settling.py). But for
-what that may cost, the result is never worse than that of any planner which it starts from.
+In the end units move where that makes the step shorter on average over costs with typical errors
+(robustness.py), and those whose move does not pay go back where TensorFlow has them (settling.py).
+For the costs as they stand, the step may become 3% longer by that. But for these, the result is
+never worse than that of any planner which it starts from.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
 
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.errors import PlannerUnavailableError
 from hplacer_optimizer.planners import local_search, rollout
 from hplacer_optimizer.planners.budget import Budget, ProgressCallback
 from hplacer_optimizer.planners.colocation import scopes_of_units
+from hplacer_optimizer.planners.devices import on_device, where_possible
 from hplacer_optimizer.planners.learning import learn
 from hplacer_optimizer.planners.result import PlannerResult, Watch
+from hplacer_optimizer.planners.robustness import MeanStep, make_robust
 from hplacer_optimizer.planners.settling import settle
 
 LEARNING_S = 120.0
@@ -85,9 +93,36 @@ def plan(
                 search(budget.left(begin_s))
     said = [note for result in found[1:] for note in result.notes]
     placement = found[-1].placement
-    if problem.default_device is not None and not budget.stopped:
-        placement = settle(problem, placement, problem.default_device, seconds=_SETTLING_S)
+    if not budget.stopped:
+        placement = _finish(problem, [result.placement for result in reversed(found)], budget, seed)
     return watch.result(placement, notes=[*said, *notes])
+
+
+def _finish(
+    problem: Problem, found: Sequence[NDArray[np.int32]], budget: Budget, seed: int
+) -> NDArray[np.int32]:
+    """The best of the placements that were found, the first one, less sensitive to errors."""
+    placement, step_ns = found[0], None
+    candidates = [*found, *_simple_placements(problem)]
+    mean_step = MeanStep.over_draws(problem, candidates, seed=seed)
+    if mean_step is not None:
+        step_ns = mean_step.of
+        placement = make_robust(
+            problem, candidates, mean_step, seed=seed, should_stop=lambda: budget.stopped
+        )
+    if problem.default_device is None or budget.stopped:
+        return placement
+    return settle(problem, placement, problem.default_device, seconds=_SETTLING_S, step_ns=step_ns)
+
+
+def _simple_placements(problem: Problem) -> list[NDArray[np.int32]]:
+    """A device of each kind alone, and TensorFlow's own placement where units may be there."""
+    _, first_device = np.unique(problem.device_kind, return_index=True)
+    placements = [on_device(problem, device) for device in first_device.tolist()]
+    if problem.default_device is not None:
+        _, first_op = np.unique(problem.units, return_index=True)
+        placements.append(where_possible(problem, problem.default_device[first_op]))
+    return placements
 
 
 def _for_rollouts(budget: Budget, num_ops: int) -> Budget:

@@ -7,8 +7,10 @@ more than was thought.
 
 from __future__ import annotations
 
+import functools
 import math
 import time
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +24,12 @@ TOLERANCE = 0.005
 
 
 def settle(
-    problem: Problem, placement: NDArray[np.int32], home: NDArray[np.int32], *, seconds: float
+    problem: Problem,
+    placement: NDArray[np.int32],
+    home: NDArray[np.int32],
+    *,
+    seconds: float,
+    step_ns: Callable[[NDArray[np.int32]], float] | None = None,
 ) -> NDArray[np.int32]:
     """The placement with as many units at home as the step allows, by groups of falling size.
 
@@ -31,12 +38,14 @@ def settle(
         placement: int32[n]; returned as it is if it is not feasible.
         home: int32[n], where ops are best left; ignored for units that cannot be there.
         seconds: after which nothing more is tried.
+        step_ns: the step of a placement, infinite if it is not allowed; None: as it is simulated.
 
     Returns:
         int32[n]; its step is at most TOLERANCE longer.
     """
     ends = time.monotonic() + seconds
-    limit_ns = _step_ns(problem, placement) * (1 + TOLERANCE)
+    step_ns = step_ns or functools.partial(_step_ns, problem)
+    limit_ns = step_ns(placement) * (1 + TOLERANCE)
     if not math.isfinite(limit_ns):
         return placement
     _, first_op = np.unique(problem.units, return_index=True)
@@ -47,7 +56,7 @@ def settle(
         group = groups.pop()
         is_moved = np.isin(problem.units, group)
         trial = np.where(is_moved, wanted[problem.units], best).astype(np.int32)
-        if _step_ns(problem, trial) <= limit_ns:
+        if step_ns(trial) <= limit_ns:
             best = trial
         elif len(group) > 1:
             middle = len(group) // 2

@@ -19,6 +19,7 @@ from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.errors import ProblemError
 from hplacer_optimizer.planners import PLANNERS, Budget, Progress, auto
 from hplacer_optimizer.planners.local_search import search
+from hplacer_optimizer.planners.robustness import TOLERANCE
 from hplacer_optimizer.problem.constraints import check_constraints
 from hplacer_optimizer.problem.simulator import simulate
 from tests.documents import problem_from_dict
@@ -162,7 +163,8 @@ def test_a_fork_is_cut_where_it_is_cheap(name: str) -> None:
     document, optimum = fork_join(20, cost_ns=1000, cheap_bytes=10, dear_bytes=10**6)
     problem = problem_from_dict(document)
     placement = PLANNERS[name].plan(problem, budget=Budget(steps=20_000)).placement
-    assert step_ns(problem, placement) == optimum
+    tolerance = TOLERANCE if name == "auto" else 0
+    assert optimum <= step_ns(problem, placement) <= optimum * (1 + tolerance)
 
 
 @pytest.mark.parametrize("devices", [2, 3, 4, 8])
@@ -315,7 +317,8 @@ def test_with_time_enough_a_policy_goes_on_from_what_was_found(
     begin_s = time.monotonic()
     placement = auto.plan(problem, budget=Budget(seconds=90), on_progress=calls.append).placement
     assert time.monotonic() - begin_s < 120
-    assert calls[-1].best_ns == step_ns(problem, placement)
+    assert calls[-1].best_ns is not None
+    assert step_ns(problem, placement) <= calls[-1].best_ns * (1 + TOLERANCE)
     assert [call.steps for call in calls] == sorted(call.steps for call in calls)
     best = [call.best_ns for call in calls if call.best_ns is not None]
     assert best == sorted(best, reverse=True)

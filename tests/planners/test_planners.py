@@ -32,6 +32,7 @@ from hplacer_optimizer.planners import (
 )
 from hplacer_optimizer.planners.devices import device_types
 from hplacer_optimizer.planners.learning import LEARNED_PLANNERS
+from hplacer_optimizer.planners.robustness import TOLERANCE
 from hplacer_optimizer.problem.files import load_problem_file
 from hplacer_optimizer.problem.simulator import simulate
 from tests.documents import problem_from_dict
@@ -181,7 +182,10 @@ def test_a_budget_is_kept_and_progress_is_told_in_order(name: str) -> None:
     best = [call.best_ns for call in calls if call.best_ns is not None]
     assert best == sorted(best, reverse=True)
     if best:
-        assert best[-1] == simulate(problem, found.placement).makespan_ns
+        step_ns = simulate(problem, found.placement).makespan_ns
+        assert step_ns is not None
+        # `auto` makes it robust after the search.
+        assert step_ns <= best[-1] * (1 + TOLERANCE) if name == "auto" else step_ns == best[-1]
     assert (found.steps, len(found.curve)) == (steps[-1] if steps else 0, len(calls))
 
 

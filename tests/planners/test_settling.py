@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 import hplacer_optimizer as hp
 from hplacer_optimizer.planners.settling import TOLERANCE, settle
@@ -42,6 +44,18 @@ def test_what_pays_stays_away_and_all_else_goes_home() -> None:
     assert settled.tolist() == [0, 1, 0, 0]
     assert settle(problem, away, home, seconds=60).sum() <= 1
     assert settle(problem, away, home, seconds=0).tolist() == away.tolist()
+
+
+def test_who_calls_may_say_how_long_a_step_is() -> None:
+    problem = problem_from_dict(two_chains(50_000))
+    away, home = np.ones(4, np.int32), np.zeros(4, np.int32)
+
+    def first_pays(placement: NDArray[np.int32]) -> float:
+        return 100.0 + (placement[0] == 0)
+
+    settled = settle(problem, away, home, seconds=60, step_ns=first_pays)
+    assert settled.tolist() == [1, 0, 0, 0]
+    assert settle(problem, away, home, seconds=60, step_ns=lambda _: math.inf) is away
 
 
 def test_next_to_nothing_does_not_pay() -> None:

@@ -1,0 +1,175 @@
+"""Makes a placement less sensitive to errors of the costs.
+
+    candidates --> the one with the least mean step over drawn costs --moves--> a smaller mean
+
+The placement that a search ends with is the best for the costs as they stand. Part of its lead is
+chance: ops and transfers that meet just in time, and no longer do if one of them takes a little
+longer. The mean step over costs that are as likely does not reward that.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hplacer_optimizer._engine import Problem
+from hplacer_optimizer.errors import ProblemError
+from hplacer_optimizer.planners.devices import candidate_mask
+from hplacer_optimizer.problem.cost_errors import MEASURED_COSTS, CostErrors, draw_problems
+from hplacer_optimizer.problem.simulator import simulate_batch
+
+TOLERANCE = 0.03
+"""Share of the shortest step, for the costs as they stand, by which another one may be longer."""
+_DRAWS = 16
+_WORK = 8_000_000  # simulated ops in all, 0.8 s on one core
+_LEAST_ROUNDS, _MOST_ROUNDS = 8, 200
+_MOVES, _SHORTLIST = 32, 8  # a round makes so many moves, and draws costs for so many
+_LONGEST_RUN = 1 / 16  # of the units
+
+
+class MeanStep:
+    """The mean step time of placements over the same drawn costs.
+
+    Attributes:
+        best: the best candidate for the costs as they stand, int32[n].
+    """
+
+    def __init__(
+        self, problem: Problem, drawn: Sequence[Problem], best: NDArray[np.int32], limit_ns: float
+    ) -> None:
+        self.best = best
+        self._problem, self._drawn, self._limit_ns = problem, drawn, limit_ns
+
+    @classmethod
+    def over_draws(
+        cls,
+        problem: Problem,
+        candidates: Sequence[NDArray[np.int32]],
+        *,
+        errors: CostErrors = MEASURED_COSTS,
+        seed: int = 0,
+    ) -> MeanStep | None:
+        """Draws costs.
+
+        Args:
+            problem: with the costs as they stand.
+            candidates: int32[n] each, at least one; what lasts longer than the best of them by more
+                than TOLERANCE, for the costs as they stand, has an infinite mean.
+            errors: by which the drawn costs differ.
+            seed: of the draws.
+
+        Returns:
+            None if no candidate is feasible, or the problem has more than 6,000 ops, for which
+            there is no time.
+        """
+        step_ns, feasible, _ = simulate_batch(problem, np.stack(candidates), threads=_threads())
+        if not feasible.any() or not _rounds(problem):
+            return None
+        try:
+            drawn = list(draw_problems(problem, errors, draws=_DRAWS, seed=seed))
+        except ProblemError:  # times that do not fit into 64 bits
+            return None
+        best = int(np.where(feasible, step_ns, np.inf).argmin())
+        return cls(problem, drawn, candidates[best], (1 + TOLERANCE) * float(step_ns[best]))
+
+    def of(self, placement: NDArray[np.int32]) -> float:
+        """Of one placement int32[n], ns; infinite as in `of_shortest`."""
+        return float(self.of_shortest(placement[None])[0])
+
+    def of_shortest(self, placements: NDArray[np.int32]) -> NDArray[np.float64]:
+        """Of placements int32[count, n], ns, float64[count].
+
+        Infinite for those that are infeasible, also with drawn costs, and for all but the eight
+        that are shortest for the costs as they stand.
+        """
+        means_ns = np.full(len(placements), np.inf)
+        step_ns, feasible, _ = simulate_batch(self._problem, placements, threads=_threads())
+        near = np.flatnonzero(feasible & (step_ns <= self._limit_ns))
+        near = near[np.argsort(step_ns[near], kind="stable")][:_SHORTLIST]
+        if len(near):
+            rows = [self._steps_ns(drawn, placements[near]) for drawn in self._drawn]
+            means_ns[near] = np.mean(rows, axis=0)
+        return means_ns
+
+    @staticmethod
+    def _steps_ns(problem: Problem, placements: NDArray[np.int32]) -> NDArray[np.float64]:
+        step_ns, feasible, _ = simulate_batch(problem, placements, threads=_threads())
+        return np.where(feasible, step_ns, np.inf)
+
+
+def make_robust(
+    problem: Problem,
+    candidates: Sequence[NDArray[np.int32]],
+    mean_step: MeanStep,
+    *,
+    seed: int = 0,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> NDArray[np.int32]:
+    """Moves runs of units, in the order of their ops, while that shortens the mean step.
+
+    It begins with the best candidate. The result depends on the problem and the seed alone, unless
+    it is stopped.
+
+    Args:
+        problem: with the costs as they stand.
+        candidates: those that `mean_step` was made of.
+        mean_step: what is made shorter.
+        seed: of the moves.
+        should_stop: asked between rounds of moves.
+
+    Returns:
+        int32[n]; feasible, and with a step at most TOLERANCE longer than the best candidate's.
+    """
+    best, best_ns = mean_step.best, mean_step.of(mean_step.best)
+    moves = _Moves(problem, np.random.default_rng(seed))
+    tried = np.stack(candidates)
+    for _ in range(1 + _rounds(problem)):
+        means_ns = mean_step.of_shortest(tried)
+        if len(tried) and means_ns.min() < best_ns:
+            best, best_ns = tried[means_ns.argmin()], means_ns.min()
+        if should_stop():
+            break
+        tried = moves.of(best)
+    return best
+
+
+def _rounds(problem: Problem) -> int:
+    """By sizes alone, so that results do not depend on how busy the machine is; 0: too few."""
+    if not problem.num_ops:
+        return 0
+    rounds = _WORK // (problem.num_ops * (_MOVES + _SHORTLIST * _DRAWS))
+    return min(rounds, _MOST_ROUNDS) if rounds >= _LEAST_ROUNDS else 0
+
+
+def _threads() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+class _Moves:
+    """Random moves of runs of units."""
+
+    def __init__(self, problem: Problem, random: np.random.Generator) -> None:
+        self._problem, self._random = problem, random
+        self._can_go = candidate_mask(problem).T
+        _, self._first_op = np.unique(problem.units, return_index=True)
+        self._lengths = 1 + int(np.log2(max(problem.num_units * _LONGEST_RUN, 1)))
+
+    def of(self, placement: NDArray[np.int32]) -> NDArray[np.int32]:
+        """int32[count, n]: at most _MOVES other placements.
+
+        A run has a power of two of units. Its first unit draws one of its candidates, and those
+        that cannot be there stay.
+        """
+        problem, random = self._problem, self._random
+        unit = np.arange(problem.num_units)
+        first = random.integers(0, problem.num_units, _MOVES)
+        last = first + 2 ** random.integers(0, self._lengths, _MOVES)
+        candidate = random.integers(problem.candidate_ptr[first], problem.candidate_ptr[first + 1])
+        device = problem.candidates[candidate]
+        is_moved = (unit >= first[:, None]) & (unit < last[:, None]) & self._can_go[device]
+        before = placement[self._first_op]
+        after = np.where(is_moved, device[:, None], before).astype(np.int32)
+        return after[(after != before).any(axis=1)][:, problem.units]
