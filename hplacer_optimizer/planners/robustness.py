@@ -172,4 +172,5 @@ class _Moves:
         is_moved = (unit >= first[:, None]) & (unit < last[:, None]) & self._can_go[device]
         before = placement[self._first_op]
         after = np.where(is_moved, device[:, None], before).astype(np.int32)
-        return after[(after != before).any(axis=1)][:, problem.units]
+        others: NDArray[np.int32] = after[(after != before).any(axis=1)][:, problem.units]
+        return others
