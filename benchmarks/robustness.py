@@ -41,7 +41,10 @@ DEFAULT_GRAPHS = (
     *("images down and up", "layers of experts", "two-tower recommender", "four experts"),
     *("translation", "language model"),
 )
-MACHINES = ("2hosts-2xcpu", "1cpu-4xk40")
+MACHINES = {
+    "two workers": Path(__file__).parents[1] / "tests/data/two_cpus.yaml",
+    "1cpu-4xk40": "1cpu-4xk40",
+}
 NAMES = ("settled", "moved", "robust", "auto")
 SOURCES = ("measured", "analytic")
 _BUDGET = Budget(seconds=5.0)
@@ -84,10 +87,9 @@ def problems(graph: str) -> list[tuple[str, Problem]]:
     """The graph on each machine; TensorFlow writes it in a process of its own."""
     with TemporaryDirectory() as directory:
         path = Path(directory) / "graph.meta"
-        subprocess.run(
-            [sys.executable, "-c", _WRITE, graph, path], check=True, stderr=subprocess.DEVNULL
-        )
-        return [(machine, load_problem(path, machine=machine)) for machine in MACHINES]
+        command = [sys.executable, "-c", _WRITE, graph, path]
+        subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
+        return [(name, load_problem(path, machine=machine)) for name, machine in MACHINES.items()]
 
 
 def compared(problem: Problem) -> dict[str, Any]:
