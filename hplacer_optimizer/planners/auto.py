@@ -27,7 +27,7 @@ from hplacer_optimizer.planners.colocation import scopes_of_units
 from hplacer_optimizer.planners.devices import on_device, where_possible
 from hplacer_optimizer.planners.learning import learn
 from hplacer_optimizer.planners.result import PlannerResult, Watch
-from hplacer_optimizer.planners.robustness import MeanStep, make_robust
+from hplacer_optimizer.planners.robustness import SECONDS, MeanStep, make_robust
 from hplacer_optimizer.planners.settling import settle
 
 LEARNING_S = 120.0
@@ -36,7 +36,7 @@ _SEARCH_SHARE, _LEARNING_SHARE = 0.5, 0.35
 # Of the time or the steps before learning, rollouts have so much, and not more than pays.
 _ROLLOUT_SHARE = 0.5
 _ROLLOUT_SECONDS_PER_OP, _ROLLOUT_STEPS = 2e-4, 600
-_SETTLING_S = 0.5
+_SETTLING_S, _ROBUST_SHARE = 0.5, 0.08
 
 
 def plan(
@@ -104,7 +104,10 @@ def _finish(
     """The best of the placements that were found, the first one, less sensitive to errors."""
     placement, step_ns = found[0], None
     candidates = [*found, *_simple_placements(problem)]
-    mean_step = MeanStep.over_draws(problem, candidates, seed=seed)
+    seconds = SECONDS
+    if budget.seconds is not None:
+        seconds = min(seconds, _ROBUST_SHARE * budget.seconds)
+    mean_step = MeanStep.over_draws(problem, candidates, seconds=seconds, seed=seed)
     if mean_step is not None:
         step_ns = mean_step.of
         placement = make_robust(

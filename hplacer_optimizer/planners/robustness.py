@@ -23,8 +23,12 @@ from hplacer_optimizer.problem.simulator import simulate_batch
 
 TOLERANCE = 0.03
 """Share of the shortest step, for the costs as they stand, by which another one may be longer."""
+LEAST_GAIN = 0.005
+"""Share by which the mean step has to become shorter in all; less may be chance."""
+SECONDS = 0.8
+"""How long the moves take about, on one idle core."""
 _DRAWS = 16
-_WORK = 8_000_000  # simulated ops in all, 0.8 s on one core
+_SIMULATED_PER_S = 10_000_000  # ops, on one core
 _LEAST_ROUNDS, _MOST_ROUNDS = 8, 200
 _MOVES, _SHORTLIST = 32, 8  # a round makes so many moves, and draws costs for so many
 _LONGEST_RUN = 1 / 16  # of the units
@@ -35,12 +39,19 @@ class MeanStep:
 
     Attributes:
         best: the best candidate for the costs as they stand, int32[n].
+        rounds: how many rounds of moves there is time for.
     """
 
     def __init__(
-        self, problem: Problem, drawn: Sequence[Problem], best: NDArray[np.int32], limit_ns: float
+        self,
+        problem: Problem,
+        drawn: Sequence[Problem],
+        *,
+        best: NDArray[np.int32],
+        limit_ns: float,
+        rounds: int,
     ) -> None:
-        self.best = best
+        self.best, self.rounds = best, rounds
         self._problem, self._drawn, self._limit_ns = problem, drawn, limit_ns
 
     @classmethod
@@ -50,6 +61,7 @@ class MeanStep:
         candidates: Sequence[NDArray[np.int32]],
         *,
         errors: CostErrors = MEASURED_COSTS,
+        seconds: float = SECONDS,
         seed: int = 0,
     ) -> MeanStep | None:
         """Draws costs.
@@ -59,21 +71,25 @@ class MeanStep:
             candidates: int32[n] each, at least one; what lasts longer than the best of them by more
                 than TOLERANCE, for the costs as they stand, has an infinite mean.
             errors: by which the drawn costs differ.
+            seconds: how long the moves may take about, on one idle core.
             seed: of the draws.
 
         Returns:
-            None if no candidate is feasible, or the problem has more than 6,000 ops, for which
-            there is no time.
+            None if no candidate is feasible, or there is no time: for more than 6,000 ops in 0.8 s.
         """
+        rounds = _rounds(problem, seconds)
+        if not rounds:
+            return None
         step_ns, feasible, _ = simulate_batch(problem, np.stack(candidates), threads=_threads())
-        if not feasible.any() or not _rounds(problem):
+        if not feasible.any():
             return None
         try:
             drawn = list(draw_problems(problem, errors, draws=_DRAWS, seed=seed))
         except ProblemError:  # times that do not fit into 64 bits
             return None
         best = int(np.where(feasible, step_ns, np.inf).argmin())
-        return cls(problem, drawn, candidates[best], (1 + TOLERANCE) * float(step_ns[best]))
+        limit_ns = (1 + TOLERANCE) * float(step_ns[best])
+        return cls(problem, drawn, best=candidates[best], limit_ns=limit_ns, rounds=rounds)
 
     def of(self, placement: NDArray[np.int32]) -> float:
         """Of one placement int32[n], ns; infinite as in `of_shortest`."""
@@ -110,8 +126,8 @@ def make_robust(
 ) -> NDArray[np.int32]:
     """Moves runs of units, in the order of their ops, while that shortens the mean step.
 
-    It begins with the best candidate. The result depends on the problem and the seed alone, unless
-    it is stopped.
+    It begins with the best candidate, which stays unless the mean becomes shorter by LEAST_GAIN.
+    The result depends on the problem and the seed alone, unless it is stopped.
 
     Args:
         problem: with the costs as they stand.
@@ -123,24 +139,26 @@ def make_robust(
     Returns:
         int32[n]; feasible, and with a step at most TOLERANCE longer than the best candidate's.
     """
-    best, best_ns = mean_step.best, mean_step.of(mean_step.best)
+    best = mean_step.best
+    best_ns = before_ns = mean_step.of(best)
     moves = _Moves(problem, np.random.default_rng(seed))
     tried = np.stack(candidates)
-    for _ in range(1 + _rounds(problem)):
+    for _ in range(1 + mean_step.rounds):
         means_ns = mean_step.of_shortest(tried)
         if len(tried) and means_ns.min() < best_ns:
             best, best_ns = tried[means_ns.argmin()], means_ns.min()
         if should_stop():
             break
         tried = moves.of(best)
-    return best
+    return best if best_ns <= before_ns * (1 - LEAST_GAIN) else mean_step.best
 
 
-def _rounds(problem: Problem) -> int:
+def _rounds(problem: Problem, seconds: float) -> int:
     """By sizes alone, so that results do not depend on how busy the machine is; 0: too few."""
     if not problem.num_ops:
         return 0
-    rounds = _WORK // (problem.num_ops * (_MOVES + _SHORTLIST * _DRAWS))
+    work = problem.num_ops * (_MOVES + _SHORTLIST * _DRAWS)
+    rounds = int(seconds * _SIMULATED_PER_S) // work
     return min(rounds, _MOST_ROUNDS) if rounds >= _LEAST_ROUNDS else 0
 
 

@@ -163,8 +163,7 @@ def test_a_fork_is_cut_where_it_is_cheap(name: str) -> None:
     document, optimum = fork_join(20, cost_ns=1000, cheap_bytes=10, dear_bytes=10**6)
     problem = problem_from_dict(document)
     placement = PLANNERS[name].plan(problem, budget=Budget(steps=20_000)).placement
-    tolerance = TOLERANCE if name == "auto" else 0
-    assert optimum <= step_ns(problem, placement) <= optimum * (1 + tolerance)
+    assert step_ns(problem, placement) == optimum
 
 
 @pytest.mark.parametrize("devices", [2, 3, 4, 8])
