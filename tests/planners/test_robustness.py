@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,6 +26,7 @@ from tests.documents import problem_from_dict
 from tests.large_problem import large_problem
 from tests.random_problems import placed_problems
 
+RESULTS = Path(__file__).parents[2] / "docs/results/robustness/robustness.json"
 OP_ERRORS = CostErrors(device_kind=0, op_type=0, op=0.2, link=0, turn=0, start=0)
 
 
@@ -170,3 +173,11 @@ def test_the_mean_step_is_shorter_over_other_draws_and_larger_errors() -> None:
         assert to_found < 0.98
         assert to_moved < 0.99
         assert np.max(of_source, axis=0)[0] < 1.02
+
+
+def test_the_committed_benchmark_shows_the_same_for_training_graphs() -> None:
+    means = json.loads(RESULTS.read_text())["means"]
+    assert means["measured"]["robust"]["worst"] <= 1
+    for of_source in means.values():
+        assert of_source["robust"]["mean"] < 0.99 * of_source["moved"]["mean"]
+        assert of_source["auto"]["mean"] < 0.995 * of_source["settled"]["mean"]
