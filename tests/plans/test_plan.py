@@ -248,6 +248,11 @@ def test_the_report_of_a_plan(tmp_path: Path) -> None:
     plan.report(tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "<title>train_step: plan 3f9c2b1a</title>" in page
+    assert "in 90% of the cases" not in page
+    told = dataclasses.replace(plan, step_spread_ns=(38_000_000, 46_500_000), simulator_version=2)
+    told.report(tmp_path / "told.html")
+    page = (tmp_path / "told.html").read_text(encoding="utf-8")
+    assert "38 ms to 46.5 ms in 90% of the cases" in page
     with pytest.raises(OSError, match="missing"):
         plan.report(tmp_path / "missing" / "report.html")
 

@@ -12,6 +12,8 @@ import pytest
 
 import hplacer_optimizer as hp
 from hplacer_optimizer.planners import Progress
+from hplacer_optimizer.problem.cost_errors import step_spread_ns, typical_errors
+from hplacer_optimizer.problem.simulator import SIMULATOR_VERSION
 from tests.documents import problem_from_dict
 from tests.large_problem import large_problem
 from tests.processes import ROOT
@@ -32,6 +34,9 @@ def check(plan: hp.Plan, directory: Path) -> None:
     assert loaded.placement is not None
     assert hp.simulate(problem, loaded.placement).makespan_ns == loaded.step_time_ns
     assert loaded.trace().makespan_ns == plan.step_time_ns
+    assert loaded.simulator_version == SIMULATOR_VERSION
+    errors = typical_errors(plan.cost_source)
+    assert loaded.step_spread_ns == step_spread_ns(problem, loaded.placement, errors)
     loaded.report(directory / "x.html")
     assert f"<h1>{escape(plan.label)}" in (directory / "x.html").read_text()
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,11 +9,33 @@ from hypothesis import given, settings
 
 from hplacer_optimizer._engine import critical_ops
 from hplacer_optimizer.errors import OptionError, ProblemError
-from hplacer_optimizer.problem.simulator import simulate, simulate_batch
+from hplacer_optimizer.problem.files import load_problem_file
+from hplacer_optimizer.problem.simulator import SIMULATOR_VERSION, simulate, simulate_batch
 from tests import reference_simulator
 from tests.documents import problem_from_dict
 from tests.random_problems import placed_problems
 from tests.shared_cores import shared_cores
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "two_towers.hplacer.json"
+# By the version of the simulator: the steps of the test below.
+STEPS_NS = {2: [4_301_000, 6_938_000]}
+
+
+def test_who_changes_a_step_raises_the_version() -> None:
+    """Plans of another version are not compared by what they state: add a line to STEPS_NS."""
+    problem = load_problem_file(GOLDEN)
+    links, devices = len(problem.link_src), problem.num_devices
+    with_work = problem.replace(
+        device_start_ns=1_000 * np.arange(devices),
+        device_turn_ns=np.full(devices, 5_000),
+        link_send_ns=np.full(links, 3_000),
+        link_receive_ns=np.full(links, 2_000),
+        link_send_bytes_per_s=np.full(links, 10**9),
+        link_receive_bytes_per_s=np.full(links, 2 * 10**9),
+    )
+    placement = np.arange(problem.num_ops) // 4 % devices
+    steps_ns = [simulate(each, placement).makespan_ns for each in (problem, with_work)]
+    assert steps_ns == STEPS_NS[SIMULATOR_VERSION]
 
 
 def assert_equals_reference(document: dict[str, Any], placement: list[int]) -> None:
