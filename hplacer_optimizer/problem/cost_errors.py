@@ -33,8 +33,7 @@ __all__ = [
 
 _MAX_NS = 1 << 62
 _LEAST_DRAWS, _MOST_DRAWS = 8, 32
-_WORK = 2_500_000  # simulated ops in all, 0.3 s
-_WORK_OF_A_DRAW = 3  # to make a problem takes as long as so many simulations of it
+_OPS = 625_000  # of all draws: to make and to simulate so many takes 0.3 s
 _PERCENTILES = (5.0, 95.0)
 
 
@@ -81,12 +80,12 @@ def typical_errors(cost_source: str) -> CostErrors:
     return MEASURED_COSTS if cost_source == "measured" else ESTIMATED_COSTS
 
 
-def number_of_draws(problem: Problem, placements: int) -> int:
-    """How many draws for so many placements take about 0.3 s, at most 32; 0: too few tell little.
+def number_of_draws(problem: Problem) -> int:
+    """How many draws take about 0.3 s, at most 32; 0: less than 8, which tell little.
 
     It depends on sizes alone, so that results do not depend on how busy the machine is.
     """
-    draws = _WORK // (max(problem.num_ops, 1) * (placements + _WORK_OF_A_DRAW))
+    draws = _OPS // max(problem.num_ops, 1)
     return min(draws, _MOST_DRAWS) if draws >= _LEAST_DRAWS else 0
 
 
@@ -140,7 +139,7 @@ def step_spread_ns(
     None where the placement is infeasible in a draw, or the problem is too large for enough draws
     in 0.3 s (about 80,000 ops).
     """
-    draws = number_of_draws(problem, 1)
+    draws = number_of_draws(problem)
     if not draws:
         return None
     try:
