@@ -23,15 +23,14 @@ from hplacer_optimizer.planners.devices import devices_of_type
 from hplacer_optimizer.planners.result import PlannerResult, Watch
 from hplacer_optimizer.problem.simulator import simulate
 
-LARGE_OPS = 10_000
-_SECONDS, _LARGE_SECONDS = 10.0, 60.0
+_LEAST_SECONDS, _SECONDS_PER_OP, _MOST_SECONDS = 10.0, 1e-3, 60.0
 _PATIENCE, _PATIENCE_PER_OP = 20_000, 10
 _HOLDERS_TOLD = 5
 
 
 def default_budget(problem: Problem) -> Budget:
-    """10 seconds, a minute above 10,000 ops; less where nothing gets better."""
-    seconds = _LARGE_SECONDS if problem.num_ops > LARGE_OPS else _SECONDS
+    """A second for 1,000 ops, 10 to 60 seconds; less where nothing gets better."""
+    seconds = min(max(_LEAST_SECONDS, _SECONDS_PER_OP * problem.num_ops), _MOST_SECONDS)
     return Budget(seconds=seconds, patience=patience(problem.num_ops))
 
 

@@ -21,7 +21,7 @@ from hplacer_optimizer.planners.devices import candidate_mask
 from hplacer_optimizer.problem.cost_errors import MEASURED_COSTS, CostErrors, draw_problems
 from hplacer_optimizer.problem.simulator import simulate_batch
 
-TOLERANCE = 0.03
+TOLERANCE = 0.01
 """Share of the shortest step, for the costs as they stand, by which another one may be longer."""
 LEAST_GAIN = 0.005
 """Share by which the mean step has to become shorter in all; less may be chance."""

@@ -69,9 +69,9 @@ def mean_step_of(problem: hp.Problem, errors: CostErrors = OP_ERRORS) -> MeanSte
 
 def test_two_that_have_to_end_together_lose_against_a_sum() -> None:
     """The longer one of two is longer than their mean; errors of a sum cancel out."""
-    problem = fast_and_slow(500_000)
+    problem = fast_and_slow(499_000)
     assert hp.simulate(problem, SIDE_BY_SIDE).makespan_ns == 990_000
-    assert hp.simulate(problem, ONE_AFTER_THE_OTHER).makespan_ns == 1_000_000
+    assert hp.simulate(problem, ONE_AFTER_THE_OTHER).makespan_ns == 998_000
     mean_step = mean_step_of(problem)
     assert mean_step.best.tolist() == SIDE_BY_SIDE.tolist()
     # The mean of the larger one of two normal values is 0.56 standard deviations above theirs.
@@ -83,7 +83,7 @@ def test_two_that_have_to_end_together_lose_against_a_sum() -> None:
 
 
 def test_without_errors_the_best_stays_the_best() -> None:
-    problem = fast_and_slow(500_000)
+    problem = fast_and_slow(499_000)
     mean_step = mean_step_of(problem, OP_ERRORS.times(0))
     assert mean_step.of(SIDE_BY_SIDE) == 990_000
     assert make_robust(problem, BOTH, mean_step).tolist() in ([1, 2], [2, 1])
@@ -93,7 +93,7 @@ def test_what_is_beyond_the_tolerance_or_does_not_fit_has_an_infinite_mean() -> 
     within, beyond = (990_000 * (1 + TOLERANCE) / 2 + ns for ns in (-1, 1))
     assert math.isfinite(mean_step_of(fast_and_slow(int(within))).of(ONE_AFTER_THE_OTHER))
     assert math.isinf(mean_step_of(fast_and_slow(int(beyond))).of(ONE_AFTER_THE_OTHER))
-    problem = fast_and_slow(500_000)
+    problem = fast_and_slow(499_000)
     tight = problem.replace(device_memory_bytes=np.array([19, 100, 100]))
     assert math.isinf(mean_step_of(tight).of(ONE_AFTER_THE_OTHER))
     tighter = problem.replace(device_memory_bytes=np.array([19, 9, 100]))
@@ -172,7 +172,7 @@ def test_the_mean_step_is_shorter_over_other_draws_and_larger_errors() -> None:
         to_found, to_moved = np.mean(of_source, axis=0)
         assert to_found < 0.98
         assert to_moved < 0.99
-        assert np.max(of_source, axis=0)[0] < 1.02
+        assert np.max(of_source, axis=0)[0] < 1.05
 
 
 def test_the_committed_benchmark_shows_the_same_for_training_graphs() -> None:
