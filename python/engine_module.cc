@@ -23,8 +23,8 @@
 #include "engine/simulator/critical_chain.h"
 #include "engine/simulator/simulator.h"
 #include "engine_arrays.h"
-#include "engine_search.h"
 #include "engine_problem.h"
+#include "engine_search.h"
 #include "engine_simulator.h"
 
 namespace py = pybind11;
