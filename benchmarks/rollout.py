@@ -11,10 +11,10 @@ five families, 2 to 16 accelerators, half of them with tight memory. By the simu
              one pass, units alone, no sweeps, earliest finish alone. Beside the best planner that
              does not search.
     auto     `auto` for one second and one more for 10,000 ops, and with its own budget, on all
-             cores; and, with its own budget and with that of before (10 seconds, 60 above 10,000
-             ops), what it was before it had rollouts: `local_search` from the expert and the
-             partitioners. Seeds 0 to --auto-seeds - 1.
-    curve    the best step of `auto` over time with and without rollouts, of the tasks: a picture.
+             cores; and in the same times what it was before it had rollouts: `local_search` from
+             the expert and the partitioners; and that with its budget of then (10 seconds, 60 above
+             10,000 ops). Seeds 0 to --auto-seeds - 1. How the steps of the tasks fall over time
+             with and without rollouts is a picture.
 
 Problem files of the tasks are kept in --problems. Results are written to DIR/rollout.json after
 every problem, and problems that it has are not run again.
@@ -49,7 +49,7 @@ from hplacer_optimizer.planners import (
 )
 from hplacer_optimizer.problem.simulator import simulate
 
-PARTS = ("rollout", "auto", "curve")
+PARTS = ("rollout", "auto")
 TASKS = {task.name: task for task in (*PAPER, *modern_tasks())}
 DEFAULT_TASKS = [name for name in TASKS if not name.endswith(("8xv100", "8xh200"))]
 QUICK = (
@@ -57,7 +57,6 @@ QUICK = (
     *("metis", "mincut", "scotch"),
 )
 FIRST_SEED = 1000
-CURVE_S = 30.0
 BEFORE_S, BEFORE_LARGE_S, BEFORE_LARGE_OPS = 10.0, 60.0, 10_000
 _STARTS_BEFORE = ("human_expert", "metis", "mincut", "scotch")
 
@@ -92,14 +91,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     for part in options.parts:
         found = results.setdefault(part, {})
         for name, problem in problems(options):
-            if name in found or (part == "curve" and name not in TASKS):
+            if name in found:
                 continue
             found[name] = {"ops": problem.num_ops, **_RUN[part](problem, options)}
             path.write_text(json.dumps(results, indent=1) + "\n")
-            if part != "curve":
-                print(part, name, found[name], flush=True)
-    if "curve" in results:
-        draw(results["curve"], options.output / "rollout.png")
+            print(part, name, found[name], flush=True)
+    if "auto" in results:
+        draw(results["auto"], options.output / "rollout.png")
     for line in summary(results):
         print(line)
     return 0
@@ -161,24 +159,42 @@ def quick_ns(problem: Problem) -> dict[str, int | None]:
 
 def autos(problem: Problem, options: argparse.Namespace) -> dict[str, Any]:
     short = Budget(seconds=1 + 1e-4 * problem.num_ops)
-    own = local_search.default_budget(problem)
-    searches: dict[str, Callable[[int], PlannerResult]] = {
-        "auto, short": lambda seed: PLANNERS["auto"].plan(problem, budget=short, seed=seed),
-        "auto": lambda seed: PLANNERS["auto"].plan(problem, budget=own, seed=seed),
-        "before": lambda seed: without_rollouts(problem, before_budget(problem), seed),
+    own, before = local_search.default_budget(problem), before_budget(problem)
+    searches = {
+        "auto, short": (PLANNERS["auto"].plan, short),
+        "before, short": (without_rollouts, short),
+        "auto": (PLANNERS["auto"].plan, own),
+        "before, in the same time": (without_rollouts, own),
     }
-    if own != before_budget(problem):
-        searches["before, in the same time"] = lambda seed: without_rollouts(problem, own, seed)
+    if own != before:
+        searches["before"] = (without_rollouts, before)
     found: dict[str, Any] = {}
-    for name, search in searches.items():
-        found[name], found[f"{name}, s"] = [], []
+    for name, (search, budget) in searches.items():
+        found[name], found[f"{name}, s"], found[f"{name}, curve"] = [], [], []
         for seed in range(options.auto_seeds):
-            begin_s = time.monotonic()
-            result = search(seed)
-            found[f"{name}, s"].append(time.monotonic() - begin_s)
+            curve = Curve()
+            result = search(problem, budget=budget, seed=seed, on_progress=curve)
+            found[f"{name}, s"].append(curve.seconds())
             found[name].append(step_ns(problem, result))
-    found.setdefault("before, in the same time", found["before"])
+            found[f"{name}, curve"].append(curve.points)
+    found.setdefault("before", found["before, in the same time"])
     return found
+
+
+class Curve:
+    """Seconds and step times of the improvements of a search."""
+
+    def __init__(self) -> None:
+        self._begin_s = time.monotonic()
+        self.points: list[tuple[float, int]] = []
+
+    def seconds(self) -> float:
+        return round(time.monotonic() - self._begin_s, 3)
+
+    def __call__(self, progress: Progress) -> None:
+        best_ns = progress.best_ns
+        if best_ns is not None and (not self.points or best_ns < self.points[-1][1]):
+            self.points.append((self.seconds(), best_ns))
 
 
 def before_budget(problem: Problem) -> Budget:
@@ -188,9 +204,10 @@ def before_budget(problem: Problem) -> Budget:
 
 def without_rollouts(
     problem: Problem,
+    *,
     budget: Budget,
     seed: int,
-    on_progress: Callable[[Progress], None] | None = None,
+    on_progress: Callable[[Progress], None],
 ) -> PlannerResult:
     """What `auto` was: `local_search` from planners that do not search."""
     begin_s = time.monotonic()
@@ -205,50 +222,23 @@ def without_rollouts(
     )
 
 
-# ---- curve ----
-
-
-def curves(problem: Problem, _: argparse.Namespace) -> dict[str, Any]:
-    budget = Budget(seconds=CURVE_S)
-    return {
-        "auto": curve(lambda told: PLANNERS["auto"].plan(problem, budget=budget, on_progress=told)),
-        "before": curve(lambda told: without_rollouts(problem, budget, 0, told)),
-    }
-
-
-def curve(search: Callable[[Callable[[Progress], None]], object]) -> list[tuple[float, int]]:
-    """Seconds and step times of the improvements."""
-    begin_s = time.monotonic()
-    points: list[tuple[float, int]] = []
-
-    def told(progress: Progress) -> None:
-        if progress.best_ns is not None and (not points or progress.best_ns < points[-1][1]):
-            points.append((round(time.monotonic() - begin_s, 3), progress.best_ns))
-
-    search(told)
-    return points
-
-
 def draw(found: dict[str, Any], path: Path) -> None:
+    """The first seed of each task."""
     from matplotlib.figure import Figure
 
-    columns = 4
+    columns, tasks = 4, [name for name in TASKS if name in found]
     figure = Figure(figsize=(14, 9), layout="constrained")
-    for i, (name, lines) in enumerate(found.items()):
-        axes = figure.add_subplot(-(-len(found) // columns), columns, i + 1)
-        for label in ("before", "auto"):
-            seconds, steps = zip(*lines[label], strict=True)
-            axes.step(
-                [*seconds, CURVE_S],
-                [ns / 1e6 for ns in (*steps, steps[-1])],
-                where="post",
-                label={"before": "without rollouts", "auto": "auto"}[label],
-            )
-        axes.set_xscale("log")
-        axes.set_title(name)
-        axes.set_ylim(top=1.6 * min(ns for _, ns in lines["auto"]) / 1e6)
-        axes.set_xlabel("seconds")
-        axes.set_ylabel("ms per step")
+    for i, name in enumerate(tasks):
+        axes = figure.add_subplot(-(-len(tasks) // columns), columns, i + 1)
+        lowest = np.inf
+        for row, label in (("before, in the same time", "without rollouts"), ("auto", "auto")):
+            points = found[name][f"{row}, curve"][0]
+            seconds = [s for s, _ in points] + [found[name][f"{row}, s"][0]]
+            steps = [ns / 1e6 for _, ns in points] + [points[-1][1] / 1e6]
+            lowest = min(lowest, steps[-1])
+            axes.step(seconds, steps, where="post", label=label)
+        axes.set(xscale="log", title=name, xlabel="seconds", ylabel="ms per step")
+        axes.set_ylim(0.97 * lowest, 1.6 * lowest)
     figure.axes[0].legend()
     figure.savefig(path, dpi=80)
 
@@ -270,7 +260,7 @@ def summary(results: dict[str, Any]) -> Iterator[str]:
             yield f"{kind}: {variant} / best quick: {compared(mine, quick)}"
             before = {name: median(row["before"]) for name, row in autos_of.items()}
             yield f"{kind}: {variant} / auto before: {compared(mine, before)}"
-        for variant in ("auto, short", "auto", "before, in the same time"):
+        for variant in ("auto, short", "before, short", "auto", "before, in the same time"):
             mine = {name: median(row[variant]) for name, row in autos_of.items() if name in names}
             before = {name: median(autos_of[name]["before"]) for name in mine}
             yield f"{kind}: {variant} / auto before: {compared(mine, before)}"
@@ -301,7 +291,6 @@ def compared(mine: dict[str, float], theirs: dict[str, float]) -> str:
 _RUN: dict[str, Callable[[Problem, argparse.Namespace], dict[str, Any]]] = {
     "rollout": rollouts,
     "auto": autos,
-    "curve": curves,
 }
 
 if __name__ == "__main__":

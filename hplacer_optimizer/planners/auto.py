@@ -34,8 +34,8 @@ LEARNING_S = 120.0
 """Budgets of so many seconds are shared with the Hierarchical Planner."""
 _SEARCH_SHARE, _LEARNING_SHARE = 0.5, 0.35
 # Of the time or the steps before learning, rollouts have so much, and not more than pays.
-_ROLLOUT_SHARE = 0.5
-_ROLLOUT_SECONDS_PER_OP, _ROLLOUT_STEPS = 1.5e-4, 600
+_ROLLOUT_SHARE = 0.25
+_ROLLOUT_SECONDS_PER_OP, _ROLLOUT_STEPS = 2e-4, 600
 _SETTLING_S, _ROBUST_SHARE = 0.5, 0.08
 
 

@@ -191,7 +191,7 @@ class Search {
       }
     }
     Placement current = OnCandidates(space->problem(), member->placement);
-    if (label.empty()) current = BestStartOn(levels, seed, current);
+    if (label.empty()) current = BestStartOn(levels, seed, current, space == &space_);
     double share = 0.5;
     for (size_t i = std::min(kAnnealedLevels, levels.size()); i-- > 0 && !clock_.IsOver();) {
       const SearchLevel& level = levels[i];
@@ -211,8 +211,10 @@ class Search {
     if (score < member->score) *member = {std::move(current), score};
   }
 
-  // The fastest on the first annealed level: partitions, list schedules of the levels, `best`.
-  Placement BestStartOn(const SearchLevels& levels, uint64_t seed, Placement best) {
+  // The fastest on the first annealed level: partitions, list schedules of the levels, and, if
+  // `offers_best`, `best`. Members that all begin near one good placement find nothing else.
+  Placement BestStartOn(const SearchLevels& levels, uint64_t seed, Placement best,
+                        bool offers_best) {
     if (levels.size() == 0) return best;
     const SearchLevel& judge = levels[std::min(kAnnealedLevels, levels.size()) - 1];
     const auto scorer = MakePlacementScorer(judge.problem(), judge.space().tables());
@@ -223,7 +225,7 @@ class Search {
       best_score = score;
       best = fine;
     };
-    offer(best);
+    if (offers_best) offer(best);
     std::vector<Placement> starts(kStartsAtOnce);
     for (int32_t i = 0; i < levels.num_starts() && !clock_.IsOver(); i += kStartsAtOnce) {
       const int32_t count = std::min(kStartsAtOnce, levels.num_starts() - i);
