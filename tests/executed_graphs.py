@@ -3,7 +3,7 @@
     environment(directory)          for the process: functions write their graphs there
     record_sessions(directory)      in the process, before the first session: so do these
     save(directory, partitions)     or the process does it, as to one graph
-    read(directory)                 all of them, each {name of a node: its devices}
+    read(directory)                 those that differ, each {name of a node: its devices}
     check(problem, graphs, least)   its ops are where its default placement has them
 
 Partitions are read after TensorFlow's placer and its graph optimizers, as the last step before they
@@ -78,7 +78,7 @@ def save(directory: Path, partitions: Iterable[Any]) -> None:
 
 
 def read(directory: Path) -> list[Graph]:
-    """The graphs of the process, which has ended; removes its files, which are large."""
+    """The distinct graphs of the process, which has ended; removes its files, which are large."""
     from tensorflow.core.framework import graph_pb2
 
     nodes: dict[str, list[Any]] = defaultdict(list)
@@ -86,7 +86,9 @@ def read(directory: Path) -> list[Graph]:
         function = path.name.partition("_partition_")[0]
         nodes[function] += graph_pb2.GraphDef.FromString(path.read_bytes()).node
     shutil.rmtree(directory)
-    return sorted(map(graph_of, nodes.values()), key=_order)
+    graphs = sorted(map(graph_of, nodes.values()), key=_order)
+    # A session partitions one graph at times in another order of its nodes.
+    return [graph for i, graph in enumerate(graphs) if i == 0 or graph != graphs[i - 1]]
 
 
 def graph_of(nodes: Iterable[Any]) -> Graph:
