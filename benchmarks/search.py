@@ -5,7 +5,7 @@
 
 Parts, by the simulator, on the papers' six tasks and the modern workloads:
 
-    quality  `auto` with its own budget (10 seconds, 60 above 10,000 ops), the median of the seeds,
+    quality  `auto` with its own budget (a second for 1,000 ops, 10 to 60), the median of the seeds,
              against the best planner that does not search and the proved lower bound. Two goals:
              (a) no seed worse than that planner, nor the median than that of what `hierarchical`
              learned (in --learned, the learning.json of benchmarks/learning.py); (b) at most 0.9
