@@ -23,7 +23,7 @@ from hplacer_optimizer.planners.budget import Budget, Progress, ProgressCallback
 from hplacer_optimizer.planners.colocation import scopes_of_units
 from hplacer_optimizer.planners.result import PlannerResult, Watch
 
-_SECONDS_PER_OP, _LEAST_SECONDS = 1e-4, 0.05
+_SECONDS_PER_OP, _LEAST_SECONDS, _PATIENCE = 1e-4, 0.5, 1000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,8 +119,9 @@ BY_HAND = (
 
 
 def default_budget(problem: Problem) -> Budget:
-    """A second for 10,000 ops."""
-    return Budget(seconds=max(_LEAST_SECONDS, _SECONDS_PER_OP * problem.num_ops))
+    """A second for 10,000 ops, at least half a second; less where nothing gets better."""
+    seconds = max(_LEAST_SECONDS, _SECONDS_PER_OP * problem.num_ops)
+    return Budget(seconds=seconds, patience=_PATIENCE)
 
 
 def plan(
