@@ -6,8 +6,6 @@ caller may add placements of its own (`search`).
 
 from __future__ import annotations
 
-import math
-import os
 import time
 from collections.abc import Iterator, Sequence
 
@@ -17,9 +15,10 @@ from numpy.typing import NDArray
 from hplacer_optimizer import _engine
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.planners import simple, topo
-from hplacer_optimizer.planners.budget import Budget, Progress, ProgressCallback
+from hplacer_optimizer.planners.budget import Budget, ProgressCallback
 from hplacer_optimizer.planners.colocation import scopes_of_units
 from hplacer_optimizer.planners.devices import devices_of_type
+from hplacer_optimizer.planners.native_search import search_keywords
 from hplacer_optimizer.planners.result import PlannerResult, Watch
 from hplacer_optimizer.problem.simulator import simulate
 
@@ -71,26 +70,14 @@ def search(
     budget = (budget or Budget()).or_default(default_budget(problem))
     rows = [*starts, *_cheap_starts(problem)]
     watch = Watch(on_progress)
-
-    def report(evaluations: int, best_ns: int | None) -> bool:
-        if evaluations:
-            watch(Progress(steps=evaluations, best_ns=best_ns, placements=evaluations))
-        return not budget.stopped
-
     all_starts = np.array(rows, np.int32).reshape(len(rows), problem.num_ops)
     if scopes is None:
         scopes = scopes_of_units(problem)
-    left_s = budget.left(begin_s).seconds
     placement, evaluations, ended_by_time, _ = _engine.local_search(
         problem,
         all_starts,
         scopes.reshape(int(scopes.size > 0), problem.num_units),
-        seed=seed % (1 << 64),
-        threads=len(os.sched_getaffinity(0)),
-        seconds=math.inf if left_s is None else left_s,
-        max_evaluations=budget.steps,
-        patience=budget.patience,
-        on_progress=report,
+        **search_keywords(budget, watch, begin_s=begin_s, seed=seed),
     )
     notes = [f"local_search: {evaluations} evaluations"] if ended_by_time else []
     return watch.result(placement, notes=[*notes, *_what_is_missing(problem, placement)])

@@ -9,7 +9,6 @@ longer. The mean step over costs that are as likely does not reward that.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.errors import ProblemError
 from hplacer_optimizer.planners.devices import candidate_mask
+from hplacer_optimizer.planners.native_search import cores
 from hplacer_optimizer.problem.cost_errors import MEASURED_COSTS, CostErrors, draw_problems
 from hplacer_optimizer.problem.simulator import simulate_batch
 
@@ -80,7 +80,7 @@ class MeanStep:
         rounds = _rounds(problem, seconds)
         if not rounds:
             return None
-        step_ns, feasible, _ = simulate_batch(problem, np.stack(candidates), threads=_threads())
+        step_ns, feasible, _ = simulate_batch(problem, np.stack(candidates), threads=cores())
         if not feasible.any():
             return None
         try:
@@ -102,7 +102,7 @@ class MeanStep:
         that are shortest for the costs as they stand.
         """
         means_ns = np.full(len(placements), np.inf)
-        step_ns, feasible, _ = simulate_batch(self._problem, placements, threads=_threads())
+        step_ns, feasible, _ = simulate_batch(self._problem, placements, threads=cores())
         near = np.flatnonzero(feasible & (step_ns <= self._limit_ns))
         near = near[np.argsort(step_ns[near], kind="stable")][:_SHORTLIST]
         if len(near):
@@ -112,7 +112,7 @@ class MeanStep:
 
     @staticmethod
     def _steps_ns(problem: Problem, placements: NDArray[np.int32]) -> NDArray[np.float64]:
-        step_ns, feasible, _ = simulate_batch(problem, placements, threads=_threads())
+        step_ns, feasible, _ = simulate_batch(problem, placements, threads=cores())
         return np.where(feasible, step_ns, np.inf)
 
 
@@ -160,10 +160,6 @@ def _rounds(problem: Problem, seconds: float) -> int:
     work = problem.num_ops * (_MOVES + _SHORTLIST * _DRAWS)
     rounds = int(seconds * _SIMULATED_PER_S) // work
     return min(rounds, _MOST_ROUNDS) if rounds >= _LEAST_ROUNDS else 0
-
-
-def _threads() -> int:
-    return len(os.sched_getaffinity(0))
 
 
 class _Moves:

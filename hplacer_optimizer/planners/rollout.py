@@ -8,8 +8,6 @@ earliest finish time is one of them. Those below are set by hand.
 
 from __future__ import annotations
 
-import math
-import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,8 +17,9 @@ from numpy.typing import NDArray
 
 from hplacer_optimizer import _engine
 from hplacer_optimizer._engine import Problem
-from hplacer_optimizer.planners.budget import Budget, Progress, ProgressCallback
+from hplacer_optimizer.planners.budget import Budget, ProgressCallback
 from hplacer_optimizer.planners.colocation import scopes_of_units
+from hplacer_optimizer.planners.native_search import search_keywords
 from hplacer_optimizer.planners.result import PlannerResult, Watch
 
 _SECONDS_PER_OP, _LEAST_SECONDS, _PATIENCE = 1e-4, 0.5, 1000
@@ -168,28 +167,16 @@ def search(
     _engine.check_candidates(problem)
     budget = (budget or Budget()).or_default(default_budget(problem))
     watch = Watch(on_progress)
-
-    def report(evaluations: int, best_ns: int | None) -> bool:
-        if evaluations:
-            watch(Progress(steps=evaluations, best_ns=best_ns, placements=evaluations))
-        return not budget.stopped
-
     if scopes is None:
         scopes = scopes_of_units(problem)
-    left_s = budget.left(begin_s).seconds
     placement, evaluations, ended_by_time = _engine.rollout_search(
         problem,
         scopes,
         np.array([policy.row() for policy in policies]),
-        seed=seed % (1 << 64),
-        threads=len(os.sched_getaffinity(0)),
-        seconds=math.inf if left_s is None else left_s,
-        max_evaluations=budget.steps,
-        patience=budget.patience,
         passes=passes,
         clusters=not units_only,
         sweeps=sweeps,
-        on_progress=report,
+        **search_keywords(budget, watch, begin_s=begin_s, seed=seed),
     )
     notes = [f"rollout: {evaluations} placements"] if ended_by_time else []
     return watch.result(placement, notes=notes)

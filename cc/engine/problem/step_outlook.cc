@@ -25,9 +25,7 @@ void ForEachSuccessor(const Problem& problem, const MeanCosts& mean, int32_t op,
 }  // namespace
 
 StepOutlook::StepOutlook(const Problem& problem)
-    : before_ns(problem.num_ops(), 0),
-      after_ns(problem.num_ops(), 0),
-      on_demand(OnDemandOps(problem)) {
+    : before_ns(problem.num_ops(), 0), after_ns(problem.num_ops(), 0) {
   const MeanCosts mean(problem);
   op_ns = mean.op_ns;
   const std::vector<int32_t> order = TopologicalOrder(problem);

@@ -1,5 +1,5 @@
-// What is known of each op before anything is placed: how far it is from either end of the step,
-// and whether it is on demand.
+// What is known of ops before anything is placed: how far each is from either end of the step, and
+// which ones are on demand.
 //
 // By mean costs (mean_costs.h). Transfers within a unit take no time. Times are nanoseconds.
 
@@ -21,12 +21,16 @@ struct StepOutlook {
   std::vector<int64_t> after_ns;   // [n] from the begin of the op to the end of the step
   std::vector<int64_t> op_ns;      // [n] mean cost
   int64_t longest_ns = 1;          // of all ways
-  std::vector<uint8_t> on_demand;  // [n] no op waits for it, see OnDemandOps
+
+  // How close the op is to the longest way: at most 1.
+  double Criticality(int32_t op) const {
+    return static_cast<double>(before_ns[op] + after_ns[op]) / static_cast<double>(longest_ns);
+  }
 };
 
 // Ops at the sources that say nothing about where they are needed: variables, their reads,
 // constants. They have a choice of devices and read nothing but such ops of their unit, at most
-// three deep. Their consumers decide where they go.
+// three deep. Their consumers decide where they go. [n] 1: the op is on demand.
 std::vector<uint8_t> OnDemandOps(const Problem& problem);
 
 }  // namespace hplacer

@@ -13,7 +13,10 @@ constexpr double kFullFrom = 0.8;      // of a memory
 }  // namespace
 
 RolloutSpace::RolloutSpace(const SearchSpace& space, const std::vector<int32_t>& scope)
-    : space_(space), outlook_(space.problem()), scope_(scope) {
+    : space_(space),
+      outlook_(space.problem()),
+      on_demand_(OnDemandOps(space.problem())),
+      scope_(scope) {
   const Problem& problem = space.problem();
   if (scope_.empty()) scope_.assign(problem.num_units(), 0);
   for (const int32_t label : scope_) num_scopes_ = std::max(num_scopes_, label + 1);
@@ -44,7 +47,7 @@ Rollout::Rollout(const RolloutSpace& space)
   for (const StepGraph::Control& control : graph.controls) {
     initial_barrier_pending_.push_back(control.num_sources);
   }
-  const std::vector<uint8_t>& on_demand = space_.outlook().on_demand;
+  const std::vector<uint8_t>& on_demand = space_.on_demand();
   for (int32_t op = 0; op < problem_.num_ops(); ++op) {
     if (!on_demand[op]) continue;
     const int32_t end = problem_.consumer_ptr()[problem_.FirstTensor(op + 1)];
@@ -112,7 +115,7 @@ const std::vector<int32_t>& Rollout::Run(const Items& items, const PlacementPoli
       if (begin.is_free != nullptr && !(*begin.is_free)[unit]) Place(unit, device);
     }
   }
-  const std::vector<uint8_t>& on_demand = space_.outlook().on_demand;
+  const std::vector<uint8_t>& on_demand = space_.on_demand();
   for (int32_t op = 0; op < problem_.num_ops(); ++op) {
     if (pending_[op] == 0 && !on_demand[op]) Release(op, 0);
   }
@@ -160,7 +163,7 @@ void Rollout::Start(int32_t op, int64_t ready_ns) {
 
 void Rollout::Finish(int32_t op, int64_t now_ns) {
   finish_ns_[op] = now_ns;
-  const std::vector<uint8_t>& on_demand = space_.outlook().on_demand;
+  const std::vector<uint8_t>& on_demand = space_.on_demand();
   for (int32_t t = problem_.FirstTensor(op); t < problem_.FirstTensor(op + 1); ++t) {
     for (int32_t e = problem_.consumer_ptr()[t]; e < problem_.consumer_ptr()[t + 1]; ++e) {
       const int32_t dst = problem_.consumers()[e];
@@ -294,9 +297,7 @@ void Rollout::Decide(int32_t op, int64_t now_ns) {
 
 // What the op's inputs and the device itself say: kWait, kLate, kTransfer.
 void Rollout::GatherInputs(int32_t op, const int32_t* candidates, int32_t count, int64_t now_ns) {
-  const StepOutlook& outlook = space_.outlook();
-  const double critical =
-      static_cast<double>(outlook.before_ns[op] + outlook.after_ns[op]) / outlook.longest_ns;
+  const double critical = space_.outlook().Criticality(op);
   for (int32_t i = 0; i < count; ++i) {
     const int32_t device = candidates[i];
     int64_t arrival_ns = now_ns, transfer_ns = 0;
@@ -349,9 +350,7 @@ void Rollout::GatherNeighbours(int32_t op, int32_t item, const int32_t* candidat
       }
     }
   }
-  const StepOutlook& outlook = space_.outlook();
-  const double critical =
-      static_cast<double>(outlook.before_ns[op] + outlook.after_ns[op]) / outlook.longest_ns;
+  const double critical = space_.outlook().Criticality(op);
   for (int32_t i = 0; i < count; ++i) {
     RolloutFeatures& feature = feature_[candidates[i]];
     feature[kApart] = placed_ns - here_ns_[candidates[i]];
@@ -410,10 +409,9 @@ void Rollout::GatherLoads(int32_t item, const int32_t* candidates, int32_t count
 
 void Rollout::Place(int32_t unit, int32_t device) {
   device_[unit] = device;
-  const StepOutlook& outlook = space_.outlook();
   for (int32_t i = problem_.unit_op_ptr()[unit]; i < problem_.unit_op_ptr()[unit + 1]; ++i) {
     const int32_t op = problem_.unit_ops()[i];
-    if (outlook.on_demand[op]) finish_ns_[op] = problem_.CostNs(op, device);
+    if (space_.on_demand()[op]) finish_ns_[op] = problem_.CostNs(op, device);
   }
 }
 

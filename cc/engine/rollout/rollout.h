@@ -39,7 +39,8 @@ class RolloutSpace {
   const Problem& problem() const { return space_.problem(); }
   const SearchSpace& space() const { return space_; }
   const StepOutlook& outlook() const { return outlook_; }
-  const std::vector<int32_t>& scope() const { return scope_; }  // [U]
+  const std::vector<uint8_t>& on_demand() const { return on_demand_; }  // [n]
+  const std::vector<int32_t>& scope() const { return scope_; }          // [U]
   int32_t num_scopes() const { return num_scopes_; }
 
   double TotalWorkNs() const { return total_work_ns_; }
@@ -47,6 +48,7 @@ class RolloutSpace {
  private:
   const SearchSpace& space_;
   StepOutlook outlook_;
+  std::vector<uint8_t> on_demand_;
   std::vector<int32_t> scope_;
   int32_t num_scopes_ = 0;
   double total_work_ns_ = 0;

@@ -83,6 +83,7 @@ class Search {
   void TrySingleDevices() {
     int64_t largest_peak = 0;
     int32_t most_candidates = -1;
+    Placement fullest;
     for (int32_t device = 0; device < problem_.num_devices(); ++device) {
       if (Take(1) == 0 && !result_.placement.empty()) return;
       Candidate candidate;
@@ -95,13 +96,13 @@ class Search {
           std::count(candidate.placement.begin(), candidate.placement.end(), device));
       if (here > most_candidates) {
         most_candidates = here;
-        fullest_ = candidate.placement;
+        fullest = candidate.placement;
       }
       Keep(candidate);
     }
     const std::vector<int64_t>& memory = problem_.spec().device_memory_bytes;
     if (largest_peak > *std::min_element(memory.begin(), memory.end())) {
-      unit_bytes_ = HeldBytesByUnit(fullest_);
+      unit_bytes_ = HeldBytesByUnit(fullest);
     }
   }
 
@@ -452,7 +453,6 @@ class Search {
   std::vector<Worker> workers_;
   SearchResult result_;
   std::vector<Items> items_;
-  Placement fullest_;
   std::vector<int64_t> unit_bytes_;  // [U], or empty: memory is no limit
   // Of the best placement.
   bool changed_ = true;

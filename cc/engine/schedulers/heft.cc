@@ -8,6 +8,7 @@
 #include "engine/schedulers/list_scheduler.h"
 
 namespace hplacer {
+
 std::vector<int32_t> PlaceHeft(const Problem& problem) {
   CheckCandidates(problem);
   // The upward rank of the paper.

@@ -1,6 +1,7 @@
 #include "engine/simulator/memory_trace.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <tuple>
 
@@ -18,6 +19,20 @@ void Replay(const Problem& problem, const std::vector<int32_t>& placement, Visit
   CheckPlacement(problem, placement);
   StepSimulation<LongEventKey, true> simulation;
   if (simulation.Run(problem, placement.data())) visit(simulation.memory_changes());
+}
+
+constexpr size_t kNoPeak = std::numeric_limits<size_t>::max();
+
+// [m] The change by which each device first holds most, or kNoPeak.
+std::vector<size_t> Peaks(const Problem& problem, const std::vector<MemoryChange>& changes) {
+  std::vector<size_t> peak(problem.num_devices(), kNoPeak);
+  for (size_t i = 0; i < changes.size(); ++i) {
+    size_t& of_device = peak[changes[i].device];
+    if (of_device == kNoPeak || changes[i].held_bytes > changes[of_device].held_bytes) {
+      of_device = i;
+    }
+  }
+  return peak;
 }
 
 }  // namespace
@@ -49,19 +64,16 @@ std::vector<MemoryHolder> PeakHolders(const Problem& problem, const std::vector<
   }
   std::vector<MemoryHolder> holders;
   Replay(problem, placement, [&](const std::vector<MemoryChange>& changes) {
-    auto peak = changes.end();
-    for (auto it = changes.begin(); it != changes.end(); ++it) {
-      if (it->device != device) continue;
-      if (peak == changes.end() || it->held_bytes > peak->held_bytes) peak = it;
-    }
-    if (peak == changes.end()) return;
+    const size_t peak = Peaks(problem, changes)[device];
+    if (peak == kNoPeak) return;
     std::map<std::tuple<int32_t, MemoryKind, int32_t>, int64_t> held;
-    for (auto it = changes.begin(); it <= peak; ++it) {
-      if (it->device != device) continue;
-      if (it->bytes > 0) {
-        held.emplace(Key(it->use), it->bytes);
+    for (size_t i = 0; i <= peak; ++i) {
+      const MemoryChange& change = changes[i];
+      if (change.device != device) continue;
+      if (change.bytes > 0) {
+        held.emplace(Key(change.use), change.bytes);
       } else {
-        held.erase(Key(it->use));
+        held.erase(Key(change.use));
       }
     }
     for (const auto& [key, bytes] : held) {
@@ -78,14 +90,7 @@ std::vector<int64_t> OwnBytesAtPeaks(const Problem& problem,
                                      const std::vector<int32_t>& placement) {
   std::vector<int64_t> own_bytes(problem.num_ops(), 0);
   Replay(problem, placement, [&](const std::vector<MemoryChange>& changes) {
-    std::vector<int64_t> peak_bytes(problem.num_devices(), -1);
-    std::vector<size_t> peak(problem.num_devices(), 0);
-    for (size_t i = 0; i < changes.size(); ++i) {
-      const MemoryChange& change = changes[i];
-      if (change.held_bytes <= peak_bytes[change.device]) continue;
-      peak_bytes[change.device] = change.held_bytes;
-      peak[change.device] = i;
-    }
+    const std::vector<size_t> peak = Peaks(problem, changes);
     for (size_t i = 0; i < changes.size(); ++i) {
       const MemoryChange& change = changes[i];
       if (i > peak[change.device] || change.use.kind == MemoryKind::kCopy) continue;
