@@ -58,8 +58,8 @@ FAULTS = (
     ),
     Fault(
         "cc/engine/simulator/memory_trace.cc",
-        "it->held_bytes > peak->held_bytes",
-        "it->held_bytes >= peak->held_bytes",
+        "changes[i].held_bytes > changes[of_device].held_bytes",
+        "changes[i].held_bytes >= changes[of_device].held_bytes",
         "tests/problem",
     ),
     Fault(

@@ -33,9 +33,11 @@ from hplacer_optimizer.planners.settling import settle
 LEARNING_S = 120.0
 """Budgets of so many seconds are shared with the Hierarchical Planner."""
 _SEARCH_SHARE, _LEARNING_SHARE = 0.5, 0.35
-# Of the time or the steps before learning, rollouts have so much, and not more than pays.
+# Of the time or the steps before learning, rollouts have so much, and not more than pays. On small
+# graphs the steps end them, never the clock: these are planned alike each time.
 _ROLLOUT_SHARE = 0.25
 _ROLLOUT_SECONDS_PER_OP, _ROLLOUT_STEPS = 2e-4, 600
+_LEAST_ROLLOUT_S = 0.5
 _SETTLING_S, _ROBUST_SHARE = 0.5, 0.08
 
 
@@ -131,7 +133,8 @@ def _simple_placements(problem: Problem) -> list[NDArray[np.int32]]:
 def _for_rollouts(budget: Budget, num_ops: int) -> Budget:
     seconds, steps = budget.seconds, _ROLLOUT_STEPS
     if seconds is not None:
-        seconds = min(_ROLLOUT_SHARE * seconds, _ROLLOUT_SECONDS_PER_OP * num_ops + 1e-3)
+        pays_s = max(_ROLLOUT_SECONDS_PER_OP * num_ops, _LEAST_ROLLOUT_S)
+        seconds = min(_ROLLOUT_SHARE * seconds, pays_s)
     if budget.steps is not None:
         steps = max(1, min(int(_ROLLOUT_SHARE * budget.steps), _ROLLOUT_STEPS))
     return replace(budget, seconds=seconds, steps=steps)
