@@ -77,8 +77,8 @@ links:
   - memory: {{latency: 7 us, bandwidth: 3 GB/s, devices: [{names}]}}
 """
 FAST = {("rnnlm", 2)}
-# Of the ops that compute: TensorFlow's optimizers remove and merge some.
-LEAST_EXECUTED = {"as_built": 0.95, "optimized": 0.7}
+# Of the ops that compute: TensorFlow's optimizers remove reshapes, and merge biases into products.
+LEAST_EXECUTED = {"as_built": 0.95, "optimized": 0.5}
 
 
 def cases() -> list[object]:
