@@ -45,7 +45,8 @@ class Agglomeration {
   void PushAll();
   void Join(int32_t u, int32_t v);
   bool JoinBestPair();
-  bool JoinNeighboursInOrder(int32_t size);
+  bool JoinInOrder(int32_t size, bool only_loners);
+  bool IsLoner(int32_t cluster) const;
 
   std::vector<int32_t> parent_, candidates_id_;
   std::vector<int64_t> work_ns_;
@@ -177,8 +178,16 @@ bool Agglomeration::JoinBestPair() {
   return false;
 }
 
-// Joins clusters that follow each other, where no pair exchanges anything.
-bool Agglomeration::JoinNeighboursInOrder(int32_t size) {
+// Exchanges nothing with a cluster that it could be joined to.
+bool Agglomeration::IsLoner(int32_t cluster) const {
+  return std::none_of(
+      transfer_ns_[cluster].begin(), transfer_ns_[cluster].end(),
+      [&](const auto& pair) { return candidates_id_[pair.first] == candidates_id_[cluster]; });
+}
+
+// Joins clusters that follow each other, two and two: all of them, or loners that stay below the
+// limit of work. Returns whether there were any.
+bool Agglomeration::JoinInOrder(int32_t size, bool only_loners) {
   const std::vector<int32_t> label = Labels();
   std::vector<int32_t> root(num_clusters_);
   for (size_t unit = 0; unit < label.size(); ++unit) {
@@ -188,6 +197,7 @@ bool Agglomeration::JoinNeighboursInOrder(int32_t size) {
   const int32_t before = num_clusters_;
   for (const int32_t cluster : root) {
     if (num_clusters_ <= size) break;
+    if (only_loners && (!IsLoner(cluster) || work_ns_[cluster] > max_work_ns_ / 2)) continue;
     const auto [found, is_new] = open.emplace(candidates_id_[cluster], cluster);
     if (is_new) continue;
     Join(found->second, cluster);
@@ -199,9 +209,11 @@ bool Agglomeration::JoinNeighboursInOrder(int32_t size) {
 void Agglomeration::ShrinkTo(int32_t size) {
   while (num_clusters_ > size) {
     if (JoinBestPair()) continue;
+    // Loners first: if they are many, all others would become one cluster to make room for them.
+    if (JoinInOrder(size, true)) continue;
     PushAll();  // of pairs that were too large
     if (pairs_.empty()) {
-      if (!JoinNeighboursInOrder(size)) return;
+      if (!JoinInOrder(size, false)) return;
     } else {
       max_work_ns_ *= 2;
     }

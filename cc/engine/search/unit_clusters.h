@@ -9,6 +9,8 @@
 // which is how many times the smaller one's work its separation may cost. So a weight joins the
 // ops that read it in every unrolled step, and cheap ops their neighbours. While there are other
 // pairs no cluster grows beyond a limit: its share of all work if each device had so many clusters.
+// Clusters that exchange nothing with others are joined in topological order, before that limit is
+// raised.
 // Precedence is not seen, so that clusters may wait for each other; nor are control edges of
 // barriers (step_graph.h).
 //

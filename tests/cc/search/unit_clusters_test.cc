@@ -101,6 +101,25 @@ TEST_CASE("the pair goes first whose separation costs most for the work of the s
   CHECK(levels[1] == Labels{0, 0, 0, 1});
 }
 
+TEST_CASE("units that exchange nothing with others do not make those one cluster") {
+  constexpr int32_t kChain = 200, kLoners = 150;
+  ProblemBuilder b;
+  AddDevices(2, &b);
+  int32_t last = b.Op(100, {10});
+  for (int32_t i = 1; i < kChain; ++i) {
+    const int32_t op = b.Op(100, {10});
+    b.Edge(last, 0, op);
+    last = op;
+  }
+  for (int32_t i = 0; i < kLoners; ++i) b.Op(1);
+  const Problem problem = b.Build();
+  const Labels label = ClusterUnits(problem, {100}, 4).front();
+  CHECK(CountClusters(label) <= 100);
+  std::map<int32_t, int32_t> chain_units;
+  for (int32_t unit = 0; unit < kChain; ++unit) ++chain_units[label[unit]];
+  for (const auto& [cluster, count] : chain_units) CHECK(count <= kChain / 8 + 1);
+}
+
 TEST_CASE("a hub of many consumers takes no longer than they are many") {
   constexpr int32_t kConsumers = 50'000;
   ProblemBuilder b;
