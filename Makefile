@@ -106,7 +106,7 @@ bazel: ## Build the native modules with Bazel
 lock: .venv/.locked ## Resolve requirements.lock anew
 	@mkdir -p build
 	@.venv/bin/python -m pip install --quiet --dry-run --ignore-installed --report build/lock.json \
-	  '.[cpu,bench,demo,dev,exact,planners,ray]'
+	  '.[cpu,bench,demo,dev,exact,planners,ray,train]'
 	@.venv/bin/python tools/write_lock.py build/lock.json requirements.lock
 
 .PHONY: clean

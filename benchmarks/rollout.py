@@ -29,6 +29,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,7 @@ from hplacer_optimizer.planners import (
     local_search,
     rollout,
 )
+from hplacer_optimizer.planners.policies import BY_HAND, EARLIEST_FINISH
 from hplacer_optimizer.problem.simulator import simulate
 
 PARTS = ("rollout", "auto")
@@ -63,9 +65,12 @@ _STARTS_BEFORE = ("human_expert", "metis", "mincut", "scotch")
 VARIANTS: dict[str, dict[str, Any]] = {
     "rollout": {},
     "one pass": {"passes": 1},
-    "units alone": {"units_only": True},
+    "units alone": {
+        "portfolio": replace(BY_HAND, chains=[c for c in BY_HAND.chains if c[1] == "units"])
+    },
     "no sweeps": {"sweeps": False},
-    "earliest finish alone": {"policies": [rollout.EARLIEST_FINISH]},
+    "by hand": {"portfolio": BY_HAND},
+    "earliest finish alone": {"portfolio": EARLIEST_FINISH},
 }
 
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 _Bool = NDArray[np.bool_]
 _Int32 = NDArray[np.int32]
+_Float64 = NDArray[np.float64]
 _Int64 = NDArray[np.int64]
 
 class Problem:
@@ -320,12 +321,16 @@ def simulate_below(problem: Problem, placements: _Int32, cutoff_ns: int, threads
     Each simulation ends as soon as it is certain that the step lasts `cutoff_ns` or longer.
     """
 
-ROLLOUT_FEATURES: tuple[str, ...]  # of a pair (item, device), cc/engine/rollout/placement_policy.h
+# cc/engine/rollout/placement_policy.h and rollout_search.h
+ROLLOUT_FEATURES: tuple[str, ...]  # of a pair (item, device)
+ROLLOUT_CONTEXTS: tuple[str, ...]  # of an item and the step
+ROLLOUT_ITEMS: tuple[str, ...]  # kinds of items
 
 def rollout_search(
     problem: Problem,
     scope: _Int32,
     policies: NDArray[np.float64],
+    chains: _Int32,
     *,
     seed: int,
     threads: int,
@@ -333,17 +338,32 @@ def rollout_search(
     max_evaluations: int | None,
     patience: int | None,
     passes: int,
-    clusters: bool,
     sweeps: bool,
     on_progress: Callable[[int, int | None], bool],
 ) -> tuple[_Int32, int, bool]:
     """Builds placements along the step, and decides parts of the best one again.
 
     `scope`: labels from 0, shape [U] or empty; units of one must have the same candidates.
-    `policies`: [count, features + 1] weights of ROLLOUT_FEATURES, then whether the policy is lazy.
+    `policies`: [count, features * (1 + contexts) + 1]: weights of ROLLOUT_FEATURES, their gains by
+    ROLLOUT_CONTEXTS, then whether the policy is lazy. `chains`: [count, 2], a policy and one of
+    ROLLOUT_ITEMS, in the order in which they are tried.
     `on_progress(evaluations, makespan_ns or None)` says whether to go on. Returns (placement,
     evaluations, whether time or on_progress ended it). Raises InfeasibleError if a unit has no
     candidate.
+    """
+
+def rollout_chain_steps(
+    problem: Problem,
+    scope: _Int32,
+    policies: NDArray[np.float64],
+    chains: _Int32,
+    *,
+    passes: int,
+    threads: int,
+) -> _Float64:
+    """[1 + chains]: the step of the best single device, then what each chain reaches by itself, ns.
+
+    Infinite where nothing fits. Arguments and errors are those of `rollout_search`.
     """
 
 def local_search(

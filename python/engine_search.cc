@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <iterator>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -81,35 +82,56 @@ py::tuple RunLocalSearch(const Problem& problem, const Table& starts, const Tabl
                         result.is_optimal);
 }
 
-// A row has the weight of each feature, then whether the policy is lazy.
+// A row has the weight of each feature, then its gains, a feature's after the other's, then whether
+// the policy is lazy.
 std::vector<PlacementPolicy> Policies(const Weights& rows) {
-  if (rows.ndim() != 2 || rows.shape(0) < 1 || rows.shape(1) != kNumRolloutFeatures + 1) {
-    throw ProblemError("policies: must have shape [count, " +
-                       std::to_string(kNumRolloutFeatures + 1) + "], count at least 1");
+  constexpr py::ssize_t kWidth = kNumRolloutFeatures * (1 + kNumRolloutContexts) + 1;
+  if (rows.ndim() != 2 || rows.shape(0) < 1 || rows.shape(1) != kWidth) {
+    throw ProblemError("policies: must have shape [count, " + std::to_string(kWidth) +
+                       "], count at least 1");
   }
   std::vector<PlacementPolicy> policies;
   for (py::ssize_t row = 0; row < rows.shape(0); ++row) {
+    const double* next = rows.data() + row * kWidth;
     PlacementPolicy policy;
-    for (py::ssize_t i = 0; i < kNumRolloutFeatures; ++i) policy.weight[i] = rows.at(row, i);
-    policy.is_lazy = rows.at(row, kNumRolloutFeatures) != 0;
+    for (double& weight : policy.weight) weight = *next++;
+    for (RolloutContexts& gains : policy.gain) {
+      for (double& gain : gains) gain = *next++;
+    }
+    policy.is_lazy = *next != 0;
     policies.push_back(policy);
   }
   return policies;
 }
 
+std::vector<RolloutChain> Chains(const Table& rows, size_t num_policies) {
+  CheckShape(rows, 2, "chains");
+  if (rows.shape(0) < 1) throw ProblemError("chains: there is none");
+  std::vector<RolloutChain> chains;
+  for (py::ssize_t row = 0; row < rows.shape(0); ++row) {
+    const int32_t policy = rows.at(row, 0), items = rows.at(row, 1);
+    if (policy < 0 || policy >= static_cast<int32_t>(num_policies) || items < 0 ||
+        items >= static_cast<int32_t>(ItemKind::kNumKinds)) {
+      throw ProblemError("chains: row " + std::to_string(row) + " names no policy or no kind");
+    }
+    chains.push_back({policy, static_cast<ItemKind>(items)});
+  }
+  return chains;
+}
+
 py::tuple RunRolloutSearch(const Problem& problem, const std::vector<int32_t>& scope,
-                           const Weights& policies, uint64_t seed, int threads,
+                           const Weights& policies, const Table& chains, uint64_t seed, int threads,
                            std::optional<double> seconds, std::optional<int64_t> max_evaluations,
-                           std::optional<int64_t> patience, int32_t passes, bool clusters,
-                           bool sweeps, const py::object& on_progress) {
+                           std::optional<int64_t> patience, int32_t passes, bool sweeps,
+                           const py::object& on_progress) {
   RolloutOptions options;
   options.seed = seed;
   options.threads = threads;
   options.limits = Limits(seconds, max_evaluations, patience, on_progress);
   options.scope = scope;
   options.policies = Policies(policies);
+  options.chains = Chains(chains, options.policies.size());
   options.passes = passes;
-  options.clusters = clusters;
   options.sweeps = sweeps;
   SearchResult result;
   {
@@ -117,6 +139,28 @@ py::tuple RunRolloutSearch(const Problem& problem, const std::vector<int32_t>& s
     result = RolloutSearch(problem, options);
   }
   return py::make_tuple(PlacementOf(result), result.evaluations, result.ended_by_time);
+}
+
+py::array_t<double> RunChainScores(const Problem& problem, const std::vector<int32_t>& scope,
+                                   const Weights& policies, const Table& chains, int32_t passes,
+                                   int threads) {
+  RolloutOptions options;
+  options.threads = threads;
+  options.scope = scope;
+  options.policies = Policies(policies);
+  options.chains = Chains(chains, options.policies.size());
+  options.passes = passes;
+  std::vector<Score> scores;
+  {
+    const py::gil_scoped_release release;
+    scores = ChainScores(problem, options);
+  }
+  py::array_t<double> step_ns(static_cast<py::ssize_t>(scores.size()));
+  for (size_t i = 0; i < scores.size(); ++i) {
+    step_ns.mutable_at(i) = scores[i].feasible() ? static_cast<double>(scores[i].makespan_ns)
+                                                 : std::numeric_limits<double>::infinity();
+  }
+  return step_ns;
 }
 
 py::array_t<int64_t> Below(const Problem& problem, const Table& placements, int64_t cutoff_ns,
@@ -141,9 +185,16 @@ void RegisterSearches(py::module_* module) {
               py::arg("seconds"), py::arg("max_evaluations"), py::arg("patience"),
               py::arg("on_progress"));
   module->def("rollout_search", &RunRolloutSearch, py::arg("problem"), py::arg("scope"),
-              py::arg("policies"), py::kw_only(), py::arg("seed"), py::arg("threads"),
-              py::arg("seconds"), py::arg("max_evaluations"), py::arg("patience"),
-              py::arg("passes"), py::arg("clusters"), py::arg("sweeps"), py::arg("on_progress"));
+              py::arg("policies"), py::arg("chains"), py::kw_only(), py::arg("seed"),
+              py::arg("threads"), py::arg("seconds"), py::arg("max_evaluations"),
+              py::arg("patience"), py::arg("passes"), py::arg("sweeps"), py::arg("on_progress"));
+  module->def("rollout_chain_steps", &RunChainScores, py::arg("problem"), py::arg("scope"),
+              py::arg("policies"), py::arg("chains"), py::kw_only(), py::arg("passes"),
+              py::arg("threads"));
+  module->attr("ROLLOUT_CONTEXTS") = py::tuple(py::cast(
+      std::vector<std::string>(std::begin(kRolloutContextNames), std::end(kRolloutContextNames))));
+  module->attr("ROLLOUT_ITEMS") = py::tuple(
+      py::cast(std::vector<std::string>(std::begin(kItemKindNames), std::end(kItemKindNames))));
   module->attr("ROLLOUT_FEATURES") = py::tuple(py::cast(
       std::vector<std::string>(std::begin(kRolloutFeatureNames), std::end(kRolloutFeatureNames))));
   module->def("simulate_below", &Below, py::arg("problem"), py::arg("placements"),

@@ -39,10 +39,14 @@ ORDER = (
     "plugin",
     "__init__",
     "bench",
+    "training",
     "cli",
     "__main__",
 )
-HEAVY = {"keras", "matplotlib", "ortools", "pymetis", "ray", "scipy", "tensorflow", "tf_keras"}
+HEAVY = {
+    *("cma", "keras", "matplotlib", "ortools", "pymetis"),
+    *("ray", "scipy", "tensorflow", "tf_keras"),
+}
 _NATIVE = {"_engine", "_tf"}  # below everything; `_engine` calls `errors` and its description
 
 

@@ -93,6 +93,7 @@ PLANNERS: dict[str, PlannerEntry] = {
     "hierarchical_no_grouping": _learned("hierarchical_no_grouping"),
     "hierarchical_random_grouping": _learned("hierarchical_random_grouping"),
     "human_expert": PlannerEntry(plan=human_expert.plan, uses_host=True),
+    "learned": PlannerEntry(plan=rollout.plan_once),
     "local_search": PlannerEntry(plan=local_search.plan, measures=True),
     "metis": PlannerEntry(plan=metis.plan),
     "mincut": PlannerEntry(plan=scotch.mincut),
@@ -109,8 +110,9 @@ def get_planner(name: str) -> PlannerEntry:
     """Returns an entry of the table, or one for one's own "package.module:function".
 
     "NAME:SEED" is the planner of that name with a seed that the caller's does not change,
-    "human_expert:FILE" the expert with the rules of a file. Raises OptionError, which lists the
-    valid names.
+    "human_expert:FILE" the expert with the rules of a file, "learned:FILE" and "rollout:FILE" those
+    with the policies of a file. Raises OptionError, which lists the valid names, and what the
+    readers of these files raise.
     """
     if name in PLANNERS:
         return PLANNERS[name]
@@ -119,9 +121,12 @@ def get_planner(name: str) -> PlannerEntry:
         return _with_seed(PLANNERS[module_name], int(function))
     if module_name == "human_expert" and function:
         return PlannerEntry(plan=human_expert.with_rules(function), uses_host=True)
+    if module_name in ("learned", "rollout") and function:
+        sweeps = module_name == "rollout"
+        return PlannerEntry(plan=rollout.with_policies(function, sweeps=sweeps))
     valid = (
-        f"{', '.join(sorted(PLANNERS))}, 'NAME:SEED', 'human_expert:FILE' or "
-        "'package.module:function'"
+        f"{', '.join(sorted(PLANNERS))}, 'NAME:SEED', 'human_expert:FILE', 'learned:FILE', "
+        "'rollout:FILE' or 'package.module:function'"
     )
     if not (module_name and colon and function):
         raise OptionError(f"planner: unknown name '{name}'; valid are {valid}")

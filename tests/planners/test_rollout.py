@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from hplacer_optimizer.bench.generated import FAMILIES, generate
 from hplacer_optimizer.errors import ProblemError
 from hplacer_optimizer.planners import PLANNERS, Budget, local_search, rollout
 from hplacer_optimizer.planners.colocation import scopes_of_units
+from hplacer_optimizer.planners.policies import BY_HAND, EARLIEST_FINISH, Policy, Portfolio
 from hplacer_optimizer.problem.constraints import check_constraints
 from hplacer_optimizer.problem.simulator import simulate
 from tests.large_problem import large_problem
@@ -41,17 +43,23 @@ def test_it_beats_planners_that_do_not_search(family: str) -> None:
 
 
 def test_each_part_of_the_search_is_worth_something() -> None:
-    def mean(**without: bool | int) -> float:
-        steps = [
-            step_ns(problem, rollout.search(problem, budget=Budget(steps=200), **without).placement)  # type: ignore[arg-type]
+    def mean(*, portfolio: Portfolio = BY_HAND, sweeps: bool = True) -> float:
+        budget = Budget(steps=200)
+        found = [
+            rollout.search(problem, budget=budget, portfolio=portfolio, sweeps=sweeps)
             for problem in problems
         ]
+        steps = [
+            step_ns(*pair) for pair in zip(problems, (f.placement for f in found), strict=True)
+        ]
         return float(np.exp(np.log(steps).mean()))
+
+    of_units = tuple((policy, items) for policy, items in BY_HAND.chains if items == "units")
 
     problems = [generate(family, seed) for family in FAMILIES for seed in (30, 32)]
     all_parts = mean()
     assert all_parts < mean(sweeps=False)
-    assert all_parts < mean(units_only=True)
+    assert all_parts < mean(portfolio=replace(BY_HAND, chains=of_units))
 
 
 def test_earliest_finish_alone_is_worse_than_policies_set_by_hand() -> None:
@@ -59,8 +67,9 @@ def test_earliest_finish_alone_is_worse_than_policies_set_by_hand() -> None:
     for family in FAMILIES:
         problem = generate(family, 40)
         budget = Budget(steps=60)
-        by_hand.append(step_ns(problem, rollout.search(problem, budget=budget).placement))
-        found = rollout.search(problem, budget=budget, policies=[rollout.EARLIEST_FINISH])
+        found = rollout.search(problem, budget=budget, portfolio=BY_HAND)
+        by_hand.append(step_ns(problem, found.placement))
+        found = rollout.search(problem, budget=budget, portfolio=EARLIEST_FINISH)
         earliest.append(step_ns(problem, found.placement))
     assert np.log(by_hand).mean() < np.log(earliest).mean()
 
@@ -75,27 +84,56 @@ def test_it_ends_in_time_and_says_how_many_placements_repeat_it() -> None:
     assert np.array_equal(again.placement, found.placement)
 
 
-def test_policies_have_a_weight_for_each_feature() -> None:
-    problem = generate("towers", 0)
-    rows = [policy.row() for policy in rollout.BY_HAND]
-    assert {len(row) for row in rows} == {len(_engine.ROLLOUT_FEATURES) + 1}
-    for policy in rollout.BY_HAND:
-        assert set(policy.weights) <= set(_engine.ROLLOUT_FEATURES)
-    with pytest.raises(ProblemError, match=r"policies: must have shape \[count, 15\]"):
-        _engine.rollout_search(
-            problem,
-            np.zeros(0, np.int32),
-            np.zeros((1, 3)),
-            seed=0,
-            threads=1,
-            seconds=1,
-            max_evaluations=1,
-            patience=None,
-            passes=1,
-            clusters=True,
-            sweeps=True,
-            on_progress=lambda evaluations, makespan_ns: True,
+def run_native(policies: np.ndarray, chains: np.ndarray) -> None:
+    _engine.rollout_search(
+        generate("towers", 0),
+        np.zeros(0, np.int32),
+        policies,
+        chains,
+        seed=0,
+        threads=1,
+        seconds=1,
+        max_evaluations=1,
+        patience=None,
+        passes=1,
+        sweeps=True,
+        on_progress=lambda evaluations, makespan_ns: True,
+    )
+
+
+def test_malformed_policies_and_chains_are_refused() -> None:
+    rows, chains = BY_HAND.rows(), BY_HAND.chain_table()
+    run_native(rows, chains)
+    shape = rf"policies: must have shape \[count, {rows.shape[1]}\]"
+    with pytest.raises(ProblemError, match=shape):
+        run_native(np.zeros((1, 3)), chains)
+    with pytest.raises(ProblemError, match=r"chains: must have shape \[count, 2\]"):
+        run_native(rows, np.zeros((1, 3), np.int32))
+    for chain in ([len(rows), 0], [-1, 0], [0, len(_engine.ROLLOUT_ITEMS)], [0, -1]):
+        with pytest.raises(ProblemError, match="chains: row 0 names no policy or no kind"):
+            run_native(rows, np.array([chain], np.int32))
+
+
+def test_a_gain_counts_as_the_weight_that_it_makes() -> None:
+    """In the first pass "again" is 0, so that a gain of it changes nothing; later it is 1."""
+    problem = generate("layered", 30)
+    scope = scopes_of_units(problem)
+
+    def steps(policy: Policy, passes: int) -> list[float]:
+        portfolio = Portfolio(policies=(policy,), chains=((0, "units"), (0, "clusters")))
+        found = _engine.rollout_chain_steps(
+            problem, scope, portfolio.rows(), portfolio.chain_table(), passes=passes, threads=1
         )
+        return found.tolist()  # type: ignore[no-any-return]
+
+    policy = BY_HAND.policies[0]
+    gained = replace(policy, gains={"crowding": {"again": 3.0}})
+    assert steps(policy, 1) == steps(gained, 1)
+    assert steps(policy, 3) != steps(gained, 3)
+    devices = np.log2(problem.num_devices) / 4
+    heavier = dict(policy.weights, apart=policy.weights["apart"] * np.exp(0.5 * devices))
+    by_gain = replace(policy, gains={"apart": {"devices": 0.5}})
+    assert steps(replace(policy, weights=heavier), 3) == steps(by_gain, 3)
 
 
 def test_a_local_search_answers_nothing_worse_than_its_start() -> None:

@@ -1,6 +1,7 @@
 #include "engine/rollout/rollout_search.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <memory>
 #include <numeric>
@@ -25,6 +26,7 @@ namespace {
 
 using Placement = std::vector<int32_t>;
 
+constexpr auto kNumKinds = static_cast<int32_t>(ItemKind::kNumKinds);
 constexpr int32_t kAtOnce = 4;  // chains, and sweeps
 // Of the clusterings.
 constexpr int32_t kClustersPerDevice[] = {16, 6, 2};
@@ -33,6 +35,8 @@ constexpr int32_t kRepairs = 4;
 constexpr int32_t kFits = 6;           // attempts to make a placement fit the memories
 constexpr double kPolicyNoise = 0.85;  // of weights in sweeps, in the logarithm
 constexpr double kMovedFirst = 0.5;    // share of sweeps that move an item before all else
+
+int32_t Index(ItemKind kind) { return static_cast<int32_t>(kind); }
 
 class Search {
  public:
@@ -46,6 +50,17 @@ class Search {
     for (int i = 0; i < team_.size(); ++i) {
       workers_.push_back({MakePlacementScorer(problem, space_.tables()), Rollout(rollout_space_)});
     }
+  }
+
+  std::vector<Score> ChainScores() {
+    TrySingleDevices();
+    MakeItems();
+    std::vector<Score> scores(1 + chains_.size());
+    scores[0] = result_.score;
+    team_.ForEach(static_cast<int32_t>(chains_.size()), [&](int worker, int32_t i) {
+      scores[1 + i] = RunChain(&workers_[worker], chains_[i], options_.passes, Score()).score;
+    });
+    return scores;
   }
 
   SearchResult Run() {
@@ -64,6 +79,9 @@ class Search {
   struct Worker {
     std::unique_ptr<PlacementScorer> scorer;
     Rollout rollout;
+  };
+  struct Chain {
+    int32_t policy, items;  // of the options; of items_
   };
   struct Candidate {
     Placement placement;
@@ -103,6 +121,8 @@ class Search {
     const std::vector<int64_t>& memory = problem_.spec().device_memory_bytes;
     if (largest_peak > *std::min_element(memory.begin(), memory.end())) {
       unit_bytes_ = HeldBytesByUnit(fullest);
+      const double needed = std::accumulate(unit_bytes_.begin(), unit_bytes_.end(), 0.0);
+      tightness_ = std::min(1.0, needed / (1 + std::accumulate(memory.begin(), memory.end(), 0.0)));
     }
   }
 
@@ -116,35 +136,58 @@ class Search {
     return bytes;
   }
 
+  void SetMemory(Rollout::Begin* begin) const {
+    begin->unit_bytes = &unit_bytes_;
+    begin->tightness = tightness_;
+  }
+
+  // Of the kinds that chains name; where the problem lacks one, another takes its place.
   void MakeItems() {
     std::vector<int32_t> own(problem_.num_units());
     std::iota(own.begin(), own.end(), 0);
-    std::vector<std::vector<int32_t>> labels{own};
-    if (options_.clusters && problem_.num_units() > kLeastUnitsPerCluster) {
-      labels.resize(1 + std::size(kClustersPerDevice));
-      const int32_t size = std::min(kClusters, problem_.num_units() / kLeastUnitsPerCluster);
-      team_.ForEach(static_cast<int32_t>(std::size(kClustersPerDevice)), [&](int, int32_t i) {
-        labels[1 + i] = ClusterUnits(problem_, {size}, kClustersPerDevice[i]).front();
-      });
-      if (!options_.scope.empty()) labels.push_back(options_.scope);
+    std::array<std::vector<int32_t>, kNumKinds> labels;
+    std::array<bool, kNumKinds> is_wanted{};
+    for (const RolloutChain& chain : options_.chains) is_wanted[Index(chain.items)] = true;
+    const int32_t size = std::min(kClusters, problem_.num_units() / kLeastUnitsPerCluster);
+    team_.ForEach(kNumKinds, [&](int, int32_t kind) {
+      if (!is_wanted[kind]) return;
+      if (kind == Index(ItemKind::kUnits)) {
+        labels[kind] = own;
+      } else if (kind == Index(ItemKind::kScopes)) {
+        labels[kind] = options_.scope;
+      } else if (size > 1) {
+        const int32_t per_device = kClustersPerDevice[kind - Index(ItemKind::kSmallClusters)];
+        labels[kind] = ClusterUnits(problem_, {size}, per_device).front();
+      }
+    });
+    if (std::all_of(labels.begin(), labels.end(),
+                    [](const auto& label) { return label.empty(); })) {
+      labels[Index(ItemKind::kUnits)] = own;
     }
-    for (std::vector<int32_t>& label : labels) {
-      const int32_t count = 1 + *std::max_element(label.begin(), label.end());
-      Grouping members = GroupByLabel(label, count);
-      items_.push_back({std::move(label), std::move(members)});
+    std::array<int32_t, kNumKinds> items_of_kind;
+    items_of_kind.fill(-1);
+    for (int32_t kind = 0; kind < kNumKinds; ++kind) {
+      if (labels[kind].empty()) continue;
+      const int32_t count = 1 + *std::max_element(labels[kind].begin(), labels[kind].end());
+      Grouping members = GroupByLabel(labels[kind], count);
+      items_of_kind[kind] = static_cast<int32_t>(items_.size());
+      items_.push_back({std::move(labels[kind]), std::move(members)});
+    }
+    for (const RolloutChain& chain : options_.chains) {
+      chains_.push_back({chain.policy, std::max(0, items_of_kind[Index(chain.items)])});
     }
   }
 
   // ---- chains ----
 
   void RunPortfolio() {
-    const auto chains = static_cast<int32_t>(options_.policies.size() * items_.size());
+    const auto chains = static_cast<int32_t>(chains_.size());
     for (int32_t first = 0; first < chains && !clock_.IsOver(); first += kAtOnce) {
       const int32_t count = Take(std::min(kAtOnce, chains - first) * options_.passes);
       std::vector<Candidate> found(kAtOnce);
       team_.ForEach((count + options_.passes - 1) / options_.passes, [&](int worker, int32_t i) {
         const int32_t passes = std::min(options_.passes, count - i * options_.passes);
-        found[i] = RunChain(&workers_[worker], first + i, passes);
+        found[i] = RunChain(&workers_[worker], chains_[first + i], passes, result_.score);
       });
       for (const Candidate& candidate : found) {
         if (!candidate.placement.empty()) Keep(candidate);
@@ -152,17 +195,17 @@ class Search {
     }
   }
 
-  // All policies with the first items come first, then all with the next.
-  Candidate RunChain(Worker* worker, int32_t index, int32_t passes) const {
-    const auto policies = static_cast<int32_t>(options_.policies.size());
-    const PlacementPolicy& policy = options_.policies[index % policies];
-    const Items& items = items_[index / policies];
+  // The best of its passes, or nothing if none is better than `cutoff`.
+  Candidate RunChain(Worker* worker, const Chain& chain, int32_t passes,
+                     const Score& cutoff) const {
+    const PlacementPolicy& policy = options_.policies[chain.policy];
+    const Items& items = items_[chain.items];
     Candidate best;
-    best.score = result_.score;
+    best.score = cutoff;
     std::vector<int32_t> unit_device;
     std::vector<int64_t> finish_ns;
     Rollout::Begin begin;
-    if (!unit_bytes_.empty()) begin.unit_bytes = &unit_bytes_;
+    if (!unit_bytes_.empty()) SetMemory(&begin);
     for (int32_t pass = 0; pass < passes; ++pass) {
       unit_device = worker->rollout.Run(items, policy, begin);
       finish_ns = worker->rollout.finish_ns();
@@ -335,7 +378,7 @@ class Search {
     begin.unit_device = &unit_device;
     begin.is_free = &is_free;
     if (!schedule_.finish_ns.empty()) begin.finish_ns = &schedule_.finish_ns;
-    if (!unit_bytes_.empty()) begin.unit_bytes = &unit_bytes_;
+    if (!unit_bytes_.empty()) SetMemory(&begin);
     const std::vector<int32_t>& decided = worker->rollout.Run(items, policy, begin);
     if (decided == unit_device_) return {};
     return Scored(worker, decided, result_.score);
@@ -453,7 +496,9 @@ class Search {
   std::vector<Worker> workers_;
   SearchResult result_;
   std::vector<Items> items_;
+  std::vector<Chain> chains_;
   std::vector<int64_t> unit_bytes_;  // [U], or empty: memory is no limit
+  double tightness_ = 0;             // how much of all memories they need
   // Of the best placement.
   bool changed_ = true;
   std::vector<int32_t> unit_device_, by_time_;  // [U]
@@ -462,14 +507,30 @@ class Search {
   int64_t sweeps_ = 0;
 };
 
-}  // namespace
+Score NothingToDo() {
+  Score score;
+  score.missing_links = 0;
+  return score;
+}
 
-SearchResult RolloutSearch(const Problem& problem, const RolloutOptions& options) {
+void Check(const Problem& problem, const RolloutOptions& options) {
   CheckCandidates(problem);
   if (!options.scope.empty()) CheckClustering(problem, options.scope);
+}
+
+}  // namespace
+
+std::vector<Score> ChainScores(const Problem& problem, const RolloutOptions& options) {
+  Check(problem, options);
+  if (problem.num_ops() == 0) return std::vector<Score>(1 + options.chains.size(), NothingToDo());
+  return Search(problem, options).ChainScores();
+}
+
+SearchResult RolloutSearch(const Problem& problem, const RolloutOptions& options) {
+  Check(problem, options);
   if (problem.num_ops() == 0) {
     SearchResult result;
-    result.score.missing_links = 0;
+    result.score = NothingToDo();
     return result;
   }
   return Search(problem, options).Run();

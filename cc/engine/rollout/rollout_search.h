@@ -1,7 +1,9 @@
 // The best of many rollouts, and of parts of the best one decided again.
 //
 //   policies x items (units, clusters, name scopes) --> chains of passes --> best
-//   sweeps: some units of the best placement, by time, by neighbourhood or at random, decided again
+//   sweeps: some units of the best placement, by time, by neighbourhood or at random, decided
+//   again;
+//           of the kinds of sweeps, those that pay on this problem become more frequent
 //
 // A chain's later passes decide each item again, knowing where all others were last. Each device
 // alone is always a candidate.
@@ -25,6 +27,24 @@
 
 namespace hplacer {
 
+// What is decided together: units, clusters of them (16, 6 or 2 a device, 1,000 at most), scopes.
+enum class ItemKind : int32_t {
+  kUnits,
+  kSmallClusters,
+  kClusters,
+  kLargeClusters,
+  kScopes,
+  kNumKinds,
+};
+
+inline constexpr const char* kItemKindNames[] = {"units", "small_clusters", "clusters",
+                                                 "large_clusters", "scopes"};
+
+struct RolloutChain {
+  int32_t policy = 0;  // of the options
+  ItemKind items = ItemKind::kUnits;
+};
+
 struct RolloutOptions {
   uint64_t seed = 0;
   int threads = 1;
@@ -32,14 +52,18 @@ struct RolloutOptions {
   // A label from 0 per unit, or empty. Units of one scope must have the same candidates.
   std::vector<int32_t> scope;
   std::vector<PlacementPolicy> policies;  // at least one
+  std::vector<RolloutChain> chains;       // in this order; at least one
   int32_t passes = 3;                     // of each chain
-  bool clusters = true;                   // items of more than one unit
-  bool sweeps = true;
+  bool sweeps = true;                     // by the policies and the items of the chains
 };
 
 // Throws InfeasibleError if a unit has no candidate, ProblemError for a malformed scope. The result
 // may lack memory or links if no placement was found that does not. `is_optimal` is never set.
 SearchResult RolloutSearch(const Problem& problem, const RolloutOptions& options);
+
+// What each chain reaches by itself, and before them all, what the best single device does. Nothing
+// of `limits` counts. Throws as RolloutSearch.
+std::vector<Score> ChainScores(const Problem& problem, const RolloutOptions& options);
 
 }  // namespace hplacer
 

@@ -47,6 +47,11 @@ std::vector<int32_t> Expand(const Problem& problem, const std::vector<int32_t>& 
 RolloutOptions Options(int64_t evaluations) {
   RolloutOptions options;
   options.policies = {EarliestFinish(), Balanced(false), Balanced(true)};
+  for (int32_t kind = 0; kind < static_cast<int32_t>(ItemKind::kNumKinds); ++kind) {
+    for (int32_t policy = 0; policy < 3; ++policy) {
+      options.chains.push_back({policy, static_cast<ItemKind>(kind)});
+    }
+  }
   options.limits.max_evaluations = evaluations;
   return options;
 }
@@ -90,6 +95,23 @@ TEST_CASE("the step that a rollout foresees is close to the simulated one") {
   CHECK(error < 0.05);
 }
 
+TEST_CASE("each chain is scored as if it were alone") {
+  const Problem problem = RandomProblem(5, 150);
+  RolloutOptions options = Options(1000);
+  const std::vector<Score> scores = ChainScores(problem, options);
+  REQUIRE(scores.size() == 1 + options.chains.size());
+  options.sweeps = false;
+  Score least = scores[0];
+  for (size_t i = 0; i < options.chains.size(); ++i) {
+    RolloutOptions alone = options;
+    alone.chains = {options.chains[i]};
+    const Score score = RolloutSearch(problem, alone).score;
+    CHECK(score.makespan_ns == std::min(scores[0].makespan_ns, scores[1 + i].makespan_ns));
+    least = std::min(least, scores[1 + i]);
+  }
+  CHECK(RolloutSearch(problem, options).score.makespan_ns == least.makespan_ns);
+}
+
 TEST_CASE("units of an item stay together") {
   const Problem problem = RandomProblem(3, 200);
   const SearchSpace space(problem);
@@ -123,7 +145,8 @@ TEST_CASE("passes, clusters and sweeps find what one pass over the units does no
     RolloutOptions options = Options(400);
     all += RolloutSearch(problem, options).score.makespan_ns;
     options.passes = 1;
-    options.clusters = options.sweeps = false;
+    options.chains.resize(3);  // those of units
+    options.sweeps = false;
     one_pass += RolloutSearch(problem, options).score.makespan_ns;
   }
   CHECK(all < 0.97 * one_pass);

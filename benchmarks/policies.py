@@ -1,0 +1,131 @@
+"""What trained policies of rollouts give on families of graphs that they never saw.
+
+    hplacer policy train -o fold.yaml --time 20m --leave-out recurrent
+    python benchmarks/policies.py fold.yaml=recurrent [FILE=FAMILY,FAMILY ...]
+
+A policy file stands for a fold: it was trained without the families beside it. On generated
+problems of these families (seeds from 1000 on) and on the tasks of `hplacer bench` that belong to
+them, four portfolios at equal effort: trained, set by hand, earliest finish alone, random weights.
+The chains of the last three are chosen on problems of the other families. Efforts: one rollout, the
+best of 16, and sweeps for one second for 10,000 ops on one core (median of --seeds). Beside them
+the best planner that does not search. By the simulator.
+
+Results are written to DIR/policies.json after every problem, and problems that it has are not run
+again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hplacer_optimizer._engine import Problem
+from hplacer_optimizer.bench.experiment import prepare
+from hplacer_optimizer.bench.generated import generate
+from hplacer_optimizer.errors import PlannerUnavailableError
+from hplacer_optimizer.planners import PLANNERS
+from hplacer_optimizer.planners.policies import load_portfolio
+from hplacer_optimizer.training import evaluation, problems
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from benchmarks.rollout import QUICK, TASKS, step_ns
+
+FIRST_SEED = 1000
+QUICK_ROW = "best that does not search"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the folds, and prints the summary."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folds", nargs="+", metavar="FILE=FAMILY,...")
+    parser.add_argument("--output", type=Path, default=Path("hplacer-policies"), metavar="DIR")
+    parser.add_argument("--problems", type=Path, metavar="DIR", help="default: DIR of --output")
+    parser.add_argument("--generated", type=int, default=6, metavar="N", help="of each family")
+    parser.add_argument("--tasks", nargs="*", choices=TASKS, default=list(TASKS), metavar="TASK")
+    parser.add_argument("--seeds", type=int, default=3, metavar="N")
+    options = parser.parse_args(argv)
+    options.problems = options.problems or options.output
+    options.output.mkdir(parents=True, exist_ok=True)
+    path = options.output / "policies.json"
+    results: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    for fold in options.folds:
+        file, _, families = fold.rpartition("=")
+        run_fold(Path(file), families.split(","), options, results, path)
+    for line in summary(results):
+        print(line)
+    return 0
+
+
+def run_fold(
+    file: Path,
+    families: list[str],
+    options: argparse.Namespace,
+    results: dict[str, Any],
+    path: Path,
+) -> None:
+    todo = [(n, p) for n, p in unseen(families, options) if n not in results]
+    if not todo:
+        return
+    portfolios = {"trained": load_portfolio(file)}
+    portfolios |= evaluation.rivals(
+        problems.training_set(options.problems, generated=3, leave_out=families)
+    )
+    for name, problem in todo:
+        found = evaluation.compare(problem, portfolios, seeds=range(options.seeds))
+        found[QUICK_ROW] = dict.fromkeys(evaluation.EFFORTS, quick_ns(problem))
+        results[name] = found
+        path.write_text(json.dumps(results, indent=1) + "\n")
+        print(name, {row: round(steps["one rollout"] / 1e6, 3) for row, steps in found.items()})
+
+
+def unseen(families: list[str], options: argparse.Namespace) -> Iterator[tuple[str, Problem]]:
+    for family in families:
+        generated, workloads = problems.FAMILIES[family]
+        for seed in range(FIRST_SEED, FIRST_SEED + options.generated):
+            yield f"{family}-{seed}", generate(generated, seed)
+        for name in options.tasks:
+            if TASKS[name].workload in workloads and not name.endswith(("8xv100", "8xh200")):
+                yield name, prepare(TASKS[name], options.problems)
+
+
+def quick_ns(problem: Problem) -> float:
+    steps = [np.inf]
+    for name in QUICK:
+        try:
+            found = step_ns(problem, PLANNERS[name].plan(problem))
+        except PlannerUnavailableError:
+            continue
+        steps.append(np.inf if found is None else float(found))
+    return min(steps)
+
+
+def summary(results: dict[str, Any]) -> Iterator[str]:
+    """Geometric means of trained over each row, and in how many problems it is at or below."""
+    for kind, names in (
+        ("tasks", [name for name in results if name in TASKS]),
+        ("generated", [name for name in results if name not in TASKS]),
+    ):
+        for effort in evaluation.EFFORTS:
+            rows = next(iter(results.values()))
+            for row in rows:
+                if row == "trained":
+                    continue
+                mine = [results[name]["trained"][effort] for name in names]
+                other = [results[name][row][effort] for name in names]
+                at_or_below = sum(a <= b for a, b in zip(mine, other, strict=True))
+                yield (
+                    f"{kind}, {effort}: trained / {row} {evaluation.mean_ratio(mine, other):.3f}, "
+                    f"at or below in {at_or_below} of {len(names)}"
+                )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,299 @@
+"""`hplacer policy`: policies of rollouts, trained, compared and shown."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hplacer_optimizer._engine import Problem
+from hplacer_optimizer.bench.generated import generate
+from hplacer_optimizer.cli.arguments import OK, add_command, add_json, duration
+from hplacer_optimizer.cli.interruption import Interruption
+from hplacer_optimizer.cli.printing import print_json, print_table
+from hplacer_optimizer.errors import PolicyError
+from hplacer_optimizer.planners.native_search import cores
+from hplacer_optimizer.planners.policies import Portfolio, load_portfolio, save_portfolio, trained
+from hplacer_optimizer.problem.files import load_problem_file
+from hplacer_optimizer.training import evaluation, problems, selection
+from hplacer_optimizer.training.checkpoint import Checkpoint
+
+_FIRST_SEED = 1000  # of generated problems to compare on
+_CHOSEN_ON = 2  # generated problems of each family that rivals choose their chains on
+
+_TRAIN_EXAMPLES = """\
+examples:
+  hplacer policy train -o policies.yaml --time 30m
+  hplacer policy train -o policies.yaml --time 2h --seed 1 --leave-out recurrent
+  hplacer policy train -o policies.yaml --problem model.hplacer.json --problem other.hplacer.json
+  hplacer plan model.meta --machine 8xa100 --planner rollout:policies.yaml
+
+Ctrl-C chooses of what there is, and writes the file (exit code 130). A run that was stopped goes on
+where it is called again with the same options: what it needs lies beside the file.
+"""
+_EVALUATE_EXAMPLES = """\
+examples:
+  hplacer policy evaluate
+  hplacer policy evaluate policies.yaml --generated 4 --family recurrent --seeds 3
+  hplacer policy evaluate policies.yaml --problem model.hplacer.json
+"""
+
+
+def add_commands(commands: Any) -> None:
+    """Adds the commands of this module to the parser."""
+    text = "train, compare and show the policies of rollouts"
+    policy = commands.add_parser("policy", help=text, epilog="example: hplacer policy show")
+    actions = policy.add_subparsers(metavar="ACTION", required=True)
+
+    text = "train policies on many problems, and write a policy file"
+    train = add_command(actions, "train", _train, text, _TRAIN_EXAMPLES)
+    train.add_argument("-o", "--output", type=Path, required=True, metavar="FILE")
+    train.add_argument(
+        "--time",
+        type=duration,
+        default=1800.0,
+        metavar="T",
+        help="of the evolution, as 90s, 10m or 1h30m (default: 30m); the choice at the end takes "
+        "some minutes more",
+    )
+    train.add_argument("--seed", type=int, default=0, metavar="N", help="default: 0")
+    train.add_argument(
+        "--leave-out",
+        action="append",
+        default=[],
+        choices=problems.FAMILIES,
+        metavar="FAMILY",
+        help=f"train without it; may be repeated: {', '.join(problems.FAMILIES)}",
+    )
+    train.add_argument(
+        "--generated",
+        type=int,
+        default=12,
+        metavar="N",
+        help="generated problems of each family (default: 12)",
+    )
+    _add_problem(train, "train on this problem file instead; may be repeated")
+    train.add_argument(
+        "--problems",
+        type=Path,
+        metavar="DIR",
+        help="keep problem files of captured graphs here (default: beside the output)",
+    )
+
+    text = "compare a policy file with policies set by hand, earliest finish and random weights"
+    evaluate = add_command(actions, "evaluate", _evaluate, text, _EVALUATE_EXAMPLES)
+    _add_file(evaluate)
+    evaluate.add_argument(
+        "--generated",
+        type=int,
+        default=2,
+        metavar="N",
+        help="generated problems of each family that training never sees (default: 2)",
+    )
+    evaluate.add_argument(
+        "--family",
+        action="append",
+        choices=problems.FAMILIES,
+        metavar="FAMILY",
+        help="only this family; may be repeated",
+    )
+    evaluate.add_argument(
+        "--seeds", type=int, default=1, metavar="N", help="of sweeps: 0 to N-1 (default: 1)"
+    )
+    _add_problem(evaluate, "compare on this problem file instead; may be repeated")
+    add_json(evaluate)
+
+    text = "show what is in a policy file, and how it was made"
+    show = add_command(actions, "show", _show, text, "hplacer policy show policies.yaml")
+    _add_file(show)
+    add_json(show)
+
+
+def _add_file(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "file", nargs="?", type=Path, metavar="FILE", help="default: the policies that are shipped"
+    )
+
+
+def _add_problem(parser: argparse.ArgumentParser, text: str) -> None:
+    parser.add_argument(
+        "--problem",
+        action="append",
+        type=Path,
+        metavar="FILE",
+        help=f"{text} (docs/problem-file.md)",
+    )
+
+
+def _load(options: argparse.Namespace) -> Portfolio:
+    return trained() if options.file is None else load_portfolio(options.file)
+
+
+# ---- train ----
+
+
+def _train(options: argparse.Namespace) -> int:
+    begin_s = time.monotonic()
+    command = f"hplacer policy train {shlex.join(_meaning(options))}"
+    interruption = Interruption()
+    with interruption.watched(), _bar() as show:
+        used = _training_problems(options, show)
+        checkpoint = Checkpoint(options.output, command)
+
+        def on_progress(progress: selection.Progress) -> bool:
+            show(
+                f"policy {progress.stage + 1} of {selection.STAGES}, generation "
+                f"{progress.generation}: {np.exp(progress.mean):.3f}",
+                progress.share_done,
+            )
+            return not interruption.stop.is_set()
+
+        portfolio = selection.train(
+            used,
+            seconds=options.time,
+            seed=options.seed,
+            done=checkpoint.read(),
+            on_progress=on_progress,
+            on_stage=checkpoint.add,
+        )
+    devices = [one.problem.num_devices for one in used]
+    training = {
+        "command": command,
+        "problems": f"{len(used)}, on {min(devices)} to {max(devices)} devices",
+        "hours": f"{(time.monotonic() - begin_s) / 3600:.2f} on {cores()} cores",
+    }
+    save_portfolio(replace(portfolio, training=training), options.output)
+    if not interruption.signal:
+        checkpoint.remove()
+    print(f"{len(portfolio.policies)} policies, {len(portfolio.chains)} chains: {options.output}")
+    return interruption.exit_code
+
+
+def _meaning(options: argparse.Namespace) -> list[str]:
+    """The arguments that decide what is trained."""
+    arguments = ["--time", f"{options.time:.0f}s", "--seed", str(options.seed)]
+    if options.problem:
+        return arguments + [f"--problem={path.name}" for path in options.problem]
+    arguments += ["--generated", str(options.generated)]
+    return arguments + [f"--leave-out={family}" for family in sorted(options.leave_out)]
+
+
+def _training_problems(
+    options: argparse.Namespace, show: Callable[[str, float], None]
+) -> list[problems.TrainingProblem]:
+    if options.problem:
+        found = problems.usable((path.name, load_problem_file(path)) for path in options.problem)
+    else:
+        found = problems.training_set(
+            options.problems or options.output.parent / "hplacer-training-problems",
+            generated=options.generated,
+            leave_out=options.leave_out,
+            on_problem=lambda name: show(f"problem {name}", 0.0),
+        )
+    if not found:
+        raise PolicyError("there is no problem to train on that fits the memories of its devices")
+    return found
+
+
+@contextmanager
+def _bar() -> Iterator[Callable[[str, float], None]]:
+    """A function of a text and a share that moves a bar on stderr."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (BarColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        bar = progress.add_task("", total=1.0)
+        yield lambda text, share: progress.update(bar, description=text, completed=share)
+
+
+# ---- evaluate ----
+
+
+def _evaluate(options: argparse.Namespace) -> int:
+    mine = _load(options)
+    compared = _comparison_problems(options)
+    chosen_on = problems.usable(
+        (f"{family}-{seed}", generate(generated, seed))
+        for family, (generated, _) in problems.FAMILIES.items()
+        for seed in range(problems.FIRST_SEED, problems.FIRST_SEED + _CHOSEN_ON)
+    )
+    portfolios = {"trained": mine, **evaluation.rivals(chosen_on)}
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    with _bar() as show:
+        for i, (name, problem) in enumerate(compared):
+            show(name, i / len(compared))
+            found[name] = evaluation.compare(problem, portfolios, seeds=range(options.seeds))
+    if options.json:
+        print_json({"step_ns": found})
+        return OK
+    table = [
+        [name, effort, *(_ms(steps[row][effort]) for row in portfolios)]
+        for name, steps in found.items()
+        for effort in evaluation.EFFORTS
+    ]
+    print_table(["problem", "ms per step", *portfolios], table)
+    summary = []
+    for effort in evaluation.EFFORTS:
+        trained_ns = [steps["trained"][effort] for steps in found.values()]
+        ratios = [
+            evaluation.mean_ratio(trained_ns, [steps[row][effort] for steps in found.values()])
+            for row in portfolios
+        ]
+        summary.append([effort, *(f"{ratio:.3f}" for ratio in ratios)])
+    print_table(["trained over, geometric mean", *portfolios], summary)
+    return OK
+
+
+def _comparison_problems(options: argparse.Namespace) -> list[tuple[str, Problem]]:
+    if options.problem:
+        return [(path.name, load_problem_file(path)) for path in options.problem]
+    return [
+        (f"{family}-{seed}", generate(problems.FAMILIES[family][0], seed))
+        for family in options.family or problems.FAMILIES
+        for seed in range(_FIRST_SEED, _FIRST_SEED + options.generated)
+    ]
+
+
+def _ms(step_ns: float) -> str:
+    return f"{step_ns / 1e6:.3f}" if np.isfinite(step_ns) else "does not fit"
+
+
+# ---- show ----
+
+
+def _show(options: argparse.Namespace) -> int:
+    portfolio = _load(options)
+    if options.json:
+        print_json(
+            {
+                "policies": [asdict(policy) for policy in portfolio.policies],
+                "chains": [
+                    {"policy": policy, "items": items} for policy, items in portfolio.chains
+                ],
+                "training": dict(portfolio.training),
+            }
+        )
+        return OK
+    for key, value in portfolio.training.items():
+        print(f"{key}: {value}")
+    features = sorted({name for policy in portfolio.policies for name in policy.weights})
+    rows = [
+        [name, *(f"{policy.weights.get(name, 0):.3g}" for policy in portfolio.policies)]
+        for name in features
+    ]
+    rows.append(["lazy", *("yes" if policy.is_lazy else "no" for policy in portfolio.policies)])
+    print_table(["weight of", *(f"policy {i}" for i in range(len(portfolio.policies)))], rows)
+    chains = [
+        [str(i + 1), f"policy {policy}", items]
+        for i, (policy, items) in enumerate(portfolio.chains)
+    ]
+    print_table(["chain", "", "decides"], chains)
+    return OK

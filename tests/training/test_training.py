@@ -1,0 +1,141 @@
+"""Training on small problems: evolution, choice of chains, comparison, and the command."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hplacer_optimizer.bench.generated import generate
+from hplacer_optimizer.cli import main
+from hplacer_optimizer.errors import OptionError
+from hplacer_optimizer.planners.policies import (
+    BY_HAND,
+    EARLIEST_FINISH,
+    Policy,
+    Portfolio,
+    load_portfolio,
+)
+from hplacer_optimizer.problem.files import save_problem
+from hplacer_optimizer.training import evaluation, evolution, problems, selection
+from hplacer_optimizer.training.checkpoint import Checkpoint
+
+SMALL = (("layered", 0), ("towers", 0), ("branching", 2))
+
+
+@pytest.fixture(scope="module")
+def some() -> list[problems.TrainingProblem]:
+    return problems.usable((f"{family}-{seed}", generate(family, seed)) for family, seed in SMALL)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[str]:
+    arguments = []
+    for family, seed in SMALL:
+        save_problem(generate(family, seed), tmp_path / f"{family}.hplacer.json")
+        arguments += ["--problem", str(tmp_path / f"{family}.hplacer.json")]
+    return arguments
+
+
+def mean(policy: Policy, some: list[problems.TrainingProblem]) -> float:
+    chain = Portfolio(policies=(policy,), chains=((0, "units"),))
+    return float(np.mean([evolution.relative_steps(problem, chain) for problem in some]))
+
+
+def test_evolution_improves_a_poor_policy(some: list[problems.TrainingProblem]) -> None:
+    start = EARLIEST_FINISH.policies[0]
+    stage = evolution.Stage(start=start, items=("units",), seconds=60, seed=0)
+    found = evolution.evolve(
+        stage,
+        some,
+        np.full(len(some), np.inf),
+        on_generation=lambda generation, loss: generation < 12,
+        draws=2,
+    )
+    assert found.generations == 12
+    assert len(found.policies) == 3
+    assert mean(found.policies[0], some) < mean(start, some) - 0.02
+
+
+def test_parameters_are_a_policy_and_back() -> None:
+    policy = evolution.from_parameters(evolution.to_parameters(BY_HAND.policies[0]), is_lazy=False)
+    for name, weight in BY_HAND.policies[0].weights.items():
+        assert policy.weights[name] == pytest.approx(max(weight, 0.02), rel=1e-4)
+
+
+def test_the_first_chain_is_the_best_alone_and_others_add_to_it(
+    some: list[problems.TrainingProblem],
+) -> None:
+    chosen = selection.select(BY_HAND.policies, some, chains=5)
+    steps = np.array([evolution.relative_steps(problem, BY_HAND) for problem in some])
+    mine = np.array([evolution.relative_steps(problem, chosen) for problem in some])
+    assert mine[:, 0].mean() == pytest.approx(steps.mean(axis=0).min())
+    assert mine.min(axis=1).mean() < mine[:, 0].mean()
+    assert mine.min(axis=1).mean() >= steps.min(axis=1).mean()
+
+
+def test_portfolios_are_compared_at_equal_effort(some: list[problems.TrainingProblem]) -> None:
+    portfolios = evaluation.rivals(some)
+    assert set(portfolios) == {"by hand", "earliest finish", "random weights"}
+    found = evaluation.compare(generate("towers", 2), portfolios)
+    for steps in found.values():
+        assert set(steps) == set(evaluation.EFFORTS)
+        assert steps["best of 16"] <= steps["one rollout"]
+    assert evaluation.mean_ratio([1, 4, np.inf], [1, 1, 1]) == pytest.approx(2)
+
+
+def test_an_unknown_family_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match=r"unknown name 'cells'; there are convolutional"):
+        problems.training_set(tmp_path, leave_out=["cells"])
+
+
+def test_a_training_that_was_stopped_goes_on(tmp_path: Path) -> None:
+    output = tmp_path / "policies.yaml"
+    kept = evolution.Found(policies=BY_HAND.policies[:2], generations=7)
+    Checkpoint(output, "train a").add(kept, 0)
+    assert Checkpoint(output, "train a").read() == [kept]
+    assert Checkpoint(output, "train b").read() == []
+    (tmp_path / "policies.yaml.stage0").write_text("damaged")
+    assert Checkpoint(output, "train a").read() == []
+    Checkpoint(output, "train a").remove()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_command_trains_shows_and_evaluates(
+    files: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "policies.yaml"
+    assert main(["policy", "train", "-o", str(output), "--time", "2s", *files]) == 0
+    portfolio = load_portfolio(output)
+    assert len(portfolio.chains) == selection.CHAINS
+    assert portfolio.training["problems"].startswith("3, on ")
+    assert [path.name for path in tmp_path.glob("policies*")] == ["policies.yaml"]
+    capsys.readouterr()
+    assert main(["policy", "show", str(output), "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["chains"]) == selection.CHAINS
+    assert main(["policy", "show"]) == 0
+    assert "command: hplacer policy train" in capsys.readouterr().out
+    assert main(["policy", "evaluate", str(output), "--json", *files[:2]]) == 0
+    found = json.loads(capsys.readouterr().out)["step_ns"]
+    assert list(found) == ["layered.hplacer.json"]
+    assert main(["plan", files[1], "--planner", f"rollout:{output}", "--json"]) == 0
+
+
+def test_an_interrupted_training_keeps_what_it_found(files: list[str], tmp_path: Path) -> None:
+    output = tmp_path / "policies.yaml"
+    command = [sys.executable, "-m", "hplacer_optimizer", "policy", "train", "--time", "1h"]
+    process = subprocess.Popen(
+        [*command, "-o", str(output), *files], stderr=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    time.sleep(6)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert load_portfolio(output).chains
+    assert (tmp_path / "policies.yaml.stage0").exists()
