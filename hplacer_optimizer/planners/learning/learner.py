@@ -97,7 +97,7 @@ def learn(
     logdir: str | Path | None = None,
     on_progress: ProgressCallback | None = None,
 ) -> Learned:
-    """Learns a placement by policy gradient, until the budget ends.
+    """Looks for a placement with networks trained by policy gradient, until the budget ends.
 
     The same seed and steps give the same placements, for any number of threads; a run of seconds is
     repeated by the steps that it did (`Learned.steps`).
@@ -256,7 +256,9 @@ def _no_worse(
 def _as_drawn(problem: Problem, found: Learned | None, model: str) -> Learned:
     """The policy's own best draw, whatever it is worth; a note says so if that is little."""
     if found is None:
-        raise PlannerUnavailableError(f"{model}: the budget ended before the policy's first draws")
+        raise PlannerUnavailableError(
+            f"{model}: the budget ended before the policy's first draws; give it more time"
+        )
     drawn = f"{model}: of the {found.placements:,} placements that the policy drew"
     if found.makespan_ns is None:
         return replace(found, notes=[f"{drawn}, none fits into memory"])
