@@ -2,18 +2,26 @@
 
     python benchmarks/learning.py [--output DIR] [--seconds 90] [--seeds 3] [--jobs 1] [--json]
     python benchmarks/learning.py --parts throughput large
+    python benchmarks/learning.py --parts ablation [--placements 3200] [--problems DIR]
 
 Parts, all by the simulator, on the papers' tasks and calibrated machines:
 
+    ablation    what the networks of `hierarchical` are worth: it as it is, and with parts of it
+                taken away (ABLATION below), each with --placements scored placements, also on the
+                modern tasks; beside `auto` for ten seconds, and the best single device. What is
+                compared is the best placement that was drawn; all rows begin with the best of the
+                same random placements. The means of the first and last tenth of what was drawn
+                tell of a policy only where all draws are fresh: elsewhere most of them change the
+                best placement so far.
     throughput  placements drawn, scored and learned from per second on Inception-V3 (2 K40 and a
                 CPU), start of TensorFlow excluded: with the network sizes of Google's released
                 controller (60 groups, Placer 512, Grouper 64), with both presets' other values, and
                 with the default preset. That controller made 0.6 per second.
     curves      `hierarchical` for --seconds per task and seed: its learning curve as PNG and JSON;
-                the mean step time of its first and last tenth of placements, against the best
-                single device, 1,000 uniform placements on the GPUs and the best placement known
-                (of all list schedulers, partitioners, the expert and all seeds of this run); and
-                its best placement against the expert, beside the paper's figures.
+                the mean step time of its first and last tenth of placements (most of which change
+                the best placement so far), against the best single device, 1,000 uniform placements
+                on the GPUs and the best placement known (of all list schedulers, partitioners, the
+                expert and all seeds of this run); and its best placement against the expert.
     effort      `hierarchical` against `hierarchical_random_grouping` and against the best of
                 uniform random placements on the GPUs, each with the same number of scored
                 placements: those of --bench, the results.json of `hplacer bench paper
@@ -21,7 +29,8 @@ Parts, all by the simulator, on the papers' tasks and calibrated machines:
     large       a training step of more than 80,000 ops (nmt_8 with longer sequences): seconds per
                 policy step and peak memory.
 
-Results are written to DIR/learning.json after every part, and after every task of the curves.
+Results are written to DIR/learning.json after every part, after every task of the curves, and after
+every run of the ablation, which goes on with what DIR has not.
 """
 
 from __future__ import annotations
@@ -41,15 +50,24 @@ import numpy as np
 
 from hplacer_optimizer._engine import Problem, lower_bound
 from hplacer_optimizer.bench.experiment import prepare
-from hplacer_optimizer.bench.tasks import PAPER, Task
+from hplacer_optimizer.bench.tasks import PAPER, Task, modern_tasks
 from hplacer_optimizer.errors import HPlacerError
 from hplacer_optimizer.planners import PLANNERS, Budget, Progress
 from hplacer_optimizer.planners.devices import candidate_mask, devices_of_type, first_candidate
-from hplacer_optimizer.planners.learning import learn
+from hplacer_optimizer.planners.learning import PRESETS, learn
 from hplacer_optimizer.planners.learning.scoring import best_single_device
 from hplacer_optimizer.problem.simulator import simulate, simulate_batch
 
-PARTS = ("throughput", "curves", "effort", "large")
+PARTS = ("ablation", "throughput", "curves", "effort", "large")
+TASKS = {task.name: task for task in (*PAPER, *modern_tasks(("8xa100",)))}
+_NEVER_UPDATED = {"learning_rate": 1e-9, "imitate_best": 1e-9}
+ABLATION: dict[str, dict[str, Any]] = {
+    "trained": {},
+    "frozen": _NEVER_UPDATED,  # the networks stay as they are at random
+    "uniform": {**_NEVER_UPDATED, "explore": 1.0},  # and what is refined is drawn without them
+    "fresh draws only": {"refine": 0.0, "imitate_best": 0.0},  # policy gradient alone
+}
+_AUTO_S = 10.0
 CONTROLLER_PER_S, THROUGHPUT_GOAL = 0.6, 15.0
 CONTROLLER_SIZES = {"groups": 60, "placer_hidden": 512, "grouper_hidden": 64}
 CURVE_TASKS = ("inception_v3", "nmt_2")  # of which PNGs are drawn
@@ -69,10 +87,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, default=3, help="default: 3")
     parser.add_argument("--jobs", type=int, default=1, help="curves at once; default: 1")
     parser.add_argument("--bench", type=Path, metavar="FILE", help="for the part effort")
-    parser.add_argument("--tasks", nargs="+", default=[task.name for task in PAPER])
+    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS), metavar="TASK")
+    parser.add_argument("--placements", type=int, default=3200, help="of the ablation's rows")
+    parser.add_argument("--problems", type=Path, metavar="DIR", help="default: DIR of --output")
     parser.add_argument("--json", action="store_true", help="print JSON instead of lines")
     options = parser.parse_args(argv)
-    options.output.mkdir(parents=True, exist_ok=True)
+    options.problems = options.problems or options.output
+    for directory in (options.output, options.problems):
+        directory.mkdir(parents=True, exist_ok=True)
     results: dict[str, Any] = {}
     path = options.output / "learning.json"
     if path.exists():
@@ -93,11 +115,95 @@ def _tasks(options: argparse.Namespace) -> list[Task]:
     return [task for task in PAPER if task.name in options.tasks]
 
 
+# ---- ablation ----
+
+
+def _ablation(options: argparse.Namespace, results: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = results.setdefault("ablation", {})
+    for name in options.tasks:
+        row = found.get(name)
+        if row is None or row["placements"] != options.placements:
+            row = found[name] = {"placements": options.placements, "auto_s": _AUTO_S, "runs": {}}
+        if all(len(row["runs"].get(kind, ())) >= options.seeds for kind in (*ABLATION, "auto")):
+            continue
+        problem = prepare(TASKS[name], options.problems)
+        row |= {"ops": problem.num_ops, "single_device_ns": _best_single_device_ns(problem)}
+        for kind in (*ABLATION, "auto"):
+            runs = row["runs"].setdefault(kind, [])
+            for seed in range(len(runs), options.seeds):
+                runs.append(_ablated(problem, kind, seed, options.placements))
+                _save(options, results)
+                print(name, kind, runs[-1], flush=True)
+    return found
+
+
+def _ablated(problem: Problem, kind: str, seed: int, placements: int) -> dict[str, Any]:
+    """A run of a row, or of `auto`; the single device that `learn` may answer does not count."""
+    begin_s = time.monotonic()
+    if kind == "auto":
+        answer = PLANNERS["auto"].plan(problem, budget=Budget(seconds=_AUTO_S), seed=seed)
+        trace = simulate(problem, answer.placement)
+        found = {"best_ns": trace.makespan_ns if trace.feasible else None}
+    else:
+        default = PRESETS["default"]
+        steps = max(1, placements // (default.groupings * default.placements))
+        learned = learn(problem, settings=ABLATION[kind], budget=Budget(steps=steps), seed=seed)
+        curve = [asdict(progress) for progress in learned.curve]
+        found = {"best_ns": learned.curve[-1].best_ns, **_tenths(curve)}
+    return {"seed": seed, "seconds": round(time.monotonic() - begin_s, 1), **found}
+
+
+def _ablation_lines(found: dict[str, Any]) -> list[str]:
+    """A Markdown table of medians in ms (lowest to highest), and each row over `uniform`."""
+    kinds = (*ABLATION, "auto")
+    lines = [f"| task | placements | {' | '.join(kinds)} | single device |", "|---" * 8 + "|"]
+    for name, row in found.items():
+        cells = [_steps_ms(row["runs"].get(kind, ())) for kind in kinds]
+        single = _ms(row["single_device_ns"])
+        lines.append(f"| {name} | {row['placements']:,} | {' | '.join(cells)} | {single} |")
+    for kind in kinds:
+        lines.append(f"{kind} / uniform: {_over_uniform(found, kind)}")
+    for name, row in found.items():
+        runs = row["runs"].get("fresh draws only", ())
+        means = [f"{_ms(run['first_tenth_ns'])} to {_ms(run['last_tenth_ns'])}" for run in runs]
+        lines.append(f"{name}, mean of fresh draws, first and last tenth: {', '.join(means)}")
+    return lines
+
+
+def _over_uniform(found: dict[str, Any], kind: str) -> str:
+    ratios = []
+    for row in found.values():
+        ours, uniform = (_median_ns(row["runs"].get(key, ())) for key in (kind, "uniform"))
+        if np.isfinite([ours, uniform]).all():
+            ratios.append(ours / uniform)
+    if not ratios:
+        return "none"
+    shorter = sum(ratio < 1 for ratio in ratios)
+    return f"{statistics.geometric_mean(ratios):.3f}, shorter on {shorter} of {len(ratios)}"
+
+
+def _median_ns(runs: Sequence[dict[str, Any]]) -> float:
+    """Of the seeds; a run without a placement that fits counts as an endless step."""
+    steps = [np.inf if run["best_ns"] is None else run["best_ns"] for run in runs]
+    return statistics.median(steps) if steps else np.inf
+
+
+def _steps_ms(runs: Sequence[dict[str, Any]]) -> str:
+    steps = [run["best_ns"] for run in runs if run["best_ns"] is not None]
+    if not steps:
+        return "none fits" if runs else "-"
+    return f"{_ms(_median_ns(runs))} ({_ms(min(steps))} to {_ms(max(steps))})"
+
+
+def _ms(ns: float | None) -> str:
+    return "none fits" if ns is None or np.isinf(ns) else f"{ns / 1e6:.4g}"
+
+
 # ---- throughput ----
 
 
 def _throughput(options: argparse.Namespace, _: dict[str, Any]) -> dict[str, Any]:
-    problem = prepare(PAPER[0], options.output)
+    problem = prepare(PAPER[0], options.problems)
     runs = {
         "paper": ("paper", CONTROLLER_SIZES | {"clusters": 0}),
         "default, equal sizes": ("default", CONTROLLER_SIZES),
@@ -128,7 +234,7 @@ def _throughput(options: argparse.Namespace, _: dict[str, Any]) -> dict[str, Any
 def _curves(options: argparse.Namespace, results: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = results.setdefault("curves", {})  # of other tasks, at another time
     tasks = _tasks(options)
-    problems = [prepare(task, options.output) for task in tasks]
+    problems = [prepare(task, options.problems) for task in tasks]
     baselines = [_baselines(problem) for problem in problems]
     seeds = range(options.seeds)
     with ThreadPoolExecutor(options.jobs) as pool:
@@ -139,7 +245,6 @@ def _curves(options: argparse.Namespace, results: dict[str, Any]) -> dict[str, A
         for task, problem, others, waiting in zip(tasks, problems, baselines, curves, strict=True):
             row = _curves_of_task(problem, others, [curve.result() for curve in waiting])
             row |= {"seconds": options.seconds, "runs_at_once": options.jobs}
-            row["published_reduction"] = _published_reduction(task)
             found[task.name] = row
             if task.name in CURVE_TASKS:
                 _draw(task, row, options.output / f"{task.name}-learning.png")
@@ -170,10 +275,7 @@ def _curves_of_task(
         "uniform_gpus_ns": uniform_ns,
         "uniform_gpus_infeasible": uniform_infeasible,
         "best_known_ns": known_ns,
-        "runs": [
-            {**run, "curve": _thinned(run["curve"]), **_learned(run["curve"], known_ns)}
-            for run in runs
-        ],
+        "runs": [{**run, "curve": _thinned(run["curve"]), **_tenths(run["curve"])} for run in runs],
     }
 
 
@@ -222,16 +324,12 @@ def _score_uniform(problem: Problem, count: int, seed: int) -> tuple[Any, Any]:
     return np.concatenate(times), np.concatenate(feasible)
 
 
-def _learned(curve: list[dict[str, Any]], known_ns: int) -> dict[str, Any]:
+def _tenths(curve: list[dict[str, Any]]) -> dict[str, Any]:
+    """Of what was drawn first and last."""
     tenth = max(1, len(curve) // 10)
-    first, last = _mean(curve[:tenth]), _mean(curve[-tenth:])
-    closed = None
-    if first is not None and last is not None and first > known_ns:
-        closed = (first - last) / (first - known_ns)
     return {
-        "first_tenth_ns": first,
-        "last_tenth_ns": last,
-        "gap_closed": closed,
+        "first_tenth_ns": _mean(curve[:tenth]),
+        "last_tenth_ns": _mean(curve[-tenth:]),
         "infeasible_first_tenth": statistics.fmean(p["infeasible"] for p in curve[:tenth]),
         "infeasible_last_tenth": statistics.fmean(p["infeasible"] for p in curve[-tenth:]),
     }
@@ -256,11 +354,6 @@ def _mean(curve: list[dict[str, Any]]) -> float | None:
     shares = [(p["mean_ns"], 1 - p["infeasible"]) for p in curve if p["mean_ns"] is not None]
     weight = sum(share for _, share in shares)
     return sum(ns * share for ns, share in shares) / weight if weight else None
-
-
-def _published_reduction(task: Task) -> float | None:
-    ours, expert = (task.published_s.get(name) for name in ("hierarchical", "human_expert"))
-    return None if ours is None or expert is None else 1 - ours / expert
 
 
 def _draw(task: Task, found: dict[str, Any], path: Path) -> None:
@@ -303,7 +396,7 @@ def _effort(options: argparse.Namespace, _: dict[str, Any]) -> dict[str, Any]:
     bench = {task["name"]: task for task in json.loads(options.bench.read_text())["tasks"]}
     found: dict[str, Any] = {}
     for task in _tasks(options):
-        problem = prepare(task, options.output)
+        problem = prepare(task, options.problems)
         cells = {row["planner"]: row["cells"] for row in bench[task.name]["planners"]}
         rows = []
         for ours, grouped in zip(
@@ -336,7 +429,7 @@ def _feasible_ns(cell: dict[str, Any]) -> int | None:
 def _large(options: argparse.Namespace, _: dict[str, Any]) -> dict[str, Any]:
     nmt_8 = next(task for task in PAPER if task.name == "nmt_8")
     parameters = {**nmt_8.parameters, **_LARGE}
-    problem = prepare(replace(nmt_8, name="nmt_8_long", parameters=parameters), options.output)
+    problem = prepare(replace(nmt_8, name="nmt_8_long", parameters=parameters), options.problems)
     found = {}
     for preset in ("default", "paper"):
         times = [time.monotonic()]
@@ -378,7 +471,7 @@ def _peak_bytes_of_children() -> int:
 
 
 def _lines(results: dict[str, Any]) -> str:
-    lines = []
+    lines = _ablation_lines(results["ablation"]) if "ablation" in results else []
     for name, row in results.get("throughput", {}).items():
         lines.append(
             f"throughput, {name}: {row['per_s']:.1f} placements/s, "
@@ -395,9 +488,8 @@ def _lines(results: dict[str, Any]) -> str:
         expert_ns = row["baselines_ns"].get("human_expert")
         if expert_ns:
             reduction = 1 - statistics.median(best) * 1e9 / expert_ns
-            line += f"{reduction:.1%} below the expert (paper: {row['published_reduction']:.1%}), "
-        closed = ["-" if r["gap_closed"] is None else f"{r['gap_closed']:.0%}" for r in runs]
-        line += f"best baseline {name} {baseline_ns / 1e9:.4g} s; gap closed {', '.join(closed)}"
+            line += f"{reduction:.1%} below the expert, "
+        line += f"best baseline {name} {baseline_ns / 1e9:.4g} s"
         line += f"; infeasible at last {max(r['infeasible_last_tenth'] for r in runs):.1%}"
         lines.append(line)
     for task, rows in results.get("effort", {}).items():
@@ -422,6 +514,7 @@ def _wins(ours_ns: int | None, theirs_ns: int | None) -> bool:
 
 
 _RUN: dict[str, Callable[[argparse.Namespace, dict[str, Any]], dict[str, Any]]] = {
+    "ablation": _ablation,
     "throughput": _throughput,
     "curves": _curves,
     "effort": _effort,

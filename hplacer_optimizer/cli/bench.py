@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Any
 
 from hplacer_optimizer.bench import charts, tables
 from hplacer_optimizer.bench import experiment as runner
-from hplacer_optimizer.bench.tasks import PAPER, modern_tasks
+from hplacer_optimizer.bench.tasks import PAPER, PUBLISHED_PLANNER, modern_tasks
 from hplacer_optimizer.cli import bench_cluster
 from hplacer_optimizer.cli.arguments import INTERRUPTED, OK, add_command, add_json, chosen_tasks
 from hplacer_optimizer.cli.printing import print_json, print_table
@@ -91,20 +91,20 @@ def _paper(options: argparse.Namespace) -> int:
             for machine in options.machine
             for task in PAPER
         )
-    return _run(options, tasks)
+    return _run(options, tasks, (*PLANNERS, PUBLISHED_PLANNER))
 
 
 def _modern(options: argparse.Namespace) -> int:
     tasks = modern_tasks(tuple(options.machine)) if options.machine else modern_tasks()
-    return _run(options, tasks)
+    return _run(options, tasks, tuple(PLANNERS))
 
 
-def _run(options: argparse.Namespace, tasks: Any) -> int:
+def _run(options: argparse.Namespace, tasks: Any, all_planners: Sequence[str]) -> int:
     if options.seeds < 1:
         raise BenchError(f"--seeds: must be at least 1, got {options.seeds}")
     if options.placements is not None and options.placements < 1:
         raise BenchError(f"--placements: must be at least 1, got {options.placements}")
-    planners = tuple(options.planner or PLANNERS)
+    planners = tuple(options.planner or all_planners)
     for planner in planners:
         get_planner(planner)  # an unknown name is an error now, not after the first graph
     experiment = runner.Experiment(

@@ -40,7 +40,7 @@ examples:
   hplacer pretrain model.meta --machine 1cpu-2xk40 --budget 10m
   hplacer pretrain saved_model/ --signature train --machine here.yaml --steps 500 --seed 1
   hplacer pretrain --machine here.yaml --budget 1h --capture train.py --epochs 3
-  hplacer pretrain model.meta --checkpoint learned/ --resume
+  hplacer pretrain model.meta --planner hierarchical --checkpoint learned/ --resume
   hplacer pretrain --list jobs.yaml --ray local
   hplacer pretrain model.meta --machine here.yaml --planner local_search --reward measure
   hplacer pretrain model.meta --machine cluster.yaml --reward measure \\
@@ -102,7 +102,9 @@ def _add_search_options(parser: argparse.ArgumentParser) -> None:
         "--patience", type=int, metavar="N", help="end after so many steps without a better plan"
     )
     parser.add_argument(
-        "--preset", metavar="NAME", help="hyperparameters: default, or paper for the paper's"
+        "--preset",
+        metavar="NAME",
+        help="hyperparameters of a planner that learns: default, or paper for the paper's",
     )
     add_host_offload(parser)
     parser.add_argument("--checkpoint", metavar="DIR", help="keep what was learned here")

@@ -13,6 +13,7 @@ from hplacer_optimizer.capture.runnable_step import RunnableStep
 from hplacer_optimizer.errors import InfeasibleError, PlannerUnavailableError
 from hplacer_optimizer.measuring import Effort, MeasuredReward, Measurer, local_search
 from hplacer_optimizer.planners import Budget, PlannerEntry, PlannerResult, Progress
+from hplacer_optimizer.planners.learning import PRESETS
 from hplacer_optimizer.planners.learning.scoring import best_single_device
 from hplacer_optimizer.planners.result import Watch
 from hplacer_optimizer.support.formats import format_ns
@@ -41,7 +42,8 @@ def plan_by_measuring(
     """The result, and what a plan tells of its measurement.
 
     `options` are further keywords of a planner that learns; one that does not proposes starts of a
-    local search by measured steps. Raises InfeasibleError if no placement ran.
+    local search by measured steps. Where only a policy's own draws count, TensorFlow's placement is
+    measured and is no answer. Raises InfeasibleError if no placement ran.
     """
     measurers = [
         Measurer(step, problem, devices=devices, effort=measuring.effort)
@@ -50,7 +52,8 @@ def plan_by_measuring(
     with MeasuredReward(measurers) as reward:
         baseline_s = math.inf
         if problem.default_device is not None:
-            baseline_s = reward(problem.default_device)
+            measure = reward.of_no_candidate if _only_draws_count(options) else reward
+            baseline_s = measure(problem.default_device)
         if planner.learns:
             notes = _learn(problem, planner, reward, budget, seed, options, watch)
         else:
@@ -84,6 +87,10 @@ def plan_by_measuring(
     }
 
 
+def _only_draws_count(options: Mapping[str, Any]) -> bool:
+    return PRESETS[options.get("preset", "default")].own_draws_only
+
+
 def _learn(
     problem: Problem,
     planner: PlannerEntry,
@@ -95,7 +102,8 @@ def _learn(
 ) -> list[str]:
     """Has the policy measure placements; returns what the planner has to say."""
     begin_s = time.monotonic()
-    reward(best_single_device(problem))
+    if not _only_draws_count(options):
+        reward(best_single_device(problem))
 
     def tell(progress: Progress) -> None:
         watch(replace(progress, best_ns=reward.best_ns))

@@ -85,6 +85,10 @@ class MeasuredReward:
     def __call__(self, placement: NDArray[np.int32]) -> float:
         return _rank(self.submit(placement).result())
 
+    def of_no_candidate(self, placement: NDArray[np.int32]) -> float:
+        """Seconds per step of a placement that does not count as measured and is never the best."""
+        return _rank(self._lease(np.ascontiguousarray(placement, np.int32)))
+
     def submit(self, placement: NDArray[np.int32]) -> Future[Measurement]:
         """Its measurement, as soon as a measurer was free; the same for the same placement."""
         placement = np.ascontiguousarray(placement, np.int32)

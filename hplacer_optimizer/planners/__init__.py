@@ -29,7 +29,7 @@ from hplacer_optimizer.planners import (
     topo,
 )
 from hplacer_optimizer.planners.budget import Budget, Progress, ProgressCallback
-from hplacer_optimizer.planners.learning import learn
+from hplacer_optimizer.planners.learning import PRESETS, learn
 from hplacer_optimizer.planners.result import Planner, PlannerResult, Watch
 from hplacer_optimizer.problem.bounds import Proof, StepBound, strongest
 
@@ -61,6 +61,8 @@ class PlannerEntry:
     """A `Planner`; one that learns also takes the keywords of `learn`."""
     learns: bool = False
     """It has hyperparameters, by `preset`, and its steps are updates of a policy."""
+    preset: str | None = None
+    """That of "NAME:PRESET", which the caller's does not change."""
     resumes: bool = False
     """It keeps what it learned in a `checkpoint`, and goes on from there."""
     logs: bool = False
@@ -110,23 +112,26 @@ def get_planner(name: str) -> PlannerEntry:
     """Returns an entry of the table, or one for one's own "package.module:function".
 
     "NAME:SEED" is the planner of that name with a seed that the caller's does not change,
-    "human_expert:FILE" the expert with the rules of a file, "learned:FILE" and "rollout:FILE" those
-    with the policies of a file. Raises OptionError, which lists the valid names, and what the
-    readers of these files raise.
+    "NAME:PRESET" one that learns with the hyperparameters of a preset, "human_expert:FILE" the
+    expert with the rules of a file, "learned:FILE" and "rollout:FILE" those with the policies of a
+    file. Raises OptionError, which lists the valid names, and what the readers of these files
+    raise.
     """
     if name in PLANNERS:
         return PLANNERS[name]
     module_name, colon, function = name.partition(":")
     if module_name in PLANNERS and _SEED.fullmatch(function):
         return _with_seed(PLANNERS[module_name], int(function))
+    if module_name in PLANNERS and PLANNERS[module_name].learns and function in PRESETS:
+        return _with_preset(PLANNERS[module_name], function)
     if module_name == "human_expert" and function:
         return PlannerEntry(plan=human_expert.with_rules(function), uses_host=True)
     if module_name in ("learned", "rollout") and function:
         sweeps = module_name == "rollout"
         return PlannerEntry(plan=rollout.with_policies(function, sweeps=sweeps))
     valid = (
-        f"{', '.join(sorted(PLANNERS))}, 'NAME:SEED', 'human_expert:FILE', 'learned:FILE', "
-        "'rollout:FILE' or 'package.module:function'"
+        f"{', '.join(sorted(PLANNERS))}, 'NAME:SEED', 'hierarchical:paper', 'human_expert:FILE', "
+        "'learned:FILE', 'rollout:FILE' or 'package.module:function'"
     )
     if not (module_name and colon and function):
         raise OptionError(f"planner: unknown name '{name}'; valid are {valid}")
@@ -149,6 +154,13 @@ def _with_seed(entry: PlannerEntry, pinned_seed: int) -> PlannerEntry:
         return entry.plan(problem, seed=pinned_seed, **options)
 
     return replace(entry, plan=plan)
+
+
+def _with_preset(entry: PlannerEntry, preset: str) -> PlannerEntry:
+    def plan(problem: Problem, **options: Any) -> PlannerResult:
+        return entry.plan(problem, **{**options, "preset": preset})
+
+    return replace(entry, plan=plan, preset=preset)
 
 
 def _with_result(planner: Callable[..., Any]) -> Planner:

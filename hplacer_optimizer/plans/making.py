@@ -93,7 +93,8 @@ class Search:
         for name, ability in _LEARNING.items():
             if getattr(self, name) != getattr(Search, name) and not getattr(planner, ability):
                 raise OptionError(
-                    f"{name}: the planner '{self.planner}' does not learn; leave it out"
+                    f"{name}: the planner '{self.planner}' does not learn; leave it out, or choose "
+                    "one that does, such as hierarchical"
                 )
 
     @property
@@ -106,7 +107,11 @@ class Search:
     @property
     def options(self) -> dict[str, Any]:
         """The further keywords of the planner."""
-        return {name: getattr(self, name) for name in _LEARNING} if self.entry.learns else {}
+        entry = self.entry
+        if not entry.learns:
+            return {}
+        options = {name: getattr(self, name) for name in _LEARNING}
+        return options | {"preset": entry.preset or self.preset}
 
 
 @checks_keywords
@@ -401,7 +406,7 @@ def _solve(
     check_constraints(problem, placement)
     bound = strongest(problem, found.proofs if offered is problem else [])
     limits = {name: getattr(search.budget, name) for name in _LIMITS}
-    preset = {"preset": search.preset} if search.entry.learns else {}
+    preset = {"preset": search.options["preset"]} if search.entry.learns else {}
     fields = {
         "planner": search.planner,
         "planner_notes": list(found.notes),

@@ -24,7 +24,7 @@ from hplacer_optimizer.support.document import Field
 from hplacer_optimizer.support.quantities import parse_duration
 
 DEFAULT_BUDGET_S = 600.0
-DEFAULT_PLANNER = "hierarchical"
+DEFAULT_PLANNER = "auto"
 
 _INT64_MAX = 2**63 - 1
 

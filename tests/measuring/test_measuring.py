@@ -124,6 +124,17 @@ def test_only_a_best_placement_that_is_unsteady_is_measured_again() -> None:
         assert reward.best[0].tolist() == [0] * 4
 
 
+def test_what_is_no_candidate_is_measured_and_never_the_best() -> None:
+    measurer = Scripted({0: [(1.0,)], 1: [(2.0,)]})
+    with MeasuredReward([measurer]) as reward:  # type: ignore[list-item]
+        rows = [np.full(4, key, np.int32) for key in range(2)]
+        assert reward.of_no_candidate(rows[0]) == 1.0
+        assert (reward.best, reward.measured) == (None, 0)
+        assert reward(rows[1]) == 2.0
+        assert reward.best is not None
+        assert reward.best[0].tolist() == [1] * 4
+
+
 # ---- injected failures ----
 
 

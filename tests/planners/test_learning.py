@@ -24,14 +24,16 @@ from hplacer_optimizer.errors import (
     PlanError,
     PlannerUnavailableError,
 )
-from hplacer_optimizer.planners import PLANNERS, Budget, Progress
+from hplacer_optimizer.planners import PLANNERS, Budget, Progress, get_planner
 from hplacer_optimizer.planners.colocation import groups_of_units
-from hplacer_optimizer.planners.learning import LEARNED_PLANNERS, learn
-from hplacer_optimizer.planners.learning.scoring import Scorer
+from hplacer_optimizer.planners.devices import on_device
+from hplacer_optimizer.planners.learning import LEARNED_PLANNERS, Learned, learn, learner
+from hplacer_optimizer.planners.learning.scoring import Scorer, best_single_device
 from hplacer_optimizer.planners.learning.settings import PRESETS, Settings, get_settings
 from hplacer_optimizer.problem.constraints import check_constraints
 from hplacer_optimizer.problem.files import save_problem
 from hplacer_optimizer.problem.simulator import simulate, simulate_batch
+from hplacer_optimizer.support.formats import format_ns
 from tests.documents import problem_from_dict
 from tests.large_problem import large_problem
 from tests.random_problems import problems
@@ -264,6 +266,8 @@ def test_presets_and_settings() -> None:
         Settings(groups=0)
     with pytest.raises(OptionError, match="refine: must be from 0 to 1"):
         Settings(refine=1.5)
+    with pytest.raises(OptionError, match="own_draws_only: needs the settings refine=0"):
+        get_settings("paper", {"refine": 0.5})
     with pytest.raises(OptionError, match="groups: must be of type int"):
         Settings(groups=2.5)  # type: ignore[arg-type]
 
@@ -274,6 +278,53 @@ def test_the_papers_preset_trains() -> None:
     policy = Trainer(problem, "hierarchical", chosen, 0, Scorer(problem, 4.0, None))
     policy.run(Budget(steps=3))
     assert policy.placements == 3 * 4
+
+
+def test_the_papers_preset_begins_with_nothing_and_scores_its_own_draws_only() -> None:
+    problem = large_problem(200)
+    scored: list[Any] = []
+
+    class Recorded(Scorer):
+        def score(self, placements: Any) -> Any:
+            scored.extend(placement.tobytes() for placement in placements)
+            return super().score(placements)
+
+    chosen = get_settings("paper", {"placer_hidden": 16, "groups": 8})
+    policy = Trainer(problem, "hierarchical", chosen, 0, Recorded(problem, 4.0, None))
+    assert policy.best.makespan_ns is None
+    assert not scored
+    policy.run(Budget(steps=3))
+    assert len(scored) == policy.placements
+    assert policy.best.placement.tobytes() in scored
+    assert policy.best.makespan_ns == simulate(problem, policy.best.placement).makespan_ns
+
+
+def test_the_papers_preset_answers_with_what_it_drew_and_says_what_that_is_worth() -> None:
+    document = chains(1, 12, 10**6)  # which a single device runs best
+    problem = problem_from_dict(document)
+    planner = get_planner("hierarchical:paper")
+    alone_ns = simulate(problem, best_single_device(problem)).makespan_ns
+    assert alone_ns == 12_000
+    found = planner.plan(problem, budget=Budget(steps=1), preset="default")
+    assert found.placements == 4  # as the paper's preset has it
+    drawn_ns = simulate(problem, found.placement).makespan_ns
+    assert drawn_ns is not None
+    assert drawn_ns > alone_ns
+    assert found.notes == [
+        f"hierarchical: of the 4 placements that the policy drew, the best takes "
+        f"{format_ns(drawn_ns)} per step; a single device takes 12 us"
+    ]
+
+
+def test_the_papers_preset_says_that_nothing_fits_or_was_drawn() -> None:
+    problem = problem_from_dict(chains())
+    drawn = Learned(placement=on_device(problem, 0), makespan_ns=None, placements=4_000)
+    (note,) = learner._as_drawn(problem, drawn, "hierarchical").notes
+    assert (
+        note == "hierarchical: of the 4,000 placements that the policy drew, none fits into memory"
+    )
+    with pytest.raises(PlannerUnavailableError, match="ended before the policy's first draws"):
+        learner._as_drawn(problem, None, "hierarchical")
 
 
 def test_colocation_rules_read_scopes() -> None:

@@ -33,6 +33,7 @@ from hplacer_optimizer.planners import (
 from hplacer_optimizer.planners.devices import device_types
 from hplacer_optimizer.planners.learning import LEARNED_PLANNERS
 from hplacer_optimizer.planners.robustness import TOLERANCE
+from hplacer_optimizer.plans.making import Search
 from hplacer_optimizer.problem.files import load_problem_file
 from hplacer_optimizer.problem.simulator import simulate
 from tests.documents import problem_from_dict
@@ -472,6 +473,16 @@ def test_a_planner_of_ones_own_returns_a_placement_or_a_result(
 def test_unknown_planners(name: str) -> None:
     with pytest.raises(OptionError, match=r"planner: "):
         get_planner(name)
+
+
+def test_a_planner_that_learns_may_name_its_preset() -> None:
+    entry = get_planner("hierarchical:paper")
+    assert (entry.learns, entry.preset) == (True, "paper")
+    search = Search(planner="hierarchical:paper", checkpoint="learned")
+    assert (search.options["preset"], search.options["checkpoint"]) == ("paper", "learned")
+    assert Search(planner="hierarchical").options["preset"] == "default"
+    with pytest.raises(OptionError, match="cannot load 'etf:paper'"):
+        get_planner("etf:paper")
 
 
 def test_an_unknown_planner_lists_the_valid_ones() -> None:

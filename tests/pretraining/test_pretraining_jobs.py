@@ -280,7 +280,7 @@ def test_a_list_is_the_product_of_its_entries(tmp_path: Path) -> None:
     assert {(job.search.planner, job.search.preset) for job in found} == {
         ("etf", "default"),
         ("hierarchical", "paper"),
-        ("hierarchical", "default"),
+        ("auto", "default"),
         ("heft", "default"),
     }
     *_, measured, last = found
@@ -381,6 +381,8 @@ def test_a_command_line_that_is_refused() -> None:
         jobs_of("--list", "jobs.yaml", "--planner", "etf", "--seed", "0")
     with pytest.raises(OptionError, match="planner: unknown name 'eft'"):
         jobs_of("a.meta", "--planner", "eft")
+    with pytest.raises(OptionError, match="checkpoint: the planner 'auto' does not learn"):
+        jobs_of("a.meta", "--checkpoint", "learned")
     with pytest.raises(OptionError, match="preset: the planner 'etf' does not learn"):
         jobs_of("a.meta", "--planner", "etf", "--preset", "paper")
 

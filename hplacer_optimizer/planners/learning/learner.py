@@ -34,6 +34,7 @@ from hplacer_optimizer.planners.result import PlannerResult, Watch
 from hplacer_optimizer.problem.constraints import check_constraints
 from hplacer_optimizer.problem.simulator import simulate
 from hplacer_optimizer.support.child_process import ConnectedProcess
+from hplacer_optimizer.support.formats import format_ns
 from hplacer_optimizer.support.keywords import checks_keywords
 from hplacer_optimizer.support.tf_process import Child
 
@@ -96,7 +97,7 @@ def learn(
     logdir: str | Path | None = None,
     on_progress: ProgressCallback | None = None,
 ) -> Learned:
-    """Learns a placement by policy gradient, until the budget ends.
+    """Looks for a placement with networks trained by policy gradient, until the budget ends.
 
     The same seed and steps give the same placements, for any number of threads; a run of seconds is
     repeated by the steps that it did (`Learned.steps`).
@@ -115,7 +116,8 @@ def learn(
             the simulator.
         parallel: how many placements the reward measures at once.
         start: a placement int32[n] that the policy first learns to imitate, and then improves; the
-            result is no worse. None: the best of some random ones.
+            result is no worse. None: the best of some random ones, or with the preset "paper"
+            none.
         checkpoint: directory that keeps the policy, its optimizer, baselines, random state and best
             placement, written whole or not at all every minute and at the end.
         resume: goes on from the checkpoint, bit for bit; from nothing if there is none.
@@ -127,7 +129,8 @@ def learn(
         InfeasibleError: an op has no device at all.
         PlanError: the start breaks a constraint.
         CheckpointError: the checkpoint is damaged, or of another graph, setting or seed.
-        PlannerUnavailableError: TensorFlow is not installed, or its process ended.
+        PlannerUnavailableError: TensorFlow is not installed, or its process ended, or with the
+            preset "paper" the budget ended before the first step.
 
     Example:
         >>> import hplacer_optimizer as hp
@@ -172,6 +175,8 @@ def learn(
         found = _follow(process, budget, ends, checkpoint is not None, measurements, watch)
     if measurements is not None:
         return _or_measured(found, measurements)
+    if chosen.own_draws_only and start is None:
+        return _as_drawn(problem, found, model)
     return _no_worse(problem, found, model, start)
 
 
@@ -246,6 +251,23 @@ def _no_worse(
         note = f"{model}: {found.steps} steps found nothing better than {name}"
         return replace(found, placement=other, makespan_ns=other_ns, notes=[note])
     return found
+
+
+def _as_drawn(problem: Problem, found: Learned | None, model: str) -> Learned:
+    """The policy's own best draw, whatever it is worth; a note says so if that is little."""
+    if found is None:
+        raise PlannerUnavailableError(
+            f"{model}: the budget ended before the policy's first draws; give it more time"
+        )
+    drawn = f"{model}: of the {found.placements:,} placements that the policy drew"
+    if found.makespan_ns is None:
+        return replace(found, notes=[f"{drawn}, none fits into memory"])
+    trace = simulate(problem, best_single_device(problem))
+    if not trace.feasible or trace.makespan_ns is None or found.makespan_ns <= trace.makespan_ns:
+        return found
+    drawn_time, single_time = format_ns(found.makespan_ns), format_ns(trace.makespan_ns)
+    note = f"{drawn}, the best takes {drawn_time} per step; a single device takes {single_time}"
+    return replace(found, notes=[note])
 
 
 def _or_measured(found: Learned | None, measurements: Measurements) -> Learned:

@@ -114,15 +114,22 @@ def make_model(
 ) -> Model:
     """With a placement int32[n] to start from, or the best of some random ones.
 
+    If only its own draws count, the model has no placement to start from unless one is given.
+
     Raises OptionError for an unknown name, InfeasibleError if a unit has no candidate.
     """
     if name not in LEARNED_PLANNERS:
         raise OptionError(f"model: must be one of {', '.join(LEARNED_PLANNERS)}, got {name!r}")
     finest = settings.clusters if 0 < settings.clusters < problem.num_units else problem.num_units
     groups = min(settings.groups, finest)
-    bias = -settings.slow_device_penalty * _slowness(problem)
-    fallback = first_candidate(problem, np.argsort(-bias, kind="stable").tolist())
-    of_unit, device_of_unit = _clusters(problem, finest, bias, fallback, rng)
+    slowness = _slowness(problem)
+    bias = -settings.slow_device_penalty * slowness
+    fallback = first_candidate(problem, np.argsort(slowness, kind="stable").tolist())
+    if settings.own_draws_only:
+        (of_unit,) = _engine.cluster_units(problem, [finest], 1)
+        device_of_unit = fallback
+    else:
+        of_unit, device_of_unit = _clusters(problem, finest, bias, fallback, rng)
     if start is not None:
         device_of_unit = np.zeros(problem.num_units, np.int32)
         device_of_unit[problem.units] = start

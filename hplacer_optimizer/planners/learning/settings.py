@@ -90,6 +90,10 @@ class Settings:
     cooling: float = 0.8
     """Of the learning rate and the entropy bonus, with every stall: what is sampled closes in on
     the best. Not in the paper."""
+    own_draws_only: bool = False
+    """Whether every placement is a fresh draw of the policy, as in the paper. Otherwise training
+    starts from the best of some random placements, and a single device is the answer where nothing
+    better was drawn."""
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
@@ -105,6 +109,8 @@ class Settings:
             if not low <= value <= high:
                 limit = f"from {low:g} to {high:g}" if high == 1.0 else f"at least {low:g}"
                 raise OptionError(f"{field.name}: must be {limit}, got {value!r}")
+        if self.own_draws_only and (self.refine or self.imitate_best):
+            raise OptionError("own_draws_only: needs the settings refine=0 and imitate_best=0")
 
     def replaced(self, values: Mapping[str, Any]) -> Settings:
         """With other values by name. Raises OptionError, which lists the valid names."""
@@ -151,6 +157,7 @@ PRESETS: dict[str, Settings] = {
         imitate_best=0.0,
         own_embeddings=False,
         cooling=1.0,
+        own_draws_only=True,
     ),
 }
 

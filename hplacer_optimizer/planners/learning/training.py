@@ -83,7 +83,7 @@ class Trainer:
         self._baselines = Baselines()
         self._name = model
         self._begin(make_model(problem, model, settings, self._rng, start))
-        self.best = self._first()
+        self.best = self._first(start)
         self._mark = self.best.rank
         self._stalls = 0
         self._imitations = 0 if start is None else _IMITATIONS
@@ -207,15 +207,26 @@ class Trainer:
         return proposal
 
     def _critical_items(self) -> _Int32:
-        """On the critical path of the best placement; all if it cannot be simulated."""
+        """On the critical path of the best placement; all if it is not refined or has no trace."""
         items = self._model.items
+        every = np.arange(items.count, dtype=np.int32)
+        if self.settings.refine == 0:
+            return every
         ops = _engine.critical_ops(self._problem, self.best.placement)
-        if not len(ops):
-            return np.arange(items.count, dtype=np.int32)
-        return np.unique(items.of_unit[self._problem.units[ops]])
+        return np.unique(items.of_unit[self._problem.units[ops]]) if len(ops) else every
 
-    def _first(self) -> Best:
+    def _first(self, start: _Int32 | None) -> Best:
+        """The start; a rank that every draw reaches if only draws count."""
         grouping, devices = self._model.start_groups(self._rng)
+        if self.settings.own_draws_only and start is None:
+            placement = self._model.start[self._model.items.of_unit][self._problem.units]
+            return Best(
+                rank=(True, math.inf),
+                grouping=grouping,
+                devices=devices,
+                placement=placement,
+                makespan_ns=None,
+            )
         placements = self._model.placements(grouping[None], np.zeros(1, np.int32), devices[None])
         scores = self._scorer.score(placements)
         return _best_row(scores, 0, grouping, devices, placements[0])
