@@ -334,12 +334,31 @@ class _Starts:
                     f"{self._name}: the plan for {report['label']} did not take effect: "
                     f"{report['reason'] or report['outcome']}"
                 )
-        note = (
-            "the graph is placed in another process than the script's: whether the plan took "
-            "effect there is not known"
-        )
-        if fingerprints and not seen and note not in self.notes:
-            self.notes.append(note)
+        if seen or not fingerprints:
+            return
+        if not found.devices:
+            note = "the graph is placed elsewhere: whether the plan took effect is not known"
+            self.notes = [note]
+        elif not any(_is_executed(plan, found.devices) for plan in self.plans()):
+            raise MeasuringError(
+                f"{self._name}: the plan did not take effect: the servers have placed the nodes "
+                "that it moves elsewhere. The server behind a session's target needs this package"
+            )
+
+
+def _is_executed(plan: Plan, devices: Mapping[str, str]) -> bool:
+    """Whether most of the nodes that a plan moves are where it wants them."""
+    problem, node_op = plan.problem(), plan.node_op
+    moved = np.ones(len(plan.node_names), bool)
+    if problem is not None and node_op is not None and problem.default_device is not None:
+        moved = plan.node_devices != problem.default_device[node_op]
+    wanted = zip(plan.node_names, plan.node_devices.tolist(), moved.tolist(), strict=True)
+    agree = [
+        plan.device_names[device] == devices[name]
+        for name, device, is_moved in wanted
+        if is_moved and name in devices
+    ]
+    return bool(agree) and sum(agree) > len(agree) / 2
 
 
 def _inside(command: Sequence[str]) -> list[str]:

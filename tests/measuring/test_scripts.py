@@ -339,6 +339,7 @@ def test_pauses_and_first_calls_are_left_out() -> None:
         "synced": None,
         "also": [],
         "reports": [],
+        "devices": {},
     }
     steps = scripts._steps(found, None)
     assert steps.step_s == pytest.approx(0.01)

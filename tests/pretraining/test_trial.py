@@ -101,6 +101,7 @@ class Script:
             also=[],
             options=self.options if changes is not None else None,
             reports=reports,
+            devices={},
         )
 
 

@@ -59,6 +59,7 @@ class ScriptSteps:
         also: other functions that train.
         options: those of the optimizer that the script has set; None: it did not switch it on.
         reports: what the pass did with each graph of the script's process.
+        devices: of the nodes of a step that servers have placed, by name; {}: not known.
     """
 
     name: str
@@ -69,6 +70,7 @@ class ScriptSteps:
     also: list[str]
     options: dict[str, Any] | None
     reports: list[dict[str, Any]]
+    devices: dict[str, str]
 
 
 def time_script(
@@ -241,6 +243,7 @@ def _steps(found: dict[str, Any], options: dict[str, Any] | None) -> ScriptSteps
         also=found["also"],
         options=options,
         reports=found["reports"],
+        devices=found["devices"],
     )
 
 

@@ -52,6 +52,8 @@ class Timer:
         self._seen: dict[str, None] = {}
         self._compiled: dict[str, None] = {}
         self._is_fork = False
+        self._repeat: Callable[..., Any] | None = None
+        self._devices: dict[str, str] = {}
         os.register_at_fork(after_in_child=self._begin_anew)
         atexit.register(self._write)
         # A child of multiprocessing ends without the functions of atexit.
@@ -110,9 +112,11 @@ class Timer:
         @functools.wraps(run_original)
         def run(session: Any, fetches: Any, *arguments: Any, **keywords: Any) -> Any:
             key = tuple(_names(fetches))
-            return self._run(
-                session, key, lambda: run_original(session, fetches, *arguments, **keywords)
-            )
+
+            def again(**options: Any) -> Any:
+                return run_original(session, fetches, *arguments, **keywords, **options)
+
+            return self._run(session, key, again, again)
 
         @functools.wraps(callable_original)
         def make_callable(session: Any, fetches: Any, *arguments: Any, **keywords: Any) -> Any:
@@ -128,8 +132,17 @@ class Timer:
         session_class.run = run
         session_class.make_callable = make_callable
 
-    def _run(self, session: Any, key: tuple[str, ...], run: Callable[[], Any]) -> Any:
-        """A session's step; one within another, as a callable's, belongs to that."""
+    def _run(
+        self,
+        session: Any,
+        key: tuple[str, ...],
+        run: Callable[[], Any],
+        again: Callable[..., Any] | None = None,
+    ) -> Any:
+        """A session's step; one within another, as a callable's, belongs to that.
+
+        `again` runs the same with other options.
+        """
         known = self._known.setdefault(session.graph, {})
         steps = known.get(key, self)
         if steps is None or getattr(self._inside, "run", False):
@@ -145,6 +158,7 @@ class Timer:
         if is_first:
             steps = known[key] = self._look_at_fetches(session.graph, key)
         if isinstance(steps, Steps):
+            self._repeat = again if session in self._remote else None
             self._took(steps, start, end, is_first)
         return result
 
@@ -154,6 +168,7 @@ class Timer:
             self._synchronise()
         if enough and self._stopping.acquire(blocking=False):  # for ever
             self._synced_s = self._synchronise()
+            self._devices = _executed(self._repeat)
             self._write()
             self._close_remote_sessions()
             child.kill_group()
@@ -242,6 +257,7 @@ class Timer:
                     "seen": [*self._seen],
                     "compiled": [*self._compiled],
                     "reports": _reports(),
+                    "devices": self._devices,
                 },
             )
 
@@ -321,6 +337,21 @@ def _closure(graph: Any, names: Iterable[str]) -> list[Any]:
             found[op.name] = op
             todo += [tensor.op for tensor in op.inputs] + list(op.control_inputs)
     return list(found.values())
+
+
+def _executed(run: Callable[..., Any] | None) -> dict[str, str]:
+    """The device of each node in one more step, as servers have placed it; {}: they do not tell."""
+    import tensorflow as tf
+
+    v1 = tf.compat.v1
+    metadata = v1.RunMetadata()
+    if run is None:
+        return {}
+    try:
+        run(options=v1.RunOptions(output_partition_graphs=True), run_metadata=metadata)
+    except (tf.errors.OpError, TypeError):  # TypeError: the script gives options of its own
+        return {}
+    return {node.name: node.device for graph in metadata.partition_graphs for node in graph.node}
 
 
 def _reports() -> list[dict[str, Any]]:
