@@ -67,6 +67,8 @@ class Trial:
     """No turn begins later, and no start takes longer."""
     in_place: bool = False
     """In the working directory itself."""
+    directory: Path | None = None
+    """The working directory; None: this process's."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -321,7 +323,7 @@ class _Starts:
             )
 
     def _directory(self) -> contextlib.AbstractContextManager[Path]:
-        here = Path.cwd()
+        here = self._trial.directory or Path.cwd()
         return contextlib.nullcontext(here) if self._trial.in_place else private_copy(here)
 
     def _check_effect(self, found: ScriptSteps) -> None:

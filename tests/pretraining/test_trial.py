@@ -134,7 +134,7 @@ def test_a_plan_that_pays_is_confirmed(
     code, told = tried(script, monkeypatch, capsys)
     assert code == 0
     assert (told["outcome"], told["pays"], told["planned_now"]) == ("faster", True, True)
-    assert told["sentence"].startswith("The plan pays: 2.0x as many steps a second (")
+    assert told["sentence"].startswith("The plan pays: 2.0 times as many steps a second (")
     assert told["first_step_later_s"] == pytest.approx(0.2)
     assert told["outside_share"] == 0.5
     assert told["without_plan"]["step_s"] == pytest.approx(0.2, rel=0.01)
@@ -281,7 +281,7 @@ def test_tables_are_for_people(
     assert "plan 66b53989 (etf) 100 ms" in said
     assert "the first step ends 0.2 s later, with the plan from the store; planning took" in said
     assert "50% of a step without the plan pass between the calls" in said
-    assert printed.out.splitlines()[-1].startswith("The plan pays: 2.0x")
+    assert printed.out.splitlines()[-1].startswith("The plan pays: 2.0 times")
     assert "train.py: with the plan, turn 1" in printed.err
 
 
