@@ -207,6 +207,9 @@ def _told(what: str) -> Iterator[Any]:
     before = signal.signal(signal.SIGTERM, end)
     try:
         yield lambda begins: print(f"hplacer: {what}: {begins}", file=sys.stderr, flush=True)
+    except (KeyboardInterrupt, SystemExit):
+        print("hplacer: interrupted: what was started has ended, nothing is kept", file=sys.stderr)
+        raise
     finally:
         signal.signal(signal.SIGTERM, before)
 

@@ -76,15 +76,17 @@ def take_turns(
     *,
     limit_s: float,
     is_known: Callable[[Sequence[float]], bool] | None = None,
+    least: int = _LEAST_TURNS,
 ) -> dict[str, Turns]:
     """Measures all of these against the first one, the base.
 
     Args:
         names: each at most once.
         measure: seconds of each step of this name, in the turn of this number, from 1.
-        limit_s: begins no third turn after so many seconds, however wide the intervals are.
+        limit_s: begins no turn after so many seconds, however wide the intervals are.
         is_known: of the logarithms of a name, at least two: it needs no further turn; None:
             `is_narrow`.
+        least: turns that are taken in any case, at least two.
 
     Raises what `measure` raises.
     """
@@ -96,7 +98,7 @@ def take_turns(
         left = [name for name in others if not known(found[name].logarithms)]
         if number > 1 and not left:  # the base has a turn in any case
             break
-        if number > _LEAST_TURNS and time.monotonic() > ends:
+        if number > least and time.monotonic() > ends:
             break
         turn = [base, *left]
         medians = {}

@@ -44,6 +44,7 @@ __all__ = ["SAME", "UNCERTAIN", "Comparison", "Trial", "compare_steps", "try_scr
 WITHOUT, WITH = "without the plan", "with the plan"
 UNCERTAIN, SAME = "uncertain", "same placement"  # outcomes besides those of a verdict
 _IN_EFFECT = {"planned", "loaded", "shared"}
+_LEAST_TURNS = 3  # an interval of two is too wide to tell anything
 _FEW = 1  # steps are enough where times do not matter
 
 OnStart = Callable[[str], None]  # told what begins
@@ -141,10 +142,16 @@ def try_script(trial: Trial, on_start: OnStart = lambda what: None) -> Compariso
             return [runs[which][-1].step_s]
 
         turns = take_turns(
-            [WITHOUT, WITH], measure, limit_s=ends - time.monotonic(), is_known=is_decided
+            [WITHOUT, WITH],
+            measure,
+            limit_s=ends - time.monotonic(),
+            is_known=is_decided,
+            least=_LEAST_TURNS,
         )
         found = _compared(plans, turns, f"hplacer try {name}", runs[WITHOUT][-1].name)
         delays_s = [np.median([run.first_step_s for run in runs[w]]) for w in (WITHOUT, WITH)]
+        if also := runs[WITHOUT][-1].also:
+            starts.notes.append(f"a step is a whole round: {', '.join(also)} trains, too")
         stored: list[str] = []
         if found.verdict is not None:
             stored = [pinned] if pinned else starts.keep(found.plans)
@@ -338,6 +345,10 @@ class _Starts:
                 )
         if seen or not fingerprints:
             return
+        if _has_no_plan(found):
+            raise MeasuringError(
+                f"{self._name}: its graph differs from start to start, so that no plan fits"
+            )
         if not found.devices:
             note = "the graph is placed elsewhere: whether the plan took effect is not known"
             self.notes = [note]

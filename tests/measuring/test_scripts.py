@@ -267,6 +267,7 @@ def test_a_copy_has_what_a_script_needs(tmp_path: Path) -> None:
         assert copy.name == "here"
         assert sorted(path.name for path in copy.iterdir()) == ["data", "inner", "relative"]
         assert (copy / "relative").read_text() == "outside"
+        assert (copy / ".." / "outside.txt").read_text() == "outside"
         (copy / "inner").write_text("changed")
         assert (copy / "data" / "a.txt").read_text() == "changed"
     assert (here / "data" / "a.txt").read_text() == "a"

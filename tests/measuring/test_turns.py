@@ -56,6 +56,9 @@ def test_after_the_limit_two_turns_are_taken() -> None:
     assert len(calls) == 4
     low, high = found["plan"].interval
     assert high > low
+    calls.clear()
+    take_turns(["alone", "plan"], measure, limit_s=0.0, least=3)
+    assert len(calls) == 6
 
 
 def test_intervals_hold_what_they_promise() -> None:

@@ -17,13 +17,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+import hplacer_optimizer as hp
 from hplacer_optimizer.capture import native
 from hplacer_optimizer.cli import main
 from hplacer_optimizer.errors import MeasuringError
+from hplacer_optimizer.machines.describe import describe_cluster
 from hplacer_optimizer.measuring.scripts import ScriptSteps
 from hplacer_optimizer.plans.plan import Plan
 from hplacer_optimizer.plans.store import PlanStore
 from hplacer_optimizer.pretraining import trial
+from hplacer_optimizer.workloads.graphs import write_graph
 from tests.documents import problem_from_dict, problem_to_dict
 from tests.planned import plan_of
 from tests.plans.test_plan import small_problem
@@ -55,6 +58,7 @@ class Script:
     options: dict[str, Any] | None = field(default_factory=dict)
     fails: str = ""
     outcome: str = "loaded"
+    other_graph: bool = False  # in every start after the third
     starts: list[Mapping[str, Any] | None] = field(default_factory=list)
 
     def time(
@@ -72,6 +76,7 @@ class Script:
             raise MeasuringError(f"train.py: {self.fails}")
         reports = []
         is_planned = False
+        is_other = self.other_graph and len(self.starts) > 3
         if changes is not None:
             cache = changes["cache"] + (f";{behind}" if behind else "")
             store = PlanStore(cache)
@@ -79,11 +84,12 @@ class Script:
             if stored is None and changes["on_miss"] == "plan":
                 store.put(self.plan)
                 stored = self.plan
-            is_planned = stored is not None and not stored.is_retired
+            is_planned = stored is not None and not stored.is_retired and not is_other
+            stored = None if is_other else stored
             reports.append(
                 {
                     "label": self.plan.label,
-                    "fingerprint": self.plan.fingerprint,
+                    "fingerprint": "0" * 32 if is_other else self.plan.fingerprint,
                     "outcome": self.outcome if is_planned else "skipped",
                     "reason": "" if is_planned else "retired" if stored else "no stored plan",
                     "trains": True,
@@ -219,6 +225,7 @@ def test_what_is_not_certain_is_said_and_not_kept(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code, told = tried(Script(with_s=0.2), monkeypatch, capsys, "--time", "0.001s")
+    assert len(told["with_plan"]["times_s"]) == 3
     assert (code, told["outcome"], told["verdict"]) == (4, "uncertain", None)
     assert "a longer --time tells" in told["sentence"]
     assert stored(here) is None
@@ -237,6 +244,7 @@ def test_no_difference_is_certain_after_some_turns(
     [
         (Script(fails="failed with exit code 1"), "failed with exit code 1; this was a start with"),
         (Script(options=None), "train.py: switches the optimizer off"),
+        (Script(other_graph=True), "its graph differs from start to start"),
         (Script(outcome="kept"), "the plan for function train_step did not take effect: kept"),
     ],
 )
@@ -301,10 +309,13 @@ def test_a_signal_ends_what_was_started(tmp_path: Path, sent: int, code: int) ->
         [sys.executable, "-m", "hplacer_optimizer", "try", "train.py"],
         cwd=work,
         env=clean_environment(tmp_path) | {"TMPDIR": str(tmp_path / "tmp")},
-        stderr=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
     ) as running:
         wait_for(lambda: pids.exists() and pids.read_text().endswith(" "))
         running.send_signal(sent)
+        assert running.stderr is not None
+        assert running.stderr.read().splitlines()[-1].startswith("hplacer: interrupted: what was")
         assert running.wait(60) == code
     wait_for(lambda: all(has_ended(int(pid)) for pid in pids.read_text().split()))
     assert set(tmp_path.rglob("*")) == before | {pids, tmp_path / "tmp"}
@@ -351,6 +362,29 @@ def test_a_bad_plan_of_two_workers_is_retired_and_not_used_again(tmp_path: Path)
         timeout=300,
     )
     assert "so that the plan is retired; `hplacer cache restore" in done.stderr
+
+
+@pytest.mark.slow
+@needs_tensorflow
+def test_a_plan_is_measured_without_a_script(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HPLACER_DISABLE", "1")  # the command does that to its own process
+    graph, machine, path = (str(tmp_path / name) for name in ("g.meta", "c.yaml", "p.hplan"))
+    sizes = {"batch_size": 32, "features": 2, "rows": 100, "width": 16, "hidden": 64}
+    write_graph("two_tower", graph, pin_tables=False, **sizes)
+    with hp.local_cluster(workers=2) as cluster:
+        hp.save_machine(describe_cluster(cluster.addresses, timeout_s=120), machine)
+        hp.plan(graph, "random", machine).save(path)
+        where = ["--machine", machine, "--cluster", ",".join(cluster.addresses)]
+        arguments = ["measure", path, "--graph", graph, *where, "--time", "30s", "--json"]
+        assert main(arguments) == 3
+    told = json.loads(capsys.readouterr().out)
+    assert (told["outcome"], told["stored"]) == ("slower", [path])
+    judged = hp.load_plan(path)
+    assert judged.is_retired
+    assert judged.verdict is not None
+    assert judged.verdict.by == f"hplacer measure --graph {graph}"
 
 
 GUARDED = """

@@ -43,6 +43,7 @@ MAX_COPY_BYTES = 1 << 30
 _POLL_S = 0.05
 _PAUSE = 10.0  # steps
 _MAX_LISTED, _MAX_LINES = 8, 20
+_MAX_NEIGHBOURS = 1_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -251,7 +252,8 @@ def _steps(found: dict[str, Any], options: dict[str, Any] | None) -> ScriptSteps
 def private_copy(directory: Path) -> Iterator[Path]:
     """A copy of a working directory that lasts as long as the block.
 
-    Virtual environments and compiled Python are left out. Raises MeasuringError for a directory
+    Virtual environments and compiled Python are left out. Beside it are links to what is beside the
+    directory. Raises MeasuringError for a directory
     that is too large.
     """
     total = 0
@@ -267,9 +269,18 @@ def private_copy(directory: Path) -> Iterator[Path]:
             )
     with tempfile.TemporaryDirectory(prefix="hplacer-", ignore_cleanup_errors=True) as kept:
         copy = Path(kept, directory.name or "root")
+        _link_neighbours(directory, Path(kept))
         shutil.copytree(directory, copy, symlinks=True, ignore=_left_out)
         _mend_links(directory, copy)
         yield copy
+
+
+def _link_neighbours(directory: Path, kept: Path) -> None:
+    """A script finds `../data` where it does without a copy."""
+    with contextlib.suppress(OSError):  # a parent that cannot be read
+        neighbours = [path for path in directory.parent.iterdir() if path != directory]
+        for path in neighbours[:_MAX_NEIGHBOURS]:
+            (kept / path.name).symlink_to(path)
 
 
 def _mend_links(directory: Path, copy: Path) -> None:

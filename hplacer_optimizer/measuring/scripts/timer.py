@@ -35,24 +35,27 @@ _MAX_SEEN = 50
 _clock = time.perf_counter
 
 
+class _Inside(threading.local):
+    """Of a thread."""
+
+    run = False  # whether it is in a session's step
+
+
 class Timer:
     """Of this process; a forked child begins anew."""
 
     def __init__(self, where: Path, wanted: int | None) -> None:
         self._where, self._wanted = where, wanted
         self._recorder = Recorder(wanted)
-        self._known: weakref.WeakKeyDictionary[Any, dict[Any, Steps | None]] = (
-            weakref.WeakKeyDictionary()
-        )
         self._remote: weakref.WeakSet[Any] = weakref.WeakSet()
-        self._inside = threading.local()
+        self._inside = _Inside()
         self._stopping = threading.Lock()
         self._synced_s: float | None = None
         self._is_asynchronous: bool | None = None
         self._seen: dict[str, None] = {}
         self._compiled: dict[str, None] = {}
         self._is_fork = False
-        self._repeat: Callable[..., Any] | None = None
+        self._last: tuple[Any, Callable[..., Any] | None] = None, None
         self._devices: dict[str, str] = {}
         os.register_at_fork(after_in_child=self._begin_anew)
         atexit.register(self._write)
@@ -63,7 +66,6 @@ class Timer:
         """In a forked child, whose steps are its own; its parent writes for itself."""
         self._recorder = Recorder(self._wanted)
         self._stopping = threading.Lock()
-        self._known.clear()
         self._is_fork = True
 
     def _write_at_end(self) -> None:
@@ -111,12 +113,10 @@ class Timer:
 
         @functools.wraps(run_original)
         def run(session: Any, fetches: Any, *arguments: Any, **keywords: Any) -> Any:
-            key = tuple(_names(fetches))
-
-            def again(**options: Any) -> Any:
+            def call(**options: Any) -> Any:
                 return run_original(session, fetches, *arguments, **keywords, **options)
 
-            return self._run(session, key, again, again)
+            return self._run(session, tuple(_names(fetches)), call, call)
 
         @functools.wraps(callable_original)
         def make_callable(session: Any, fetches: Any, *arguments: Any, **keywords: Any) -> Any:
@@ -143,9 +143,9 @@ class Timer:
 
         `again` runs the same with other options.
         """
-        known = self._known.setdefault(session.graph, {})
-        steps = known.get(key, self)
-        if steps is None or getattr(self._inside, "run", False):
+        known = session.__dict__.setdefault(_STEPS_ATTRIBUTE, {})
+        steps = known.get(key, self)  # self: never run before
+        if steps is None or self._inside.run:
             return run()
         self._inside.run = True
         try:
@@ -158,7 +158,7 @@ class Timer:
         if is_first:
             steps = known[key] = self._look_at_fetches(session.graph, key)
         if isinstance(steps, Steps):
-            self._repeat = again if session in self._remote else None
+            self._last = session, again
             self._took(steps, start, end, is_first)
         return result
 
@@ -168,7 +168,8 @@ class Timer:
             self._synchronise()
         if enough and self._stopping.acquire(blocking=False):  # for ever
             self._synced_s = self._synchronise()
-            self._devices = _executed(self._repeat)
+            session, again = self._last
+            self._devices = _executed(again) if session in self._remote else {}
             self._write()
             self._close_remote_sessions()
             child.kill_group()
@@ -309,18 +310,14 @@ def _is_compiled(definition: Any) -> bool:
     return attribute is not None and attribute.b
 
 
-def _names(fetches: Any) -> Iterable[str]:
+def _names(fetches: Any) -> list[str]:
     """Of all that a (nested) structure of fetches has; what has no name is left out."""
-    if isinstance(fetches, str):
-        yield fetches
-    elif isinstance(fetches, Mapping):
-        for value in fetches.values():
-            yield from _names(value)
-    elif isinstance(fetches, (list, tuple)):
-        for value in fetches:
-            yield from _names(value)
-    elif (name := getattr(fetches, "name", None)) is not None:
-        yield name
+    if isinstance(fetches, (list, tuple)):
+        return [name for value in fetches for name in _names(value)]
+    if isinstance(fetches, Mapping):
+        return [name for value in fetches.values() for name in _names(value)]
+    name = fetches if isinstance(fetches, str) else getattr(fetches, "name", None)
+    return [] if name is None else [name]
 
 
 def _closure(graph: Any, names: Iterable[str]) -> list[Any]:
