@@ -168,7 +168,7 @@ def _try(options: argparse.Namespace) -> int:
         limit_s=options.time,
         in_place=options.in_place,
     )
-    with _told(command[0]) as on_start:
+    with _told(" ".join(command[:2] if options.module else command[:1])) as on_start:
         return _tell(try_script(trial, on_start), options)
 
 

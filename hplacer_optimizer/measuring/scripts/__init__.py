@@ -118,14 +118,21 @@ def time_script(
         if changes is None:
             variables["HPLACER_DISABLE"] = "1"
         returncode = _run(command, variables, directory, limit_s, where / "log")
-        found = [json.loads(path.read_text()) for path in where.glob(child.STEPS)]
-        most = max(found, key=lambda one: len(one["starts"]), default=None)
+        written = [json.loads(path.read_text()) for path in where.glob(child.STEPS)]
+        most = max(written, key=lambda one: len(one["starts"]), default=None)
         reason = _why_not(where, most, returncode, limit_s)
         if reason or most is None:
             _show_end(where / "log")
             raise MeasuringError(f"{name}: {reason}")
         options = where / child.OPTIONS
-        return _steps(most, json.loads(options.read_text()) if options.exists() else None)
+        found = _steps(most, json.loads(options.read_text()) if options.exists() else None)
+        counted = len(found.times_s)
+        if counted < LEAST:
+            raise MeasuringError(
+                f"{name}: of its {len(most['starts'])} training steps only {counted} can be timed, "
+                "since TensorFlow traces the others: give it more data or epochs"
+            )
+        return found
 
 
 def _run(
@@ -226,20 +233,18 @@ def _steps(found: dict[str, Any], options: dict[str, Any] | None) -> ScriptSteps
     prepared = np.array(found["first_calls"], np.int64)
     # Tracing goes before the call, so it lies in what is counted as the step before.
     is_counted[np.clip(np.concatenate([prepared, prepared - 1]), 0, len(lasts_s) - 1)] = False
-    if not is_counted.any():
-        is_counted = np.arange(len(lasts_s)) >= WARMUP
-    if found["synced"] is not None:
-        step_s = float(found["synced"] - starts[WARMUP]) / (len(starts) - WARMUP)
-    else:
+    if found["synced"] is None and is_counted.any():
         between_s = starts[1:] - ends[:-1]
         is_counted &= between_s <= _PAUSE * np.median(lasts_s[is_counted])
-        step_s = float(lasts_s[is_counted].mean())
-    inside_s = (ends - starts)[:-1][is_counted]
+    counted_s, inside_s = lasts_s[is_counted], (ends - starts)[:-1][is_counted]
+    step_s = float(counted_s.sum()) / max(1, len(counted_s))
+    if found["synced"] is not None:
+        step_s = float(found["synced"] - starts[WARMUP]) / (len(starts) - WARMUP)
     return ScriptSteps(
         name=found["name"],
         step_s=step_s,
-        times_s=lasts_s[is_counted],
-        inside_share=min(1.0, float(inside_s.mean()) / step_s),
+        times_s=counted_s,
+        inside_share=min(1.0, float(inside_s.sum()) / max(len(inside_s) * step_s, 1e-9)),
         first_step_s=first_step_s,
         also=found["also"],
         options=options,

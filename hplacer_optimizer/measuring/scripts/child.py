@@ -32,7 +32,7 @@ def directory() -> Path | None:
 def trial_options(options: Options) -> Options:
     """The options that are in force instead of these."""
     where = directory()
-    if where is None:
+    if where is None or not where.exists():  # a process that has outlived its trial
         return options
     if not (where / OPTIONS).exists():
         write(where / OPTIONS, options.changed())

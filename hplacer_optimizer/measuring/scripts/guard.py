@@ -48,17 +48,23 @@ class Guard:
         from tensorflow.python.lib.io import file_io
         from tensorflow.python.training import saver
 
-        self._wrap(checkpoint.TrackableSaver, "save", 1, suffix=".index")
-        self._wrap(saver.Saver, "save", 2, suffix=".index")
-        for name in ("delete_file_v2", "delete_recursively_v2", "rename_v2"):
-            self._wrap(file_io, name, 0)
+        self._wrap(checkpoint.TrackableSaver, "save", 1, "file_prefix", suffix=".index")
+        self._wrap(saver.Saver, "save", 2, "save_path", suffix=".index")
+        for name, parameter in (
+            ("delete_file_v2", "path"),
+            ("delete_recursively_v2", "path"),
+            ("rename_v2", "src"),
+        ):
+            self._wrap(file_io, name, 0, parameter)
 
-    def _wrap(self, owner: Any, name: str, position: int, suffix: str = "") -> None:
+    def _wrap(self, owner: Any, name: str, position: int, parameter: str, suffix: str = "") -> None:
+        """`position` and `parameter` tell where the path stands among the arguments."""
         original: Callable[..., Any] = getattr(owner, name)
 
         @functools.wraps(original)
         def checked(*arguments: Any, **keywords: Any) -> Any:
-            path: Any = arguments[position] if len(arguments) > position else None
+            path: Any = keywords.get(parameter)
+            path = arguments[position] if len(arguments) > position else path
             path = path.numpy() if hasattr(path, "numpy") else path  # of a string tensor
             if isinstance(path, (str, bytes, os.PathLike)):
                 self._check(os.fsdecode(path) + suffix)
