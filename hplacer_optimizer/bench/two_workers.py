@@ -10,7 +10,7 @@ from hplacer_optimizer.plugin.switch import session_config
 from hplacer_optimizer.workloads.graphs import build_graph
 
 _STEPS = 40
-_SIZES = {"batch_size": 512, "features": 4, "rows": 20_000, "width": 64, "hidden": 1024}
+_SIZES = {"batch_size": 256, "features": 1, "rows": 2_000, "width": 64, "hidden": 1024, "layers": 4}
 
 
 def main() -> None:
