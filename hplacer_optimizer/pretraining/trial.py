@@ -134,6 +134,7 @@ def try_script(trial: Trial, on_start: OnStart = lambda what: None) -> Compariso
         if all(map(_is_default, plans)):
             return Comparison(plans=plans, timed=looked.name, planned_now=planned_now)
 
+        starts.tried = plans
         runs: dict[str, list[ScriptSteps]] = {WITHOUT: [], WITH: []}
 
         def measure(which: str, number: int) -> Sequence[float]:
@@ -237,6 +238,7 @@ class _Starts:
     def __init__(self, trial: Trial, name: str, private: Path) -> None:
         self._trial, self._name, self._private = trial, name, private
         self._own: Options | None = None  # of the script
+        self.tried: list[Plan] = []
         self.notes: list[str] = []
 
     def look(self) -> ScriptSteps:
@@ -335,7 +337,7 @@ class _Starts:
 
     def _check_effect(self, found: ScriptSteps) -> None:
         """Raises MeasuringError if a plan did not take effect."""
-        fingerprints = {plan.fingerprint for plan in self.plans()}
+        fingerprints = {plan.fingerprint for plan in self.tried}
         seen = [report for report in found.reports if report["fingerprint"] in fingerprints]
         for report in seen:
             if report["outcome"] not in _IN_EFFECT:
@@ -343,16 +345,17 @@ class _Starts:
                     f"{self._name}: the plan for {report['label']} did not take effect: "
                     f"{report['reason'] or report['outcome']}"
                 )
-        if seen or not fingerprints:
+        if seen:
             return
-        if _has_no_plan(found):
+        if any(report["trains"] for report in found.reports):
             raise MeasuringError(
-                f"{self._name}: its graph differs from start to start, so that no plan fits"
+                f"{self._name}: no graph of this start is that of the plan: it differs from start "
+                "to start, or the plan is of another one"
             )
         if not found.devices:
             note = "the graph is placed elsewhere: whether the plan took effect is not known"
             self.notes = [note]
-        elif not any(_is_executed(plan, found.devices) for plan in self.plans()):
+        elif not any(_is_executed(plan, found.devices) for plan in self.tried):
             raise MeasuringError(
                 f"{self._name}: the plan did not take effect: the servers have placed the nodes "
                 "that it moves elsewhere. The server behind a session's target needs this package"
@@ -398,7 +401,10 @@ def _why_no_plan(found: ScriptSteps) -> str:
     reasons = list(_reasons(found))
     if reasons:
         return f"nothing was planned: {'; '.join(reasons)}"
-    return "nothing was planned: the optimizer saw no graph of it that could be placed"
+    return (
+        "nothing was planned: the optimizer saw no graph of it that could be placed. It needs two "
+        "devices; of a session on servers, the one behind its target needs this package"
+    )
 
 
 def _reasons(found: ScriptSteps) -> Iterator[str]:

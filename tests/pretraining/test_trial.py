@@ -212,6 +212,25 @@ def test_planner_options_plan_anew(
     assert "retired" not in told["sentence"]
 
 
+def test_a_pinned_plan_gets_the_verdict(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(here / "pinned.hplan")
+    made().save(path)
+    script = Script(options={"plan": path})
+    PlanStore(here / "cache" / "hplacer").put(made())  # stands for the file, which is looked at
+    code, told = tried(script, monkeypatch, capsys)
+    assert (code, told["stored"]) == (0, [path])
+    assert hp.load_plan(path).is_confirmed
+    kept = stored(here)
+    assert kept is not None
+    assert kept.verdict is None
+    made(fingerprint="0" * 32).save(path)
+    code, told = tried(script, monkeypatch, capsys)
+    assert code == 1
+    assert "no graph of this start is that of the plan" in told["error"]
+
+
 def test_tensorflows_own_placement_is_not_tried(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -244,7 +263,7 @@ def test_no_difference_is_certain_after_some_turns(
     [
         (Script(fails="failed with exit code 1"), "failed with exit code 1; this was a start with"),
         (Script(options=None), "train.py: switches the optimizer off"),
-        (Script(other_graph=True), "its graph differs from start to start"),
+        (Script(other_graph=True), "it differs from start to start, or the plan is of another one"),
         (Script(outcome="kept"), "the plan for function train_step did not take effect: kept"),
     ],
 )
