@@ -165,11 +165,11 @@ class Timer:
     def _took(self, steps: Steps, start: float, end: float, is_first: bool) -> None:
         enough = self._recorder.add(steps, start, end, is_first=is_first)
         if len(steps.starts) == WARMUP:
+            session, again = self._last
+            self._devices = _executed(again) if session in self._remote else self._devices
             self._synchronise()
         if enough and self._stopping.acquire(blocking=False):  # for ever
             self._synced_s = self._synchronise()
-            session, again = self._last
-            self._devices = _executed(again) if session in self._remote else {}
             self._write()
             self._close_remote_sessions()
             child.kill_group()
