@@ -281,14 +281,13 @@ class _Starts:
             return []
         store = PlanStore(str(self._private))
         found = []
-        for entry in store.list():
-            plan = entry.plan
-            if plan is not None and plan.verdict:
-                store.restore(entry.fingerprint)
-                plan = store.get(entry.fingerprint)
-            if plan is None:
-                raise MeasuringError(f"{self._name}: its stored plan is damaged: {entry.error}")
-            found.append(plan)
+        for fingerprint in store.fingerprints():
+            data = store.read(fingerprint)
+            assert data is not None
+            plan = Plan.from_bytes(data, store.path(fingerprint))  # outlives this store
+            if plan.verdict:
+                store.restore(fingerprint)
+            found.append(replace(plan, verdict=None))
         training = [plan for plan in found if _trains(plan)]
         return sorted(training, key=lambda plan: -(plan.baseline_ns or 0))
 

@@ -173,6 +173,13 @@ def test_a_plan_that_does_not_pay_is_retired_and_tried_again(
     assert kept.is_confirmed
 
 
+def test_the_plans_of_a_comparison_outlive_it(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trial, "time_script", Script().time)
+    found = trial.try_script(trial.Trial(command=["train.py"], cache=str(here / "plans")))
+    found.plans[0].report(here / "report.html")
+    assert (here / "report.html").stat().st_size > 10_000
+
+
 def test_a_stored_plan_is_tried(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
