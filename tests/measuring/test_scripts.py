@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -59,13 +60,20 @@ def test_times_agree_with_a_stopwatch_in_the_script(name: str, tmp_path: Path) -
 # ---- scripts that cannot be timed ----
 
 
-def failure_of(tmp_path: Path, code: str, limit_s: float = LIMIT_S) -> str:
+def failure_of(
+    tmp_path: Path,
+    code: str,
+    limit_s: float = LIMIT_S,
+    changes: dict[str, Any] | None = None,
+) -> str:
     script = tmp_path / "work" / "train.py"
     script.parent.mkdir(exist_ok=True)
     script.write_text(code)
     before = contents(tmp_path)
     with pytest.raises(MeasuringError) as failed:
-        time_script(["train.py"], directory=script.parent, free=[], limit_s=limit_s)
+        time_script(
+            ["train.py"], directory=script.parent, free=[], changes=changes, limit_s=limit_s
+        )
     assert contents(tmp_path) == before
     return str(failed.value)
 
@@ -97,8 +105,9 @@ def test_a_script_that_reads_standard_input(tmp_path: Path) -> None:
 
 
 def test_a_script_that_never_trains(tmp_path: Path) -> None:
-    said = failure_of(tmp_path, "print(1)")
-    assert "ended without a training step: it called no tf.function and ran no session" in said
+    for changes in (None, {"min_ops": 5}):  # with the optimizer off and on
+        said = failure_of(tmp_path, "print(1)", changes=changes)
+        assert "ended without a training step: it called no tf.function and ran no" in said
 
 
 def test_a_script_that_never_ends(tmp_path: Path) -> None:

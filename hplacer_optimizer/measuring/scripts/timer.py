@@ -11,6 +11,7 @@ import atexit
 import contextlib
 import functools
 import os
+import sys
 import threading
 import time
 import weakref
@@ -353,7 +354,8 @@ def _executed(run: Callable[..., Any] | None) -> dict[str, str]:
 
 def _reports() -> list[dict[str, Any]]:
     """What the pass did with the graphs of this process."""
-    if native.is_missing() or os.environ.get("HPLACER_DISABLE") == "1":
+    is_on = "tensorflow" in sys.modules and os.environ.get("HPLACER_DISABLE") != "1"
+    if not is_on or native.is_missing():
         return []
     return [
         {
