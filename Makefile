@@ -28,7 +28,8 @@ build: preflight .venv/.locked ## Make .venv with the locked packages, build the
 
 .PHONY: demo
 demo: build ## Build, then run `hplacer demo`
-	@.venv/bin/hplacer demo
+	@mkdir -p build
+	@.venv/bin/hplacer demo --report build/demo.html
 
 ##@ Check
 .PHONY: test

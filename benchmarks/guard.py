@@ -29,11 +29,11 @@ from numpy.typing import NDArray
 
 from hplacer_optimizer.bench.measured import Bench, calibrated_cluster
 from hplacer_optimizer.bench.small_graphs import GRAPHS, write
-from hplacer_optimizer.bench.turns import WIDTH, take_turns
 from hplacer_optimizer.capture.loading import LoadedGraph, load_graph
 from hplacer_optimizer.machines import Machine
 from hplacer_optimizer.machines.describe import describe_cluster
 from hplacer_optimizer.measuring.calibration.calibrate import calibrate_graph
+from hplacer_optimizer.measuring.turns import WIDTH
 from hplacer_optimizer.planners import Budget
 from hplacer_optimizer.plans.making import Search, make_plan
 from hplacer_optimizer.plans.plan import Plan
@@ -117,7 +117,7 @@ def compare(
     default = measured.problem.default_device
     assert default is not None
     placements = {DEFAULT: default} | {source: placed(plan) for source, plan in plans.items()}
-    turns = take_turns(bench, measured, placements, DEFAULT, limit_s)
+    turns = bench.take_turns(measured, placements, DEFAULT, limit_s)
     rows = []
     for source, plan in plans.items():
         low, high = turns[source].interval

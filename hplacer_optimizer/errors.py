@@ -96,6 +96,10 @@ class BenchError(HPlacerError):
     """A benchmark cannot run as asked; the message says what to change."""
 
 
+class MeasuringError(HPlacerError):
+    """Steps could not be measured; the message names the placement or the script, and the cause."""
+
+
 class CheckpointError(HPlacerError, ValueError):
     """A learned planner's checkpoint is damaged, or of another graph, machine, setting or seed."""
 

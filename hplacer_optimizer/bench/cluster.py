@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 
 from hplacer_optimizer.bench.cluster_tasks import ClusterTask, cuts_by_hand
 from hplacer_optimizer.bench.measured import Bench
-from hplacer_optimizer.bench.turns import take_turns
 from hplacer_optimizer.capture.loading import LoadedGraph
 from hplacer_optimizer.errors import BenchError
 from hplacer_optimizer.measuring import Effort, MeasuredReward
@@ -86,7 +85,7 @@ def compare(
         if learning_s is not None:
             bench.on_start(f"{task.title}: learning by measured steps")
             placements[LEARNED] = _learned(bench, loaded, learning_s, seed)
-        measured = take_turns(bench, loaded, placements, DEFAULT, limit_s)
+        measured = bench.take_turns(loaded, placements, DEFAULT, limit_s)
         for name, placement in placements.items():
             makespan_ns = simulate(problem, placement).makespan_ns
             if makespan_ns is None:

@@ -1,4 +1,4 @@
-"""`hplacer demo`: trains two small models with and without the optimizer and compares.
+"""`hplacer demo`: trains small models with and without the optimizer, and measures a gain.
 
     without   TensorFlow alone
     miss      with the optimizer and an empty plan store: it plans
@@ -7,6 +7,9 @@
 Every run is a process of its own. The devices shown are those of the partition graphs that
 TensorFlow executed. Two CPU devices of one process share its cores, so no plan is faster than
 TensorFlow's placement here: a random one takes effect, to show that training stays what it is.
+
+In the end a recommender trains on two workers, which have cores of their own, and its steps are
+measured under TensorFlow's placement and under a plan, as `hplacer try` does.
 """
 
 from __future__ import annotations
@@ -22,23 +25,33 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hplacer_optimizer.bench.train_workload import Result, run_in_fresh_process
 from hplacer_optimizer.errors import HPlacerError
 from hplacer_optimizer.options import EVERY_PLAN
+from hplacer_optimizer.pretraining import trial_texts
+from hplacer_optimizer.pretraining.trial import Comparison, Trial, try_script
 from hplacer_optimizer.workloads.setup import Setup
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 OK, FAILED, USAGE = 0, 1, 2
+TWO_WORKERS = "two_workers"
 RUNS = ("without", "miss", "hit")
 _WORKLOADS = {
     "inception": ("inception_v3", "Inception-V3 in a TF1 session"),
     "keras": ("keras_digits", "Keras classifier of digits, model.fit"),
 }
-_NEEDS = {"inception": ("tensorflow", "tf_slim", "tf_keras"), "keras": ("tensorflow", "sklearn")}
+_NEEDS = {
+    "inception": ("tensorflow", "tf_slim", "tf_keras"),
+    "keras": ("tensorflow", "sklearn"),
+    TWO_WORKERS: ("tensorflow",),
+}
+_SCRIPT = "hplacer_optimizer.bench.two_workers"
+_PLANNING_S, _MEASURING_S = 5.0, 75.0
 _TOLERANCE = 1e-5
 
 
@@ -58,25 +71,29 @@ def main(argv: Sequence[str]) -> int:
         options = _parser().parse_args(argv)
     except SystemExit as stop:  # --help: 0, wrong usage: 2
         return stop.code if isinstance(stop.code, int) else USAGE
-    names = list(_WORKLOADS) if options.workload == "all" else [options.workload]
+    everything = [*_WORKLOADS, TWO_WORKERS]
+    names = everything if options.workload == "all" else [options.workload]
     for name in names:
         _check_packages(name)
-    documents = []
+    documents: list[dict[str, Any]] = []
     problems: list[str] = []
     with _cache(options.cache) as cache:
         for name in names:
+            if name == TWO_WORKERS:
+                documents.append(_measure(cache, options))
+                continue
             runs = _train(name, options.steps, cache)
             found = _problems(runs)
             problems += [f"{name}: {problem}" for problem in found]
             documents.append({"workload": name, "problems": found, "runs": _document(runs)})
             if not options.json:
                 _print_report(_WORKLOADS[name][1], runs)
+                if not found:
+                    print("Same losses, both devices in use, and the second start loaded the plan.")
     if options.json:
         print(json.dumps({"ok": not problems, "workloads": documents}, indent=2))
     for problem in problems:
         print(f"hplacer: error: {problem}", file=sys.stderr)
-    if not problems and not options.json:
-        print("Same losses, both devices in use, and the second start loaded the plan.")
     return FAILED if problems else OK
 
 
@@ -84,11 +101,12 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="hplacer demo",
         description="Train small models on two logical CPU devices: without the optimizer, with it "
-        "planning, and with it loading the plan. Exit code 1 if the losses differ, nothing ran on "
-        "the second device, or the plan was not found again.",
+        "planning, and with it loading the plan. Then measure on two workers what a plan gains on "
+        "TensorFlow's own placement. Exit code 1 if the losses differ, nothing ran on the second "
+        "device, or the plan was not found again.",
         epilog="example: hplacer demo --workload keras --steps 10",
     )
-    choices = [*_WORKLOADS, "all"]
+    choices = [*_WORKLOADS, TWO_WORKERS, "all"]
     parser.add_argument("--workload", choices=choices, default="all", help="default: all")
     parser.add_argument("--steps", type=_positive, default=5, metavar="N", help="default: 5")
     parser.add_argument(
@@ -96,6 +114,12 @@ def _parser() -> argparse.ArgumentParser:
         metavar="DIR",
         help="keep the plans here; plans that lie there already make the second run a hit "
         "(default: a temporary directory)",
+    )
+    parser.add_argument(
+        "--report",
+        default="hplacer-demo.html",
+        metavar="FILE",
+        help="write the report of the plan for two workers here (default: %(default)s)",
     )
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     return parser
@@ -136,6 +160,29 @@ def _train(name: str, steps: int, cache: str) -> dict[str, Run]:
             result = run_in_fresh_process(workload, Setup(steps=steps, options=options))
             runs[label] = _run(result, time.perf_counter() - start_s)
     return runs
+
+
+def _measure(cache: str, options: argparse.Namespace) -> dict[str, Any]:
+    """Steps on two workers, with TensorFlow's placement and with a plan; tells what they are."""
+    title = "Two-tower recommender on two workers"
+    with tempfile.TemporaryDirectory(prefix="hplacer-demo-") as directory:
+        trial = Trial(
+            command=["-m", _SCRIPT],
+            cache=cache,
+            search={"planner": "auto", "budget_s": _PLANNING_S},
+            limit_s=_MEASURING_S,
+            directory=Path(directory),
+        )
+
+        def on_start(what: str) -> None:
+            print(f"{title}: {what}", file=sys.stderr, flush=True)
+
+        found = try_script(trial, on_start)
+    found.plans[0].report(options.report)
+    if not options.json:
+        _print_comparison(title, found)
+        print(f"report of the plan: {options.report}")
+    return {"workload": TWO_WORKERS, "report": options.report, **trial_texts.document(found)}
 
 
 @contextlib.contextmanager
@@ -207,13 +254,31 @@ def _print_report(title: str, runs: dict[str, Run]) -> None:
     console.print(_losses_table(runs))
 
 
+def _print_comparison(title: str, found: Comparison) -> None:
+    from rich.box import SIMPLE
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=SIMPLE, title=title, title_justify="left")
+    for column in trial_texts.COLUMNS:
+        table.add_column(column)
+    for row in trial_texts.rows(found):
+        table.add_row(*map(Text, row))
+    if table.row_count:
+        Console().print(table)
+    for line in trial_texts.facts(found):
+        print(line)
+    print(trial_texts.verdict_sentence(found))
+
+
 def _runs_table(title: str, runs: dict[str, Run]) -> Table:
     from rich.box import SIMPLE
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=SIMPLE, title=title, title_justify="left")
-    for column in ("run", "plan", "ops per device", "planning", "fingerprint", "whole run"):
+    for column in ("run", "plan", "ops per device", "planning", "fingerprint"):
         table.add_column(column)
     for label, run in runs.items():
         planning, fingerprint = "", ""
@@ -224,8 +289,7 @@ def _runs_table(title: str, runs: dict[str, Run]) -> Table:
         ops = ", ".join(f"{device} {count}" for device, count in run.ops_per_device.items())
         counts = Counter(entry["outcome"] for entry in run.history)
         outcomes = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
-        cells = (label, outcomes, ops, planning, fingerprint, f"{run.wall_s:.1f} s")
-        table.add_row(*map(Text, cells))
+        table.add_row(*map(Text, (label, outcomes, ops, planning, fingerprint)))
     return table
 
 

@@ -16,11 +16,12 @@ from numpy.typing import NDArray
 
 from hplacer_optimizer.bench.cluster_tasks import ClusterTask
 from hplacer_optimizer.capture.loading import LoadedGraph, load_graph
-from hplacer_optimizer.errors import BenchError
+from hplacer_optimizer.errors import BenchError, MeasuringError
 from hplacer_optimizer.machines import Machine
 from hplacer_optimizer.measuring import Effort, Measurement, Measurer
 from hplacer_optimizer.measuring.calibration.calibrate import calibrate_graph, calibrate_machine
 from hplacer_optimizer.measuring.clusters import LocalCluster, local_cluster
+from hplacer_optimizer.measuring.turns import EFFORT, Turns, take_turns_of_placements
 
 OnStart = Callable[[str], None]  # what begins
 Placements = Mapping[str, NDArray[np.int32]]
@@ -52,6 +53,19 @@ class Bench:
         """Of a loaded task."""
         assert loaded.step is not None
         return Measurer(loaded.step, loaded.problem, devices=self.cluster.addresses, effort=effort)
+
+    def take_turns(
+        self, loaded: LoadedGraph, placements: Placements, base: str, limit_s: float
+    ) -> dict[str, Turns]:
+        """All placements against one of them; raises ClusterError for a worker that was lost."""
+        with self.measurer(loaded, EFFORT) as measurer:
+            try:
+                return take_turns_of_placements(
+                    measurer, placements, base, limit_s=limit_s, on_start=self.on_start
+                )
+            except MeasuringError:
+                self.cluster.check()
+                raise
 
     def measure(
         self, task: ClusterTask, loaded: LoadedGraph, placements: Placements, rounds: int

@@ -9,7 +9,7 @@
     why.py        why                            cache.py   cache
     pretrain.py   pretrain                       cluster.py  cluster
     calibrate.py  calibrate                      bench_cluster.py  bench predict, bench cluster
-    policy.py     policy
+    policy.py     policy                         trying.py  try, measure
 
     stored_plans.py, load_tables.py: plans as arguments, tables of what they ask of devices
     search_progress.py, interruption.py: a long search's line on stderr, its end by a signal
@@ -44,6 +44,7 @@ from hplacer_optimizer.cli import (
     pretrain,
     report,
     steps,
+    trying,
     why,
 )
 from hplacer_optimizer.cli.arguments import BROKEN_PIPE, FAILED, INTERRUPTED, USAGE, version
@@ -94,6 +95,7 @@ def _parser() -> argparse.ArgumentParser:
     steps.add_commands(commands)
     pretrain.add_commands(commands)
     policy.add_commands(commands)
+    trying.add_commands(commands)
     machines.add_commands(commands)
     cluster.add_commands(commands)
     calibrate.add_commands(commands)

@@ -15,7 +15,7 @@ from hplacer_optimizer.cli.arguments import (
     add_store_options,
     open_store,
 )
-from hplacer_optimizer.cli.plan_texts import speedup
+from hplacer_optimizer.cli.plan_texts import measured, speedup
 from hplacer_optimizer.cli.plans import plan_document
 from hplacer_optimizer.cli.printing import print_json, print_table, step_time
 from hplacer_optimizer.errors import DocumentError, HPlacerError, StoreError
@@ -26,7 +26,7 @@ from hplacer_optimizer.support.quantities import SIZE
 _DAY_S = 86_400.0
 _COLUMNS = (
     *("fingerprint", "label", "planner", "step", "speedup"),
-    *("gap", "ops", "devices", "created"),
+    *("measured", "gap", "ops", "devices", "created"),
 )
 
 
@@ -44,9 +44,12 @@ def add_commands(commands: Any) -> None:
     text = "read all of every stored plan; exit code 1 if one is damaged"
     verify = add("verify", _verify, text, "verify --json")
     remove = add("remove", _remove, "remove stored plans", "remove 3f9c2b1a")
-    remove.add_argument(
-        "fingerprints", nargs="+", metavar="FP", help="a fingerprint or its unique start"
-    )
+    text = "take back the verdict of `hplacer try` on a plan, so that a retired one is used again"
+    restore = add("restore", _restore, text, "restore 3f9c2b1a")
+    for action in (remove, restore):
+        action.add_argument(
+            "fingerprints", nargs="+", metavar="FP", help="a fingerprint or its unique start"
+        )
     text = "remove the plans that were not used for longest, until a limit holds"
     prune = add("prune", _prune, text, "prune --max-size '200 MB' --unused-for 90")
     prune.add_argument(
@@ -71,7 +74,7 @@ def add_commands(commands: Any) -> None:
         action.add_argument(
             "fingerprints", nargs="*", metavar="FP", help="only these; the unique start will do"
         )
-    for action in (listing, path, verify, remove, prune, export, imported):
+    for action in (listing, path, verify, remove, restore, prune, export, imported):
         add_store_options(action)
         add_json(action)
 
@@ -119,6 +122,7 @@ def _row(entry: StoreEntry, with_directory: bool) -> list[str]:
         plan.planner,
         step_time(plan.step_ns, plan.feasible),
         speedup(plan),
+        measured(plan),
         "" if plan.gap is None else f"{plan.gap:.1%}",
         str(plan.num_ops),
         str(len(plan.device_names)),
@@ -166,6 +170,18 @@ def _remove(options: argparse.Namespace) -> int:
     chosen = [store.resolve(prefix) for prefix in options.fingerprints]  # all, or none is removed
     removed = [path for fingerprint in dict.fromkeys(chosen) for path in store.remove(fingerprint)]
     return _tell_removed(removed, "removed", options)
+
+
+def _restore(options: argparse.Namespace) -> int:
+    store = open_store(options)
+    chosen = [store.resolve(prefix) for prefix in options.fingerprints]
+    changed = [path for fingerprint in dict.fromkeys(chosen) for path in store.restore(fingerprint)]
+    if options.json:
+        print_json({"restored": changed})
+    else:
+        for path in changed:
+            print(f"restored {path}: its verdict is forgotten")
+    return OK
 
 
 def _prune(options: argparse.Namespace) -> int:

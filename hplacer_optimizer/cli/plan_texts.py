@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from hplacer_optimizer.plans.baseline import as_json
@@ -12,7 +13,9 @@ from hplacer_optimizer.support.formats import format_speedup
 def print_plan(plan: Plan) -> None:
     """What it gains, and whether a training run would follow it."""
     print(f"{plan.label}: {plan.summary_line()}")
-    if note := training_note(plan):
+    for line in verdict_lines(plan):
+        print(line)
+    if (note := training_note(plan)) and not plan.is_retired:
         print(note)
 
 
@@ -27,14 +30,41 @@ def speedup(plan: Plan) -> str:
     return "-" if plan.speedup is None else format_speedup(plan.speedup)
 
 
+def measured(plan: Plan) -> str:
+    """As "0.52x, retired", how fast it was beside TensorFlow's placement; "": nobody measured."""
+    if plan.verdict is None:
+        return ""
+    what = format_speedup(plan.verdict.speedup)
+    if plan.is_retired:
+        return f"{what}, retired"
+    return what if plan.verdict.binds else f"{what} on {plan.verdict.host}"
+
+
+def verdict_lines(plan: Plan) -> Iterator[str]:
+    """What was measured, and what follows from it."""
+    verdict = plan.verdict
+    if verdict is None:
+        return
+    yield f"measured: {verdict}, {verdict.source}"
+    if not verdict.binds:
+        yield "that is other hardware than this, so it decides nothing here"
+    elif plan.is_retired:
+        yield (
+            f"retired: training keeps TensorFlow's placement; `hplacer cache restore "
+            f"{plan.short_fingerprint}` takes that back"
+        )
+
+
 def comparison(plan: Plan | None) -> dict[str, Any]:
     """For JSON; null where nothing is known, or nothing keeps the plan from taking effect."""
     if plan is None:
-        return dict.fromkeys(("baseline", "speedup", "why_left_alone"))
+        return dict.fromkeys(("baseline", "speedup", "why_left_alone", "verdict", "retired"))
     return {
         "baseline": as_json(plan.baseline),
         "speedup": plan.speedup,
         "why_left_alone": _why_left_alone(plan) or None,
+        "verdict": plan.verdict.as_json() if plan.verdict else None,
+        "retired": plan.is_retired,
     }
 
 
@@ -42,4 +72,5 @@ def _why_left_alone(plan: Plan) -> str:
     """Of a plan that no run finds nothing is said, nor of one without a baseline: a run that finds
     it simulates TensorFlow's placement first.
     """
-    return plan.why_left_alone() if plan.fingerprint and plan.baseline else ""
+    is_known = plan.baseline or plan.is_retired or plan.is_confirmed
+    return plan.why_left_alone() if plan.fingerprint and is_known else ""

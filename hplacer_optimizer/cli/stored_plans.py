@@ -25,9 +25,14 @@ def add_simulation_options(parser: argparse.ArgumentParser) -> None:
     add_optional_graph(parser, "for a plan that holds no problem, the graph that it is for")
 
 
-def find_plan(options: argparse.Namespace, text: str) -> Plan:
+def is_file(text: str) -> bool:
     """A name that is a file or looks like one is a path, anything else a fingerprint prefix."""
-    if "/" in text or text.endswith(".hplan") or os.path.isfile(text):
+    return "/" in text or text.endswith(".hplan") or os.path.isfile(text)
+
+
+def find_plan(options: argparse.Namespace, text: str) -> Plan:
+    """The plan of a file, or of the store."""
+    if is_file(text):
         return load_plan(text)
     store = open_store(options)
     fingerprint = store.resolve(text)

@@ -20,6 +20,7 @@ from hplacer_optimizer.cli.arguments import (
     open_store,
 )
 from hplacer_optimizer.cli.graphs import add_optional_graph, graph_options
+from hplacer_optimizer.cli.plan_texts import verdict_lines
 from hplacer_optimizer.cli.printing import print_json, print_table
 from hplacer_optimizer.plans.fingerprint import Miss, differences, read_misses
 from hplacer_optimizer.plans.plan import Plan
@@ -33,7 +34,7 @@ _OTHER_OUTCOMES = re.compile(
 
 def add_commands(commands: Any) -> None:
     """Adds the command of this module to the parser."""
-    text = "tell why a script or a graph finds no stored plan; exit code 1 if it finds none"
+    text = "tell why a script or a graph finds no stored plan, or a retired one; exit code 1 if so"
     why = add_command(commands, "why", _why, text, "hplacer why train.log")
     why.add_argument(
         "log",
@@ -64,7 +65,7 @@ def _why(options: argparse.Namespace) -> int:
             _print(answer)
         if not answers and not remarks:
             print(f"{options.log}: no lookup failed, or it was not logged: HPLACER_LOG=debug does")
-    return OK if all(answer["stored"] for answer in answers) else FAILED
+    return OK if all(map(_is_used, answers)) else FAILED
 
 
 def _of_log(name: str) -> tuple[list[Miss], list[str]]:
@@ -90,21 +91,28 @@ def _answer(lookup: Miss, plans: list[Plan]) -> dict[str, Any]:
         other_graph = any(difference.part == "graph" for difference in found)
         ranked.append((other_graph, len(found), plan.label != lookup.label, plan.fingerprint))
     if not ranked:
-        return {**answer, "stored": False, "nearest": None, "differences": []}
+        return {**answer, "stored": False, "verdict": [], "nearest": None, "differences": []}
     nearest = plans[ranked.index(min(ranked))]
     found = differences(lookup.parts, nearest.fingerprint_parts)
     return {
         **answer,
         "stored": not found,
+        "verdict": [] if found else list(verdict_lines(nearest)),
         "nearest": {
             "fingerprint": nearest.fingerprint,
             "label": nearest.label,
             "created": nearest.created,
             "device_names": nearest.device_names,
             "versions": nearest.versions,
+            "retired": nearest.is_retired,
+            "verdict": nearest.verdict.as_json() if nearest.verdict else None,
         },
         "differences": [asdict(difference) for difference in found],
     }
+
+
+def _is_used(answer: dict[str, Any]) -> bool:
+    return answer["stored"] and not answer["nearest"]["retired"]
 
 
 def _print(answer: dict[str, Any]) -> None:
@@ -115,6 +123,8 @@ def _print(answer: dict[str, Any]) -> None:
     name = f"plan {nearest['fingerprint'][:8]} of {nearest['label']}, made {nearest['created']}"
     if answer["stored"]:
         print(f"{answer['label']}: {name}, is stored now and fits")
+        for line in answer["verdict"]:
+            print(line)
         return
     print(f"{answer['label']}: nothing fits; the nearest is {name}, which differs in")
     print_table(

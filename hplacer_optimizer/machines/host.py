@@ -82,6 +82,14 @@ def processor() -> Processor:
     )
 
 
+@functools.cache
+def models() -> tuple[str, ...]:
+    """Of the processor and of the GPUs that NVIDIA's driver shows; () if nothing is known."""
+    files = sorted(Path("/proc/driver/nvidia/gpus").glob("*/information"))
+    found = [processor().model, *(_entry(_read(file), "Model") for file in files)]
+    return tuple(filter(None, found))
+
+
 def numa_nodes() -> int:
     """How many memory nodes the kernel sees, at least 1."""
     return max(1, len(list(Path("/sys/devices/system/node").glob("node[0-9]*"))))

@@ -3,6 +3,8 @@
 measure(graph, placement)        one Measurement
 Measurer(step, problem)          many of one step, in one process that may die
 MeasuredReward(measurers)        what planners score placements by
+turns.py                         alternatives in turn, until it is known how they compare
+scripts/                         the steps of a user's own script, timed from inside
 
 measurer.py --- process.py: step_runner.py (executable, feeds, initialisers) --- TensorFlow
 """

@@ -14,7 +14,6 @@ import functools
 import io
 import math
 import os
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -65,8 +64,9 @@ from hplacer_optimizer.plans.file import (
     parse_object,
 )
 from hplacer_optimizer.plans.planned_problem import SECTIONS, PackedProblem
+from hplacer_optimizer.plans.verdict import CREATED, FASTER, Verdict
 from hplacer_optimizer.problem.bounds import Proof, gap
-from hplacer_optimizer.support.formats import format_ns
+from hplacer_optimizer.support.formats import format_ns, format_speedup
 from hplacer_optimizer.support.notebook import Described
 
 __all__ = ["NodeNames", "Plan", "load_plan"]
@@ -75,7 +75,6 @@ FINGERPRINT_HEX_DIGITS = 32
 _STRUCTURE_BYTES = 8
 MAX_DEVICES = 1 << 16  # device indices are 16 bits wide in the file
 
-_CREATED = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|\+00:00)", re.ASCII)
 _REPLACE = "if it is a plan store's, delete the file: the next run plans again"
 _UPGRADE = "made by a newer version: upgrade hplacer-optimizer"
 
@@ -120,7 +119,7 @@ _SUMMARY: dict[str, Callable[[Any], Any]] = {
     "baseline": Baseline.checked,
     "prediction_error": optional(number),
     "versions": text_map,
-    "created": matching(_CREATED, "a UTC time such as 2024-05-01T12:00:00Z"),
+    "created": matching(CREATED, "a UTC time such as 2024-05-01T12:00:00Z"),
     "host": text,
 }
 
@@ -139,6 +138,8 @@ _COLUMNS: dict[str, Callable[[Any], Any]] = {
     "structure": word,
     "node_devices": column(np.int32),
 }
+
+_VERDICT: dict[str, Callable[[Any], Any]] = {"verdict": Verdict.checked}  # a section of its own
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -178,6 +179,7 @@ class Plan(Described):
         node_ranks: uint32[N], which tell nodes of one hash apart; empty where nothing does.
         structure: 64 bits; nodes of one hash and rank correspond in graphs where this is equal.
         node_devices: int32[N], indices into device_names.
+        verdict: what measuring it beside TensorFlow's own placement said; None: nobody did.
         packed_problem: what `problem()`, `placement` and `node_op` read; None without them.
 
     Raises:
@@ -226,10 +228,11 @@ class Plan(Described):
     node_ranks: npt.NDArray[np.uint32] = field(default_factory=lambda: np.empty(0, np.uint32))
     structure: int = 0
     node_devices: npt.NDArray[np.int32]
+    verdict: Verdict | None = None
     packed_problem: PackedProblem | None = None
 
     def __post_init__(self) -> None:
-        for name, check in (_SUMMARY | _COLUMNS).items():
+        for name, check in (_SUMMARY | _COLUMNS | _VERDICT).items():
             try:
                 object.__setattr__(self, name, check(getattr(self, name)))
             except ValueError as error:
@@ -306,7 +309,8 @@ class Plan(Described):
         """One line for people, such as
         `3f9c2b1a (etf): 2.49 ms/step, 2.0x TensorFlow's placement (5.04 ms), both predicted`.
         """
-        return f"{self.short_fingerprint} ({self.planner}): {self._outcome()}"
+        measured = f"; measured: {format_speedup(self.verdict.speedup)}" if self.verdict else ""
+        return f"{self.short_fingerprint} ({self.planner}): {self._outcome()}{measured}"
 
     def _outcome(self) -> str:
         if not self.feasible:
@@ -355,11 +359,24 @@ class Plan(Described):
     def why_left_alone(self, min_gain: float | None = None) -> str:
         """Why a training run keeps TensorFlow's own placement, as a sentence; "": it does not.
 
+        A verdict that was measured on this hardware comes before all predictions, and before
+        `min_gain` if it says that the plan is slower.
+
         Args:
             min_gain: the gain that is asked for, as a share; 0.2: 1.2 times as many steps a second;
                 -1: any. None: more than the prediction may be wrong, or any where both were
                 measured.
         """
+        if self.is_retired:
+            return (
+                f"it was measured, {self.verdict}, so that the plan is retired; "
+                f"`hplacer cache restore {self.fingerprint[:8]}` takes that back"
+            )
+        if self.is_confirmed and self.verdict:
+            gain = self.verdict.speedup - 1
+            if min_gain is None or gain > min_gain:
+                return ""
+            return f"{self.verdict} is less than option min_gain asks for ({min_gain:g})"
         both_measured = self.measured_ns is not None and self._compared is not None
         error = 0.0 if both_measured else self.prediction_error
         return why_left_alone(
@@ -368,6 +385,25 @@ class Plan(Described):
             baseline=self._compared if both_measured else self.baseline,
             error=prediction_error(self.cost_source) if error is None else error,
             min_gain=min_gain,
+        )
+
+    @property
+    def is_retired(self) -> bool:
+        """Whether it was measured on this hardware to be slower than TensorFlow's placement."""
+        return self.verdict is not None and self.verdict.retires
+
+    @property
+    def is_confirmed(self) -> bool:
+        """Whether it was measured on this hardware to be faster than TensorFlow's placement."""
+        verdict = self.verdict
+        return verdict is not None and verdict.outcome == FASTER and verdict.binds
+
+    def places_as(self, other: Plan) -> bool:
+        """Whether both have the same nodes on the same devices."""
+        return (
+            self.device_names == other.device_names
+            and np.array_equal(self.node_hashes, other.node_hashes)
+            and np.array_equal(self.node_devices, other.node_devices)
         )
 
     @property
@@ -541,6 +577,7 @@ class Plan(Described):
         parts = list(self.fingerprint_parts.items())
         summary = self.summary() | {"fingerprint_parts": parts}
         structure = self.structure.to_bytes(_STRUCTURE_BYTES, "little")
+        verdict = self.verdict and compress(canonical_json(self.verdict.as_json()))
         ranks = {"node_ranks": compress(structure + self.node_ranks.astype("<u4").tobytes())}
         return {
             "summary": compress(canonical_json(summary)),
@@ -548,6 +585,7 @@ class Plan(Described):
             "node_hashes": compress(self.node_hashes.astype("<u8").tobytes(), level=0),
             **(ranks if len(self.node_ranks) else {}),
             "node_devices": compress(self.node_devices.astype("<u2").tobytes()),
+            **({"verdict": verdict} if verdict else {}),
         }
 
 
@@ -614,6 +652,8 @@ def _read_sections(file: PlanFile) -> dict[str, Any]:
                 raise ValueError(f"the section 'node_ranks' has {len(raw)} bytes")
             fields["structure"] = int.from_bytes(raw[:_STRUCTURE_BYTES], "little")
             fields["node_ranks"] = np.frombuffer(raw[_STRUCTURE_BYTES:], "<u4")
+        if "verdict" in file.names:
+            fields["verdict"] = parse_object(file.read("verdict"))
     except PlanError:
         raise
     except ValueError as error:

@@ -250,7 +250,8 @@ def _look_up(request: Any) -> None:
 
 def _is_decidable(plan: Plan, options: Options) -> bool:
     """Whether TensorFlow's placement is known, or does not matter; old plans do not tell."""
-    return plan.baseline is not None or options.min_gain == EVERY_PLAN
+    is_judged = plan.is_retired or plan.is_confirmed
+    return is_judged or plan.baseline is not None or options.min_gain == EVERY_PLAN
 
 
 def _look_up_pinned(request: Any, path: str) -> None:

@@ -23,6 +23,7 @@ from typing import Any
 from hplacer_optimizer.capture import native
 from hplacer_optimizer.errors import OptionError
 from hplacer_optimizer.log import warn_once
+from hplacer_optimizer.measuring.scripts import child as trial
 from hplacer_optimizer.options import OPTIMIZER_NAME, Options
 from hplacer_optimizer.plugin import service
 from hplacer_optimizer.plugin.disabling import eager_context, is_disabled, thread_state
@@ -110,7 +111,7 @@ def _put_entry(config: Any, options: Options | None) -> None:
         if entries[index].name == OPTIMIZER_NAME:
             del entries[index]
     if options is not None:
-        options.to_entry(entries.add())
+        trial.trial_options(options).to_entry(entries.add())
 
 
 def _start() -> None:
@@ -254,12 +255,23 @@ def _explicit_config(config: Any) -> Any:
     has_entry = _has_entry(config)
     options = current_options() if environment_options() is not None else None
     on = not is_disabled() and (has_entry or options is not None) and _starts()
-    if on == has_entry:
+    if on and has_entry and trial.directory() is not None:
+        options = _options_of_entry(config)
+    elif on == has_entry:
         return config
     result = config_pb2.ConfigProto()
     result.CopyFrom(config)
     _put_entry(result, options if on else None)
     return result
+
+
+def _options_of_entry(config: Any) -> Options | None:
+    """What a config asks for; None, and the pass tells it, if that is invalid."""
+    entry = next(entry for entry in _entries(config) if entry.name == OPTIMIZER_NAME)
+    try:
+        return Options.from_parameters(entry.parameter_map)
+    except OptionError:
+        return None
 
 
 # ---- Keras ----

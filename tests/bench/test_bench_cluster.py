@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
 import hplacer_optimizer as hp
-from hplacer_optimizer.bench.cluster_tasks import place_by_hand
+from hplacer_optimizer.bench import cluster
+from hplacer_optimizer.bench.cluster_tasks import TASKS, place_by_hand
 from hplacer_optimizer.bench.prediction import (
     Prediction,
     ablations,
@@ -18,7 +21,8 @@ from hplacer_optimizer.bench.prediction import (
     placements_of,
     rank_correlation,
 )
-from hplacer_optimizer.planners import Budget
+from hplacer_optimizer.measuring.turns import Turns
+from hplacer_optimizer.planners import Budget, get_planner
 from hplacer_optimizer.problem.constraints import check_constraints
 from tests.cli.test_cli import error_of, hplacer
 
@@ -128,3 +132,81 @@ def test_a_plan_beats_one_worker(tmp_path: Path) -> None:
     assert set(rows) == {"default", "by hand", "planned", "refined", "learned"}
     assert rows["default"]["speedup"] == 1.0
     assert rows["refined"]["speedup"] > 1.0
+
+
+def test_no_row_starts_from_one_that_it_is_compared_with(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The search by measured steps has the simulated plan to start from, learning has nothing."""
+    problem = hp.load_problem(GOLDEN)
+    given: dict[str, list[bytes]] = {"refined": [], "learned": []}
+    running = "refined"
+
+    class Reward:
+        """In place of the measured one: keeps what it is asked for."""
+
+        def __init__(self, measurers: list[Any]) -> None:
+            self.best = (np.zeros(problem.num_ops, np.int32), None)
+
+        def __enter__(self) -> Reward:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+        def __call__(self, placement: np.ndarray[Any, np.dtype[np.int32]]) -> float:
+            given[running].append(placement.tobytes())
+            return 1.0
+
+    def search(problem: hp.Problem, reward: Any, planner: Any, **_: Any) -> None:
+        assert planner is get_planner("local_search").plan  # it makes its own starts
+
+    def learn(problem: hp.Problem, **options: Any) -> None:
+        nonlocal running
+        running = "learned"
+        assert options.keys() == {"reward", "budget", "seed"}
+
+    class FakeBench:
+        """In place of two workers: by hand is by far the fastest."""
+
+        def on_start(self, what: str) -> None:
+            pass
+
+        def load(self, task: Any) -> Any:
+            return SimpleNamespace(problem=problem, step=None)
+
+        def measurer(self, loaded: Any, effort: Any) -> None:
+            pass
+
+        def measure(self, task: Any, loaded: Any, cuts: Any, rounds: int) -> Any:
+            return {name: hp.Measurement(times_s=(1e-6,)) for name in cuts}
+
+        def take_turns(self, loaded: Any, placements: Any, base: str, limit_s: float) -> Any:
+            self.placements = dict(placements)
+            return {name: Turns(times_s=[1.0, 1.0]) for name in placements}
+
+    monkeypatch.setattr(cluster, "MeasuredReward", Reward)
+    monkeypatch.setattr(cluster.measured_search, "search", search)
+    monkeypatch.setattr(cluster, "learn", learn)
+    bench: Any = FakeBench()
+    rows = cluster.compare(
+        bench, [TASKS[0]], limit_s=1.0, planning_s=0.2, refining_s=1.0, learning_s=1.0
+    )
+    assert [row.placement for row in rows] == list(bench.placements)
+    planned = bench.placements[cluster.PLANNED].tobytes()
+    assert bench.placements[cluster.BY_HAND].tobytes() != planned
+    assert given == {"refined": [planned], "learned": []}
+
+
+@pytest.mark.slow
+def test_the_demo_measures_a_plan_on_two_workers(tmp_path: Path) -> None:
+    pytest.importorskip("tensorflow")
+    report = tmp_path / "report.html"
+    arguments = ("--workload", "two_workers", "--report", report, "--cache", tmp_path / "plans")
+    done = hplacer("demo", *arguments, "--json", timeout_s=280)
+    assert done.returncode == 0, done.stderr
+    (told,) = json.loads(done.stdout)["workloads"]
+    assert told["report"] == str(report)
+    assert report.read_text().startswith("<!DOCTYPE html>")
+    assert told["planned_now"]
+    assert told["with_plan"]["step_s"] > 0 < told["without_plan"]["step_s"]

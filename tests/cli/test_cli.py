@@ -29,7 +29,7 @@ COMMANDS = [
     ["cache"],
     *(
         ["cache", action]
-        for action in ("list", "path", "verify", "remove", "prune", "export", "import")
+        for action in ("list", "path", "verify", "remove", "restore", "prune", "export", "import")
     ),
     ["show"],
     ["explain"],
@@ -39,6 +39,8 @@ COMMANDS = [
     ["machine"],
     *(["machine", action] for action in ("list", "show", "detect")),
     ["calibrate"],
+    ["try"],
+    ["measure"],
     ["cluster"],
     ["cluster", "start"],
     ["bench"],

@@ -24,11 +24,15 @@ from hplacer_optimizer.plans import file as plan_file
 from hplacer_optimizer.plans.baseline import Baseline
 from hplacer_optimizer.plans.plan import CURVE_POINT, NodeNames, Plan, load_plan
 from hplacer_optimizer.plans.planned_problem import PackedProblem
+from hplacer_optimizer.plans.verdict import Verdict
 from hplacer_optimizer.support.formats import format_ns
 from tests.documents import problem_from_dict, problem_to_dict
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "plan-format.md"
 FINGERPRINT = "3f9c2b1a" + "0" * 24
+VERDICT = Verdict.now(
+    speedup=1.5, low=1.4, high=1.6, plan_ns=20, baseline_ns=30, turns=3, by="hplacer try train.py"
+)
 BASELINE = Baseline(step_time_ns=82_400_000, feasible=True, peak_bytes=[30, 40])
 
 
@@ -378,7 +382,7 @@ def test_a_problem_of_other_devices_or_another_number_of_ops() -> None:
 
 
 def test_every_field_is_checked() -> None:
-    checked = {**plan_module._SUMMARY, **plan_module._COLUMNS}
+    checked = {**plan_module._SUMMARY, **plan_module._COLUMNS, **plan_module._VERDICT}
     fields = [field.name for field in dataclasses.fields(Plan)]
     assert fields == [*checked, "packed_problem"]
 
@@ -412,6 +416,7 @@ def test_every_field_counts_for_equality() -> None:
         "prediction_error": 0.25,
         "step_spread_ns": (40, 50),
         "simulator_version": 2,
+        "verdict": VERDICT,
         "packed_problem": with_problem(plan).packed_problem,
     }
     numbers = dict.fromkeys(("seed", "num_ops", "num_units", "planning_s"), 99)

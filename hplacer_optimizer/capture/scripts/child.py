@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import threading
 from collections.abc import Callable
@@ -20,6 +19,7 @@ from typing import Any
 
 from hplacer_optimizer.capture import native
 from hplacer_optimizer.capture.captured import save_captured
+from hplacer_optimizer.capture.training_ops import applies_updates, assigns_what_it_reads
 from hplacer_optimizer.errors import MachineError
 from hplacer_optimizer.machines import Machine, full_device_name, load_machine, save_machine
 from hplacer_optimizer.options import Options
@@ -29,9 +29,6 @@ MACHINE, OPTIONS, SEEN, ERROR = "machine.yaml", "options.json", "seen.jsonl", "e
 COMPILED = "compiled.json"
 STEP, CANDIDATE = "step", "candidate"  # directories
 
-_UPDATES = re.compile(r"(Resource)?(Sparse)?(Apply|Scatter)\w+|AssignSub(VariableOp)?")
-_READS = {"ReadVariableOp", "VariableV2"}
-_ASSIGNS = {"Assign", "AssignAdd", "AssignVariableOp", "AssignAddVariableOp"}
 _lock = threading.Lock()
 _candidate_ops = 0
 
@@ -55,10 +52,10 @@ def answer(where: Path, request: Any, options: Options, detect: Callable[[Any], 
     global _candidate_ops
     types = set(request.arrays["op_types"])
     with _lock:
-        if any(map(_UPDATES.fullmatch, types)):
+        if applies_updates(types):
             _save(where, STEP, request, options, machine)
             kill_group()
-        if types & _ASSIGNS and types & _READS and request.num_ops > _candidate_ops:
+        if assigns_what_it_reads(types) and request.num_ops > _candidate_ops:
             _candidate_ops = request.num_ops
             _save(where, CANDIDATE, request, options, machine)
     request.finish_declined("it is not a training step")

@@ -28,6 +28,7 @@ from hplacer_optimizer.plans.directories.gfile import GfileFiles
 from hplacer_optimizer.plans.directories.local import LocalFiles
 from hplacer_optimizer.plans.file import NewerFormatError
 from hplacer_optimizer.plans.plan import FINGERPRINT_HEX_DIGITS, Plan
+from hplacer_optimizer.plans.verdict import FASTER, NO_DIFFERENCE, SLOWER
 from hplacer_optimizer.problem.simulator import SIMULATOR_VERSION
 
 SUFFIX = ".hplan"
@@ -117,6 +118,15 @@ class Layer:
             self._untidied_bytes = (0 if tidy else self._untidied_bytes or 0) + len(data)
             if tidy:
                 self._evict(file_name(plan.fingerprint), len(data))
+        return True
+
+    def forget_verdict(self, fingerprint: str) -> bool:
+        """Takes back what was measured of a plan; False if nothing was, or there is none."""
+        with self._files.writing():
+            plan = self.load(fingerprint)
+            if plan is None or plan.verdict is None:
+                return False
+            self._files.write(file_name(fingerprint), replace(plan, verdict=None).to_bytes())
         return True
 
     def remove(self, fingerprint: str) -> bool:
@@ -215,7 +225,8 @@ class Layer:
 def _wins(plan: Plan, existing: Plan, stored_fits: bool) -> bool:
     """Whether it takes the place of the plan that is there."""
     if stored_fits:
-        return _is_better(plan, existing)
+        by_verdict = _wins_by_verdict(plan, existing)
+        return _is_better(plan, existing) if by_verdict is None else by_verdict
     # A fingerprint covers devices and nodes: a plan of others fits no graph at all.
     if set(existing.device_names) != set(plan.device_names):
         return True
@@ -228,6 +239,22 @@ def _wins(plan: Plan, existing: Plan, stored_fits: bool) -> bool:
     # A plan without ranks is of an older version, and fits no graph with other names.
     fits_more = len(plan.node_ranks) > 0 and not len(existing.node_ranks)
     return fits_more and not existing.better_than(plan)
+
+
+def _wins_by_verdict(plan: Plan, existing: Plan) -> bool | None:
+    """The same, by what was measured beside TensorFlow's placement; None: that does not tell."""
+    new, old = (None if p.verdict is None else p.verdict.outcome for p in (plan, existing))
+    if plan.places_as(existing):
+        if plan.verdict and existing.verdict:
+            return plan.verdict.measured >= existing.verdict.measured
+        return plan.verdict is not None if new or old else None
+    if FASTER in (new, old) and new != old:  # never for one that is only predicted to be better
+        return new == FASTER
+    if SLOWER in (new, old) and new != old:
+        return old == SLOWER and plan.feasible
+    if plan.verdict and existing.verdict and new != NO_DIFFERENCE:
+        return plan.verdict.speedup > existing.verdict.speedup
+    return None
 
 
 def _is_better(plan: Plan, existing: Plan) -> bool:

@@ -157,6 +157,17 @@ class PlanStore(Described):
             raise StoreError(f"{self.directory}: the plan {resolved} has just been removed")
         return removed
 
+    def restore(self, fingerprint: str) -> builtins.list[str]:
+        """Takes back the verdict on a plan, by its fingerprint or a unique prefix, in every layer.
+
+        Returns the changed paths. Raises StoreError if the plan is not there or has no verdict.
+        """
+        resolved = self.resolve(fingerprint)
+        paths = [layer.path(resolved) for layer in self._layers if layer.forget_verdict(resolved)]
+        if not paths:
+            raise StoreError(f"{self.directory}: nobody has measured the plan {resolved}")
+        return paths
+
     def prune(
         self,
         *,

@@ -1,0 +1,234 @@
+"""`hplacer try` and `hplacer measure`: a plan beside TensorFlow's placement, in real steps."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+from hplacer_optimizer.capture.loading import load_graph
+from hplacer_optimizer.cli.arguments import (
+    OK,
+    add_cluster_option,
+    add_command,
+    add_host_offload,
+    add_json,
+    add_store_options,
+    duration,
+    open_store,
+)
+from hplacer_optimizer.cli.graphs import add_graph_options, graph_options
+from hplacer_optimizer.cli.printing import print_json, print_table
+from hplacer_optimizer.cli.stored_plans import add_plan_arguments, find_plan, is_file
+from hplacer_optimizer.errors import OptionError
+from hplacer_optimizer.log import LOGGER
+from hplacer_optimizer.plans.verdict import FASTER
+from hplacer_optimizer.pretraining.trial import (
+    UNCERTAIN,
+    Comparison,
+    Trial,
+    compare_steps,
+    try_script,
+)
+from hplacer_optimizer.pretraining.trial_texts import (
+    COLUMNS,
+    document,
+    facts,
+    rows,
+    verdict_sentence,
+)
+
+DOES_NOT_PAY, NOT_CERTAIN = 3, 4
+_TERMINATED = 143
+
+_CODES = """\
+Exit codes: 0 the plan pays; 3 it does not; 4 that is not certain yet; 1 the steps could not be
+measured, for the reason on stderr; 2 wrong usage; 130 after Ctrl-C, which ends what was started.
+"""
+_TRY_EXAMPLES = f"""\
+example: hplacer try train.py --epochs 3
+
+more:
+  hplacer try --time 10m -m package.train --config small.yaml
+  hplacer try --planner local_search --budget 2m train.py      (a new plan, also if one is stored)
+  hplacer try --in-place train.py          (runs in the working directory itself, not in a copy)
+
+Options of `hplacer try` go before the script; all that follows the script is its own. The script
+has an empty standard input. What it prints is shown only if it fails, and then the end of it.
+
+{_CODES}"""
+_MEASURE_EXAMPLES = f"""\
+example: hplacer measure 3f9c2b1a --graph model.meta
+
+more:
+  hplacer measure model.hplan --graph model.meta --time 10m
+  hplacer measure 3f9c2b1a --graph model.meta --machine cluster.yaml --cluster HOST:PORT,HOST:PORT
+
+{_CODES}"""
+
+
+def add_commands(commands: Any) -> None:
+    """Adds the commands of this module to the parser."""
+    text = "measure what a plan does for a training script, beside TensorFlow's own placement"
+    trying = add_command(commands, "try", _try, text, _TRY_EXAMPLES)
+    trying.add_argument(
+        "--steps",
+        type=_count,
+        metavar="N",
+        help="timed steps of each start of the script (default: as many as take two seconds, at "
+        "least 30, or ten seconds if that is less)",
+    )
+    _add_time(trying)
+    trying.add_argument(
+        "--in-place",
+        action="store_true",
+        help="run in the working directory itself, where the script may overwrite files (default: "
+        "in a copy of it for each start)",
+    )
+    trying.add_argument("--planner", metavar="NAME", help="plan anew, with this planner")
+    trying.add_argument("--seed", type=int, metavar="N", help="plan anew, with this seed")
+    trying.add_argument(
+        "--budget", type=duration, metavar="T", help="plan anew, for at most so long: 90s, 10m"
+    )
+    add_host_offload(trying)
+    trying.add_argument("--cost-table", metavar="F", help="plan anew, with measured op costs")
+    add_store_options(trying)
+    add_json(trying)
+    trying.add_argument(
+        "-m",
+        dest="module",
+        nargs=argparse.REMAINDER,
+        metavar="module",
+        help="run a module as `python -m` does; all that follows is for the module",
+    )
+    trying.add_argument(
+        "script",
+        nargs=argparse.REMAINDER,
+        metavar="SCRIPT ...",
+        help="the script and its arguments",
+    )
+
+    text = "measure a plan of a graph beside TensorFlow's own placement, without a script"
+    measure = add_command(commands, "measure", _measure, text, _MEASURE_EXAMPLES)
+    add_plan_arguments(measure, "plan")
+    measure.add_argument(
+        "--graph",
+        required=True,
+        metavar="GRAPH",
+        help="the plan's: a MetaGraphDef (.meta), a GraphDef (.pb), a SavedModel directory",
+    )
+    add_graph_options(measure)
+    add_cluster_option(measure)
+    _add_time(measure)
+    add_json(measure)
+
+
+def _add_time(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--time",
+        type=duration,
+        default=300.0,
+        metavar="T",
+        help="begin no turn later; fewer turns do where the difference is plain (default: 5m)",
+    )
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, not {text!r}")
+    return int(text)
+
+
+def _try(options: argparse.Namespace) -> int:
+    command = ["-m", *options.module] if options.module else options.script
+    if not command or command == ["-m"]:
+        raise OptionError("hplacer try: name a script, or a module with -m")
+    if os.environ.get("HPLACER_DISABLE") == "1":
+        raise OptionError("HPLACER_DISABLE=1 switches the optimizer off: unset it")
+    search = {
+        name: value
+        for name in ("planner", "seed", "host_offload")
+        if (value := getattr(options, name)) is not None
+    }
+    if options.cost_table is not None:
+        search["cost_table"] = os.path.abspath(options.cost_table)
+    if options.budget is not None:  # the process may wait for as long as it plans
+        search |= {"budget_s": options.budget, "timeout_s": 2 * options.budget + 30.0}
+    trial = Trial(
+        command=command,
+        cache=options.cache,
+        search=search,
+        options={"trust_shared": True} if options.trust_shared else {},
+        steps=options.steps,
+        limit_s=options.time,
+        in_place=options.in_place,
+    )
+    with _told(" ".join(command[:2] if options.module else command[:1])) as on_start:
+        return _tell(try_script(trial, on_start), options)
+
+
+def _measure(options: argparse.Namespace) -> int:
+    os.environ["HPLACER_DISABLE"] = "1"  # what is measured is the placement, not a plan for it
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    plan = find_plan(options, options.plan)
+    loaded = load_graph(options.graph, keep_graph=True, **graph_options(options))
+    with _told(options.graph) as on_start:
+        found = compare_steps(
+            plan,
+            loaded,
+            name=options.graph,
+            devices=options.cluster,
+            limit_s=options.time,
+            on_start=on_start,
+        )
+    if found.verdict is not None:
+        (judged,) = found.plans
+        if is_file(options.plan):
+            judged.save(options.plan)
+            found.stored.append(options.plan)
+        elif (store := open_store(options)).put(judged):
+            found.stored.append(store.path(judged.fingerprint))
+    return _tell(found, options)
+
+
+@contextmanager
+def _told(what: str) -> Iterator[Any]:
+    """Lines on stderr of what begins; SIGTERM ends what was started, as Ctrl-C does."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(_TERMINATED)
+
+    LOGGER.setLevel("WARNING")
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield lambda begins: print(f"hplacer: {what}: {begins}", file=sys.stderr, flush=True)
+    except (KeyboardInterrupt, SystemExit):
+        print("hplacer: interrupted: what was started has ended, nothing is kept", file=sys.stderr)
+        raise
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+# ---- what is printed ----
+
+
+def _tell(found: Comparison, options: argparse.Namespace) -> int:
+    if options.json:
+        print_json(document(found))
+    else:
+        _print(found)
+    if found.outcome == FASTER:
+        return OK
+    return NOT_CERTAIN if found.outcome == UNCERTAIN else DOES_NOT_PAY
+
+
+def _print(found: Comparison) -> None:
+    print_table(COLUMNS, rows(found))
+    for line in facts(found):
+        print(line)
+    print(verdict_sentence(found))

@@ -1,0 +1,110 @@
+"""What was measured of a plan beside TensorFlow's own placement, and on which hardware."""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
+from typing import Any
+
+from hplacer_optimizer.machines import host
+from hplacer_optimizer.plans.fields import count, list_of, matching, number, record, text
+from hplacer_optimizer.support.formats import format_ns, format_speedup
+
+FASTER, SLOWER, NO_DIFFERENCE = "faster", "slower", "no difference"
+
+CREATED = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|\+00:00)", re.ASCII)
+
+_check = record(
+    {
+        "speedup": number,
+        "low": number,
+        "high": number,
+        "plan_ns": count,
+        "baseline_ns": count,
+        "turns": count,
+        "by": text,
+        "measured": matching(CREATED, "a UTC time such as 2024-05-01T12:00:00Z"),
+        "host": text,
+        "models": list_of(text),
+    }
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """A plan measured beside TensorFlow's own placement.
+
+    Attributes:
+        speedup: how many times as many steps a second as under TensorFlow's own placement.
+        low, high: the 95% interval of it.
+        plan_ns, baseline_ns: median steps under both, ns.
+        turns: how often both were measured.
+        by: what was run, such as "hplacer try train.py".
+        measured: when, ISO 8601 in UTC.
+        host: where.
+        models: of the processor and the accelerators there.
+    """
+
+    speedup: float
+    low: float
+    high: float
+    plan_ns: int
+    baseline_ns: int
+    turns: int
+    by: str
+    measured: str
+    host: str
+    models: list[str]
+
+    @classmethod
+    def now(cls, **fields: Any) -> Verdict:
+        """Of what was just measured on this host; the fields up to `by`."""
+        measured = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+        models = list(host.models())
+        return cls(**fields, measured=measured, host=socket.gethostname(), models=models)
+
+    @classmethod
+    def checked(cls, value: Any) -> Verdict | None:
+        """Of a Verdict, or of what JSON holds of one; raises ValueError."""
+        if value is None:
+            return None
+        found = cls(**_check(vars(value) if isinstance(value, cls) else value))
+        if not found.low <= found.speedup <= found.high:
+            raise ValueError("has a speedup outside of its interval")
+        return found
+
+    def as_json(self) -> Mapping[str, Any]:
+        """What a plan file holds of it."""
+        return asdict(self)
+
+    @property
+    def outcome(self) -> str:
+        """FASTER or SLOWER if the interval says so, else NO_DIFFERENCE."""
+        if self.high < 1.0:
+            return SLOWER
+        return FASTER if self.low > 1.0 else NO_DIFFERENCE
+
+    @property
+    def binds(self) -> bool:
+        """Whether this is the hardware that was measured; elsewhere a verdict is advice."""
+        return self.host == socket.gethostname() and self.models == list(host.models())
+
+    @property
+    def retires(self) -> bool:
+        """Whether the plan must not take effect here."""
+        return self.outcome == SLOWER and self.binds
+
+    def __str__(self) -> str:
+        """As "1.62x TensorFlow's placement (1.58x to 1.66x; 10.1 ms instead of 16.4 ms)"."""
+        low, high = format_speedup(self.low), format_speedup(self.high)
+        times = f"{format_ns(self.plan_ns)} instead of {format_ns(self.baseline_ns)}"
+        return f"{format_speedup(self.speedup)} TensorFlow's placement ({low} to {high}; {times})"
+
+    @property
+    def source(self) -> str:
+        """Who measured it, and where if that was elsewhere."""
+        where = "" if self.binds else f" on {self.host} ({', '.join(self.models) or 'unknown'})"
+        return f"by {self.by}{where}, {self.measured}"

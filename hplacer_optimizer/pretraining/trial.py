@@ -1,0 +1,426 @@
+"""Plans tried on the user's own script: its steps without and with them in turn, and a verdict.
+
+    look     one start finds the stored plans, and what the script asks of the optimizer
+    plan     another one plans what has none, as training would
+    turns    a start without the optimizer and one with the plans, until their ratio is known
+
+Every start is a process of its own, in a copy of the working directory. Until the end the plans are
+in a store of their own; then they go into the script's store, with the verdict.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hplacer_optimizer.capture.loading import LoadedGraph
+from hplacer_optimizer.capture.training_ops import applies_updates
+from hplacer_optimizer.errors import HPlacerError, MeasuringError
+from hplacer_optimizer.measuring import Devices, Measurer
+from hplacer_optimizer.measuring.scripts import ScriptSteps, private_copy, time_script
+from hplacer_optimizer.measuring.turns import (
+    EFFORT,
+    Turns,
+    is_decided,
+    take_turns,
+    take_turns_of_placements,
+)
+from hplacer_optimizer.options import EVERY_PLAN, Options
+from hplacer_optimizer.plans.matching import map_nodes, place_by_nodes
+from hplacer_optimizer.plans.plan import Plan, load_plan
+from hplacer_optimizer.plans.store import PlanStore, default_directory
+from hplacer_optimizer.plans.verdict import Verdict
+
+__all__ = ["SAME", "UNCERTAIN", "Comparison", "Trial", "compare_steps", "try_script"]
+
+WITHOUT, WITH = "without the plan", "with the plan"
+UNCERTAIN, SAME = "uncertain", "same placement"  # outcomes besides those of a verdict
+_IN_EFFECT = {"planned", "loaded", "shared"}
+_LEAST_TURNS = 3  # an interval of two is too wide to tell anything
+_FEW = 1  # steps are enough where times do not matter
+
+OnStart = Callable[[str], None]  # told what begins
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """What is tried, and how."""
+
+    command: Sequence[str]
+    """`script.py ARGS` or `-m module ARGS`."""
+    cache: str | None = None
+    """The plan store; None: the one that the script uses."""
+    search: Mapping[str, Any] = field(default_factory=dict)
+    """Options of the planner; with any of these the script is planned anew."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Other options of the optimizer, instead of the script's."""
+    steps: int | None = None
+    """Timed in each start; None: for about two seconds."""
+    limit_s: float = 300.0
+    """No turn begins later, and no start takes longer."""
+    in_place: bool = False
+    """In the working directory itself."""
+    directory: Path | None = None
+    """The working directory; None: this process's."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """What the steps were.
+
+    Attributes:
+        plans: that were tried together, the one of the longest step first; with the verdict, where
+            there is one.
+        timed: what a step is, such as "function train_step".
+        baseline, planned: the steps without and with the plans; None: the placements are the same.
+        first_step_s: how much later the first step ends with the plans, from the store; None:
+            unknown.
+        planned_now: whether the plans were made for this.
+        outside_share: how much of a step without the plans is the script's own work, 0 to 1.
+        stored: where the verdict is.
+        notes: what else is to be told.
+    """
+
+    plans: list[Plan]
+    timed: str
+    baseline: Turns | None = None
+    planned: Turns | None = None
+    verdict: Verdict | None = None
+    first_step_s: float | None = None
+    planned_now: bool = False
+    outside_share: float | None = None
+    stored: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def outcome(self) -> str:
+        """FASTER, SLOWER or NO_DIFFERENCE of the verdict, UNCERTAIN or SAME."""
+        if self.planned is None:
+            return SAME
+        return self.verdict.outcome if self.verdict else UNCERTAIN
+
+
+def try_script(trial: Trial, on_start: OnStart = lambda what: None) -> Comparison:
+    """Plans the script if its store holds no plan, and measures.
+
+    Raises MeasuringError if the script cannot be timed, or if nothing of it is planned.
+    """
+    ends = time.monotonic() + trial.limit_s
+    command = _inside(trial.command)
+    name = " ".join(command[:2] if command[0] == "-m" else command[:1])
+    with tempfile.TemporaryDirectory(prefix="hplacer-") as kept:
+        starts = _Starts(replace(trial, command=command), name, Path(kept, "plans"))
+        looked, plans, pinned = None, [], None
+        if not trial.search:
+            on_start("looking for a stored plan")
+            looked = starts.look()
+            pinned = (looked.options or {}).get("plan")
+            plans = [load_plan(pinned)] if pinned else starts.plans()
+        planned_now = looked is None or (not pinned and (not plans or _has_no_plan(looked)))
+        if looked is None or planned_now:
+            on_start("planning")
+            looked = starts.plan()
+            plans = starts.plans()
+        if not plans:
+            raise MeasuringError(f"{name}: {_why_no_plan(looked)}")
+        if all(map(_is_default, plans)):
+            return Comparison(plans=plans, timed=looked.name, planned_now=planned_now)
+
+        starts.tried = plans
+        runs: dict[str, list[ScriptSteps]] = {WITHOUT: [], WITH: []}
+
+        def measure(which: str, number: int) -> Sequence[float]:
+            on_start(f"{which}, turn {number}")
+            runs[which].append(starts.run(which))
+            return [runs[which][-1].step_s]
+
+        turns = take_turns(
+            [WITHOUT, WITH],
+            measure,
+            limit_s=ends - time.monotonic(),
+            is_known=is_decided,
+            least=_LEAST_TURNS,
+        )
+        found = _compared(plans, turns, f"hplacer try {name}", runs[WITHOUT][-1].name)
+        delays_s = [np.median([run.first_step_s for run in runs[w]]) for w in (WITHOUT, WITH)]
+        if also := runs[WITHOUT][-1].also:
+            starts.notes.append(f"a step is a whole round: {', '.join(also)} trains, too")
+        stored: list[str] = []
+        if found.verdict is not None:
+            stored = [pinned] if pinned else starts.keep(found.plans)
+            if pinned:
+                found.plans[0].save(pinned)
+        return replace(
+            found,
+            stored=stored,
+            planned_now=planned_now,
+            first_step_s=float(delays_s[1] - delays_s[0]),
+            outside_share=1 - float(np.median([run.inside_share for run in runs[WITHOUT]])),
+            notes=starts.notes,
+        )
+
+
+def compare_steps(
+    plan: Plan,
+    loaded: LoadedGraph,
+    *,
+    name: str,
+    devices: Devices = None,
+    limit_s: float,
+    on_start: OnStart = lambda what: None,
+) -> Comparison:
+    """Measures a plan beside TensorFlow's placement without a script.
+
+    Args:
+        plan: of the graph.
+        loaded: with `keep_graph=True`, for the devices of the plan.
+        name: of the graph, for people.
+        devices: of a TensorFlow cluster, see `Devices`; None: this machine's.
+        limit_s: begins no third turn after so many seconds.
+        on_start: told what begins.
+
+    Raises PlanError for a plan of another graph, MeasuringError if TensorFlow's placement is not
+    known or one of the two does not run.
+    """
+    problem = loaded.problem
+    if problem.default_device is None:
+        raise MeasuringError(f"{name}: TensorFlow's own placement of it is not known")
+    assert loaded.step is not None
+    node_devices = map_nodes(plan, loaded.captured)
+    placements = {
+        WITHOUT: problem.default_device,
+        WITH: place_by_nodes(problem, loaded.captured.node_op, node_devices),
+    }
+    if np.array_equal(placements[WITHOUT], placements[WITH]):
+        return Comparison(plans=[plan], timed=name)
+    with Measurer(loaded.step, problem, devices=devices, effort=EFFORT) as measurer:
+        turns = take_turns_of_placements(
+            measurer,
+            placements,
+            WITHOUT,
+            limit_s=limit_s,
+            on_start=on_start,
+            is_known=is_decided,
+        )
+    return _compared([plan], turns, f"hplacer measure --graph {name}", name)
+
+
+def _compared(plans: list[Plan], turns: Mapping[str, Turns], by: str, timed: str) -> Comparison:
+    """With a verdict, if the ratio is known."""
+    baseline, planned = turns[WITHOUT], turns[WITH]
+    verdict = None
+    if is_decided(planned.logarithms):
+        low, high = planned.interval
+        verdict = Verdict.now(
+            speedup=planned.speedup,
+            low=low,
+            high=high,
+            plan_ns=round(planned.step_s * 1e9),
+            baseline_ns=round(baseline.step_s * 1e9),
+            turns=len(planned.logarithms),
+            by=by,
+        )
+        plans = [replace(plan, verdict=verdict) for plan in plans]
+    return Comparison(plans=plans, timed=timed, baseline=baseline, planned=planned, verdict=verdict)
+
+
+class _Starts:
+    """Starts of the script, with a plan store of their own."""
+
+    def __init__(self, trial: Trial, name: str, private: Path) -> None:
+        self._trial, self._name, self._private = trial, name, private
+        self._own: Options | None = None  # of the script
+        self.tried: list[Plan] = []
+        self.notes: list[str] = []
+
+    def look(self) -> ScriptSteps:
+        """With what is stored."""
+        changes, behind = {"on_miss": "skip"} | self._changes(), None
+        if self._trial.cache:
+            changes["cache"] = f"{self._private};{self._trial.cache}"
+        else:
+            behind = str(default_directory())
+        return self._switched_on(self._start(changes, steps=_FEW, behind=behind))
+
+    def plan(self) -> ScriptSteps:
+        """Plans what has no plan, as training would."""
+        changes = {"on_miss": "plan"} | self._changes() | dict(self._trial.search)
+        return self._switched_on(self._start(changes, steps=_FEW))
+
+    def _switched_on(self, found: ScriptSteps) -> ScriptSteps:
+        """Remembers the script's own options; raises MeasuringError if it has none."""
+        if found.options is None:
+            raise MeasuringError(
+                f"{self._name}: switches the optimizer off, so that there is nothing to try"
+            )
+        self._own = Options.from_parameters(found.options)
+        return found
+
+    def run(self, which: str) -> ScriptSteps:
+        """A timed start."""
+        try:
+            if which == WITHOUT:
+                return self._start(None, steps=self._trial.steps)
+            found = self._start({"on_miss": "skip"} | self._changes(), steps=self._trial.steps)
+        except MeasuringError as error:
+            raise MeasuringError(f"{error}; this was a start {which}") from None
+        self._check_effect(found)
+        return found
+
+    def plans(self) -> list[Plan]:
+        """Those of training steps, without verdicts, the longest step first."""
+        if not self._private.exists():
+            return []
+        store = PlanStore(str(self._private))
+        found = []
+        for fingerprint in store.fingerprints():
+            data = store.read(fingerprint)
+            assert data is not None
+            plan = Plan.from_bytes(data, store.path(fingerprint))  # outlives this store
+            if plan.verdict:
+                store.restore(fingerprint)
+            found.append(replace(plan, verdict=None))
+        training = [plan for plan in found if _trains(plan)]
+        return sorted(training, key=lambda plan: -(plan.baseline_ns or 0))
+
+    def keep(self, plans: Sequence[Plan]) -> list[str]:
+        """Puts them into the script's store; returns the paths."""
+        assert self._own is not None
+        cache = self._trial.cache or self._own.cache
+        own = replace(self._own, cache=cache, **self._trial.options)
+        store = PlanStore.from_options(own)
+        paths = []
+        for plan in plans:
+            try:
+                written = store.put(plan)
+            except HPlacerError as error:
+                self.notes.append(f"the verdict is not kept: {error}")
+                continue
+            if written:
+                paths.append(store.path(plan.fingerprint))
+            else:
+                self.notes.append(
+                    f"the store keeps another plan for {plan.label} than the one that was measured"
+                )
+        return paths
+
+    def _changes(self) -> dict[str, Any]:
+        changes = {"cache": str(self._private), "min_gain": float(EVERY_PLAN)}
+        return changes | dict(self._trial.options)
+
+    def _start(
+        self, changes: Mapping[str, Any] | None, *, steps: int | None, behind: str | None = None
+    ) -> ScriptSteps:
+        with self._directory() as directory:
+            return time_script(
+                self._trial.command,
+                directory=directory,
+                free=None if self._trial.in_place else [self._private],
+                steps=steps,
+                changes=changes,
+                behind=behind,
+                limit_s=self._trial.limit_s,
+            )
+
+    def _directory(self) -> contextlib.AbstractContextManager[Path]:
+        here = self._trial.directory or Path.cwd()
+        return contextlib.nullcontext(here) if self._trial.in_place else private_copy(here)
+
+    def _check_effect(self, found: ScriptSteps) -> None:
+        """Raises MeasuringError if a plan did not take effect."""
+        fingerprints = {plan.fingerprint for plan in self.tried}
+        seen = [report for report in found.reports if report["fingerprint"] in fingerprints]
+        for report in seen:
+            if report["outcome"] not in _IN_EFFECT:
+                raise MeasuringError(
+                    f"{self._name}: the plan for {report['label']} did not take effect: "
+                    f"{report['reason'] or report['outcome']}"
+                )
+        if seen:
+            return
+        if any(report["trains"] for report in found.reports):
+            raise MeasuringError(
+                f"{self._name}: no graph of this start is that of the plan: it differs from start "
+                "to start, or the plan is of another one"
+            )
+        if not found.devices:
+            note = "the graph is placed elsewhere: whether the plan took effect is not known"
+            self.notes = [note]
+        elif not any(_is_executed(plan, found.devices) for plan in self.tried):
+            raise MeasuringError(
+                f"{self._name}: the plan did not take effect: the servers have placed the nodes "
+                "that it moves elsewhere. The server behind a session's target needs this package"
+            )
+
+
+def _is_executed(plan: Plan, devices: Mapping[str, str]) -> bool:
+    """Whether most of the nodes that a plan moves are where it wants them."""
+    problem, node_op = plan.problem(), plan.node_op
+    moved = np.ones(len(plan.node_names), bool)
+    if problem is not None and node_op is not None and problem.default_device is not None:
+        moved = plan.node_devices != problem.default_device[node_op]
+    wanted = zip(plan.node_names, plan.node_devices.tolist(), moved.tolist(), strict=True)
+    agree = [
+        plan.device_names[device] == devices[name]
+        for name, device, is_moved in wanted
+        if is_moved and name in devices
+    ]
+    return bool(agree) and sum(agree) > len(agree) / 2
+
+
+def _inside(command: Sequence[str]) -> list[str]:
+    """The command with the path of a script in the working directory made relative to it."""
+    if command[0] == "-m":
+        return list(command)
+    script = Path(command[0])
+    if not script.exists():
+        raise MeasuringError(f"{script}: there is no such script")
+    with contextlib.suppress(ValueError):
+        script = Path(os.path.abspath(script)).relative_to(Path.cwd())
+    return [str(script), *command[1:]]
+
+
+def _has_no_plan(found: ScriptSteps) -> bool:
+    """Whether a graph that trains was looked up and not found."""
+    return any(
+        report["trains"] and report["reason"].startswith("no stored plan")
+        for report in found.reports
+    )
+
+
+def _why_no_plan(found: ScriptSteps) -> str:
+    reasons = list(_reasons(found))
+    if reasons:
+        return f"nothing was planned: {'; '.join(reasons)}"
+    return (
+        "nothing was planned: the optimizer saw no graph of it that could be placed. It needs two "
+        "devices; of a session on servers, the one behind its target needs this package"
+    )
+
+
+def _reasons(found: ScriptSteps) -> Iterator[str]:
+    for report in found.reports:
+        if report["trains"] and report["outcome"] not in _IN_EFFECT:
+            yield f"{report['label']}: {report['reason'] or report['outcome']}"
+
+
+def _trains(plan: Plan) -> bool:
+    """A plan without its problem is taken for one."""
+    problem = plan.problem()
+    return problem is None or applies_updates(problem.op_types)
+
+
+def _is_default(plan: Plan) -> bool:
+    """Whether it is TensorFlow's own placement."""
+    problem, placement = plan.problem(), plan.placement
+    if problem is None or problem.default_device is None or placement is None:
+        return False
+    return np.array_equal(problem.default_device, placement)

@@ -1,0 +1,126 @@
+"""What is told of a comparison: for people and for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from hplacer_optimizer.measuring.scripts import SESSION
+from hplacer_optimizer.measuring.turns import Turns
+from hplacer_optimizer.plans.verdict import FASTER, SLOWER
+from hplacer_optimizer.pretraining.trial import SAME, UNCERTAIN, Comparison
+from hplacer_optimizer.support.formats import format_ns, format_speedup
+
+COLUMNS = ("placement", "step", "spread", "turns", "times as fast", "95%")
+
+_WORTH_TELLING = 0.2  # share of a step that is the script's own work
+
+
+def rows(found: Comparison) -> list[tuple[str, ...]]:
+    """Of a table with these columns; [] if nothing had to be measured."""
+    if found.baseline is None or found.planned is None:
+        return []
+    low, high = map(format_speedup, found.planned.interval)
+    ratio = format_speedup(found.planned.speedup)
+    return [
+        ("TensorFlow's placement", *_row(found.baseline), "1.00x", ""),
+        (_names(found), *_row(found.planned), ratio, f"{low} to {high}"),
+    ]
+
+
+def _row(turns: Turns) -> tuple[str, str, str]:
+    step, spread = (format_ns(round(1e9 * s)) for s in (turns.step_s, turns.spread_s))
+    return step, spread, str(len(turns.times_s))
+
+
+def _names(found: Comparison) -> str:
+    return ", ".join(f"plan {plan.short_fingerprint} ({plan.planner})" for plan in found.plans)
+
+
+def facts(found: Comparison) -> Iterator[str]:
+    """A line for each, what a step is first."""
+    if found.planned is not None:
+        what = "a run of the session" if found.timed == SESSION else f"a call of {found.timed}"
+        what = what if found.first_step_s is not None else f"one of {found.timed}"
+        yield f"a step is {what}; medians of the turns, and how wide their middle half is"
+    if predicted := predicted_speedup(found):
+        yield f"predicted: {format_speedup(predicted)}"
+    if found.first_step_s is not None:
+        later = max(0.0, found.first_step_s)
+        planning_s = sum(plan.planning_s for plan in found.plans)
+        first = f"the first step ends {later:.2g} s later, with the plan from the store"
+        planned = f"; planning took {planning_s:.2g} s, once" if found.planned_now else ""
+        yield first + planned
+    if (found.outside_share or 0.0) > _WORTH_TELLING:
+        yield (
+            f"{found.outside_share:.0%} of a step without the plan pass between the calls, such as "
+            "in Python and in the input: no plan shortens them"
+        )
+    yield from found.notes
+    yield from (f"the verdict is kept in {path}" for path in found.stored)
+
+
+def verdict_sentence(found: Comparison) -> str:
+    """One sentence for people."""
+    if found.outcome == SAME:
+        return "The plan is TensorFlow's own placement: there is nothing to try."
+    assert found.planned is not None
+    speedup, low, high = (
+        format_speedup(ratio).removesuffix("x")
+        for ratio in (found.planned.speedup, *found.planned.interval)
+    )
+    times = f"{speedup} times as many steps a second ({low} to {high})"
+    if found.outcome == FASTER:
+        return f"The plan pays: {times}."
+    if found.outcome == SLOWER:
+        retired = ", so it is retired on this host" if found.stored else ""
+        return f"The plan does not pay: {times}{retired}."
+    if found.outcome == UNCERTAIN:
+        return f"It is not certain whether the plan pays: {times}; a longer --time tells."
+    return f"The plan makes no difference: {times}."
+
+
+def predicted_speedup(found: Comparison) -> float | None:
+    """The simulated speedup of the plan of the longest step."""
+    plan = found.plans[0]
+    if plan.baseline is None:
+        return None
+    return plan.baseline.speedup_of(plan.step_time_ns, plan.feasible)
+
+
+def document(found: Comparison) -> dict[str, Any]:
+    """For JSON."""
+    low, high = found.planned.interval if found.planned else (None, None)
+    return {
+        "outcome": found.outcome,
+        "pays": found.outcome == FASTER,
+        "sentence": verdict_sentence(found),
+        "timed": found.timed,
+        "plans": [
+            {
+                "fingerprint": plan.fingerprint,
+                "label": plan.label,
+                "planner": plan.planner,
+                "planning_s": plan.planning_s,
+            }
+            for plan in found.plans
+        ],
+        "planned_now": found.planned_now,
+        "speedup": found.planned.speedup if found.planned else None,
+        "low": low,
+        "high": high,
+        "predicted_speedup": predicted_speedup(found),
+        "without_plan": _turns_document(found.baseline),
+        "with_plan": _turns_document(found.planned),
+        "first_step_later_s": found.first_step_s,
+        "outside_share": found.outside_share,
+        "verdict": found.verdict.as_json() if found.verdict else None,
+        "stored": found.stored,
+        "notes": found.notes,
+    }
+
+
+def _turns_document(turns: Turns | None) -> dict[str, Any] | None:
+    if turns is None:
+        return None
+    return {"step_s": turns.step_s, "spread_s": turns.spread_s, "times_s": turns.times_s}

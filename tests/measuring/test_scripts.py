@@ -1,0 +1,365 @@
+"""The steps of real scripts, timed from inside, and what keeps a script from being timed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hplacer_optimizer.errors import MeasuringError
+from hplacer_optimizer.measuring import scripts
+from hplacer_optimizer.measuring.scripts import private_copy, time_script
+from hplacer_optimizer.measuring.scripts.recording import LEAST, WARMUP, Recorder
+from tests.processes import ROOT, clean_environment, has_ended, wait_for
+
+SCRIPTS = ROOT / "tests" / "timed_scripts"
+LIMIT_S = 300.0
+STEPS = {
+    "custom_loop.py": "function train_step",
+    "keras_fit.py": "function multi_step_on_iterator",
+    "gan.py": "function train_critic",
+    "v1_session.py": "session graph",
+    "v1_monitored.py": "session graph",
+    "two_workers.py": "session graph",
+}
+SLOW = STEPS.keys() - {"custom_loop.py"}
+
+
+def named(name: str) -> object:
+    return pytest.param(name, id=name, marks=[pytest.mark.slow] if name in SLOW else [])
+
+
+@pytest.mark.parametrize("name", [*map(named, STEPS)])
+def test_times_agree_with_a_stopwatch_in_the_script(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("tensorflow")
+    for file in SCRIPTS.glob("*.py"):
+        shutil.copy(file, tmp_path)
+    watch = tmp_path / "stopwatch.json"
+    found = time_script(
+        [name, str(watch)], directory=tmp_path, free=[], steps=1_000, limit_s=LIMIT_S
+    )
+    stopwatch_s = json.loads(watch.read_text())
+    # Without the pauses that the timer leaves out: on busy cores there are some.
+    assert found.step_s <= stopwatch_s * 1.03
+    if len(found.times_s) >= 55:  # none was left out
+        assert found.step_s == pytest.approx(stopwatch_s, rel=0.03)
+    assert found.name == STEPS[name]
+    assert 0.3 < found.inside_share <= 1
+    assert found.options is None  # it was off
+
+
+# ---- scripts that cannot be timed ----
+
+
+def failure_of(
+    tmp_path: Path,
+    code: str,
+    limit_s: float = LIMIT_S,
+    changes: dict[str, Any] | None = None,
+) -> str:
+    script = tmp_path / "work" / "train.py"
+    script.parent.mkdir(exist_ok=True)
+    script.write_text(code)
+    before = contents(tmp_path)
+    with pytest.raises(MeasuringError) as failed:
+        time_script(
+            ["train.py"], directory=script.parent, free=[], changes=changes, limit_s=limit_s
+        )
+    assert contents(tmp_path) == before
+    return str(failed.value)
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
+def test_a_script_that_fails(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    said = failure_of(tmp_path, "print('hello')\nraise SystemExit('no data')")
+    assert said == (
+        "train.py: failed with exit code 1 before its first training step "
+        "(what it printed last is above)"
+    )
+    assert capfd.readouterr().err == "hello\nno data\n"
+
+
+def test_a_script_that_a_signal_ends(tmp_path: Path) -> None:
+    said = failure_of(tmp_path, "import os\nos.kill(os.getpid(), 9)")
+    assert said == "train.py: was ended by SIGKILL before its first training step"
+
+
+def test_a_script_that_reads_standard_input(tmp_path: Path) -> None:
+    said = failure_of(tmp_path, "input('how many steps? ')")
+    assert "failed with exit code 1 before its first training step; it read standard input" in said
+    said = failure_of(tmp_path, "import sys\nassert sys.stdin.read() == ''")
+    assert "ended without a training step" in said
+    assert said.endswith("it read standard input, which is empty here")
+
+
+def test_a_script_that_never_trains(tmp_path: Path) -> None:
+    for changes in (None, {"min_ops": 5}):  # with the optimizer off and on
+        said = failure_of(tmp_path, "print(1)", changes=changes)
+        assert "ended without a training step: it called no tf.function and ran no" in said
+
+
+def test_a_script_that_never_ends(tmp_path: Path) -> None:
+    code = "import subprocess, time\nsubprocess.Popen(['sleep', '600'])\ntime.sleep(600)"
+    said = failure_of(tmp_path, code, limit_s=2.0)
+    assert said == (
+        "train.py: did not come to an end within 2 s (before its first training step): "
+        "--time gives longer"
+    )
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "open(path, 'a').write('more')",
+        "os.remove(path)",
+        "os.replace('train.py', path)",
+        "shutil.rmtree(os.path.dirname(path))",
+        "os.open(path, os.O_WRONLY | os.O_TRUNC)",
+        "os.truncate(path, 0)",
+    ],
+)
+def test_a_script_that_overwrites_something_elsewhere(tmp_path: Path, change: str) -> None:
+    valuable = tmp_path / "results" / "model.bin"
+    valuable.parent.mkdir()
+    valuable.write_text("a year of training")
+    code = f"import os, shutil\npath = {str(valuable)!r}\nprint(open(path).read())\n{change}"
+    said = failure_of(tmp_path, code)
+    assert "would overwrite " + str(tmp_path / "results") in said
+    assert said.endswith("outside of its working directory: --in-place lets it")
+
+
+def test_a_script_may_change_what_it_has_made(tmp_path: Path) -> None:
+    code = f"""
+import os, tempfile
+for path in ({str(tmp_path / "new")!r}, os.path.join(tempfile.mkdtemp(), "new")):
+    for _ in range(2):
+        open(path, "w").write("mine")
+    os.replace(path, path + "2")
+    os.remove(path + "2")
+"""
+    assert "ended without a training step" in failure_of(tmp_path, code)
+
+
+TRAIN = """
+import os, sys, time
+import tensorflow as tf
+weights = tf.Variable(tf.random.normal((64, 64)))
+
+@tf.function({options})
+def train_step():
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(tf.tanh(weights @ weights))
+    weights.assign_sub(tape.gradient(loss, weights))
+    return loss
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("end", "options", "said"),
+    [
+        (
+            "f = tf.function(lambda n: train_step() + n)\nfor n in range(20): f(n)",
+            "",
+            "of its 20 training steps only 0 can be timed, since TensorFlow traces the others",
+        ),
+        ("for _ in range(4): train_step()", "", "ended after 4 training steps; at least 9 are"),
+        (
+            "for _ in range(20): train_step()\nraise ValueError",
+            "",
+            "failed with exit code 1 after 20 training steps",
+        ),
+        (
+            "for _ in range(20): train_step()",
+            "jit_compile=True",
+            "XLA compiles function train_step, which hides the ops from the optimizer: pass",
+        ),
+        (
+            "f = tf.function(lambda: weights + 1, autograph=False)\nf()",
+            "",
+            "ended without a training step; it called function <lambda>, which update no variables",
+        ),
+        (
+            "path = '{checkpoint}'\nfor _ in range(3): train_step()\n"
+            "tf.train.Checkpoint(w=weights).write(path)",
+            "",
+            "would overwrite {checkpoint}.index",
+        ),
+    ],
+    ids=["traces", "ends early", "fails late", "jit_compile", "no updates", "checkpoint elsewhere"],
+)
+def test_a_script_with_tensorflow(tmp_path: Path, end: str, options: str, said: str) -> None:
+    pytest.importorskip("tensorflow")
+    checkpoint = str(tmp_path / "kept")
+    Path(f"{checkpoint}.index").write_text("a year of training")
+    found = failure_of(
+        tmp_path, TRAIN.format(options=options) + end.replace("{checkpoint}", checkpoint)
+    )
+    assert said.replace("{checkpoint}", checkpoint) in found
+
+
+FORKS = """
+from multiprocessing import get_context
+
+def train():
+    import tensorflow as tf
+    weights = tf.Variable(1.0)
+
+    @tf.function
+    def train_step():
+        weights.assign_sub(0.1)
+
+    for _ in range({steps}):
+        train_step()
+
+child = get_context("fork").Process(target=train)
+child.start()
+child.join()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("steps", [50, 10_000_000])
+def test_a_script_that_trains_in_a_fork(tmp_path: Path, steps: int) -> None:
+    pytest.importorskip("tensorflow")
+    (tmp_path / "train.py").write_text(FORKS.replace("{steps}", str(steps)))
+    found = time_script(["train.py"], directory=tmp_path, free=[], limit_s=LIMIT_S)
+    assert found.name == "function train_step"
+
+
+def test_what_a_script_started_ends_with_its_parent(tmp_path: Path) -> None:
+    """Also when the parent is interrupted."""
+    (tmp_path / "train.py").write_text(
+        "import os, subprocess, time\nchild = subprocess.Popen(['sleep', '600'])\n"
+        f"open({str(tmp_path / 'pids')!r}, 'w').write(f'{{os.getpid()}} {{child.pid}} ')\n"
+        "time.sleep(600)"
+    )
+    code = (
+        "from pathlib import Path\nfrom hplacer_optimizer.measuring.scripts import time_script\n"
+        "time_script(['train.py'], directory=Path(), free=[], limit_s=600)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env=clean_environment(tmp_path),
+        stderr=subprocess.DEVNULL,
+    ) as parent:
+        pids = tmp_path / "pids"
+        wait_for(lambda: pids.exists() and pids.read_text().endswith(" "))
+        parent.send_signal(signal.SIGINT)
+        parent.wait(60)
+    wait_for(lambda: all(has_ended(int(pid)) for pid in pids.read_text().split()))
+
+
+# ---- copies ----
+
+
+def test_a_copy_has_what_a_script_needs(tmp_path: Path) -> None:
+    here = tmp_path / "here"
+    (here / "data").mkdir(parents=True)
+    (here / "data" / "a.txt").write_text("a")
+    (here / "venv").mkdir()
+    (here / "venv" / "pyvenv.cfg").write_text("")
+    (here / "__pycache__").mkdir()
+    (tmp_path / "outside.txt").write_text("outside")
+    (here / "relative").symlink_to("../outside.txt")
+    (here / "inner").symlink_to("data/a.txt")
+    os.mkfifo(here / "pipe")
+    with private_copy(here) as copy:
+        assert copy.name == "here"
+        assert sorted(path.name for path in copy.iterdir()) == ["data", "inner", "relative"]
+        assert (copy / "relative").read_text() == "outside"
+        assert (copy / ".." / "outside.txt").read_text() == "outside"
+        (copy / "inner").write_text("changed")
+        assert (copy / "data" / "a.txt").read_text() == "changed"
+    assert (here / "data" / "a.txt").read_text() == "a"
+    assert not copy.exists()
+
+
+def test_a_directory_may_be_too_large_for_copies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "data").write_bytes(b"x" * 2_000)
+    monkeypatch.setattr(scripts, "MAX_COPY_BYTES", 1_000)
+    with (
+        pytest.raises(MeasuringError, match=r"holds more than .*--in-place"),
+        private_copy(tmp_path),
+    ):
+        pass
+
+
+# ---- when enough is known ----
+
+
+def record(wanted: int | None, lengths_s: Sequence[float]) -> int | None:
+    """After how many steps it was enough."""
+    recorder, now = Recorder(wanted), 0.0
+    steps = recorder.steps("key", "function f")
+    for number, length in enumerate(lengths_s, start=1):
+        if recorder.add(steps, now, now + length, is_first=number == 1):
+            return number
+        now += length
+    return None
+
+
+def test_enough_steps_are_those_that_were_asked_for() -> None:
+    assert record(20, [0.1] * 100) == WARMUP + 1 + 20
+    assert record(1, [0.1] * 100) == WARMUP + 1 + LEAST
+
+
+def test_without_a_number_steps_take_two_seconds_or_ten() -> None:
+    assert record(None, [0.1] * 100) == WARMUP + 1 + 30
+    assert record(None, [0.01] * 1000) == pytest.approx(WARMUP + 1 + 200, abs=1)
+    assert record(None, [1.0] * 100) == WARMUP + 1 + 10
+    assert record(None, [3.0] * 100) == WARMUP + 1 + LEAST
+    assert record(None, [0.1] * 8) is None
+
+
+def test_of_two_functions_the_longer_one_counts() -> None:
+    recorder = Recorder(10)
+    long, short = recorder.steps("a", "a"), recorder.steps("b", "b")
+    enough = []
+    for number in range(50):
+        at = float(number)
+        enough.append(recorder.add(short, at, at + 0.1, is_first=number == 0))
+        enough.append(recorder.add(long, at + 0.1, at + 0.9, is_first=number == 0))
+        if enough[-1]:
+            break
+    assert recorder.main is long
+    assert enough.index(True) == 2 * (WARMUP + 1 + 10) - 1
+
+
+def test_pauses_and_first_calls_are_left_out() -> None:
+    lengths_s = np.full(20, 0.01)
+    starts = np.concatenate([[0.0], np.cumsum(lengths_s)])
+    starts[10:] += 5.0  # validation
+    starts[15:] += 0.05  # traced again
+    found = {
+        "name": "f",
+        "starts": starts.tolist(),
+        "ends": (starts + 0.008).tolist(),
+        "first_calls": [0, 15],
+        "synced": None,
+        "also": [],
+        "reports": [],
+        "devices": {},
+    }
+    steps = scripts._steps(found, None)
+    assert steps.step_s == pytest.approx(0.01)
+    assert len(steps.times_s) == 20 - WARMUP - 1 - 2
+    assert steps.inside_share == pytest.approx(0.8)
+    found["synced"] = float(starts[-1]) + 1.0  # accelerators had that much left to do
+    whole_s = float(starts[-1] - starts[WARMUP]) + 1.0
+    assert scripts._steps(found, None).step_s == pytest.approx(whole_s / (21 - WARMUP))

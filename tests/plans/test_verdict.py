@@ -1,0 +1,231 @@
+"""What was measured of a plan: kept with it, and stronger than predictions on the same hardware."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hplacer_optimizer.cli import main
+from hplacer_optimizer.errors import PlanError, StoreError
+from hplacer_optimizer.machines import host
+from hplacer_optimizer.plans import verdict as verdict_module
+from hplacer_optimizer.plans.plan import Plan
+from hplacer_optimizer.plans.store import PlanStore
+from hplacer_optimizer.plans.verdict import FASTER, NO_DIFFERENCE, SLOWER, Verdict
+from tests.plans.test_plan import BASELINE, FINGERPRINT, changed, make_plan
+
+SPEEDUPS = {FASTER: (1.4, 1.5, 1.6), SLOWER: (0.4, 0.5, 0.6), NO_DIFFERENCE: (0.99, 1.0, 1.01)}
+
+
+def verdict(outcome: str, **changes: Any) -> Verdict:
+    low, speedup, high = SPEEDUPS[outcome]
+    found = Verdict.now(
+        speedup=speedup,
+        low=low,
+        high=high,
+        plan_ns=round(80_000_000 / speedup),
+        baseline_ns=80_000_000,
+        turns=4,
+        by="hplacer try train.py",
+    )
+    return dataclasses.replace(found, **changes)
+
+
+def plan(outcome: str | None = None, devices: tuple[int, ...] = (0, 1, 1), **changes: Any) -> Plan:
+    return make_plan(
+        verdict=None if outcome is None else verdict(outcome), node_devices=devices, **changes
+    )
+
+
+def elsewhere(plan: Plan) -> Plan:
+    assert plan.verdict is not None
+    return dataclasses.replace(plan, verdict=dataclasses.replace(plan.verdict, host="worker-9"))
+
+
+@pytest.mark.parametrize("outcome", SPEEDUPS)
+def test_a_plan_file_keeps_it(outcome: str) -> None:
+    judged = plan(outcome)
+    again = Plan.from_bytes(judged.to_bytes())
+    assert again == judged != plan()
+    assert again.verdict == judged.verdict
+    assert again.verdict is not None
+    assert again.verdict.outcome == outcome
+    assert Plan.from_bytes(plan().to_bytes()).verdict is None
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"speedup": 2.0}, {"low": -1.0}, {"measured": "yesterday"}, {"models": "a"}]
+)
+def test_what_is_no_verdict_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(PlanError, match=r"plan\.verdict "):
+        make_plan(verdict={**verdict(FASTER).as_json(), **wrong})
+    with pytest.raises(PlanError, match="does not hold JSON"):
+        Plan.from_bytes(changed(verdict=b"{"))
+    with pytest.raises(PlanError, match=r"plan\.verdict must be an object of"):
+        Plan.from_bytes(changed(verdict=b"{}"))
+
+
+def test_it_binds_where_it_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert verdict(SLOWER).binds
+    assert verdict(SLOWER).retires
+    assert not verdict(SLOWER, host="worker-9").binds
+    assert not verdict(SLOWER, models=["another processor"]).retires
+    judged = plan(SLOWER)
+    monkeypatch.setattr(verdict_module.socket, "gethostname", lambda: "worker-9")
+    assert not judged.is_retired
+    monkeypatch.undo()
+    monkeypatch.setattr(host, "models", lambda: ("another processor",))
+    assert not judged.is_retired
+
+
+# The plan is predicted to be twice as fast as TensorFlow's placement, which is within the error.
+@pytest.mark.parametrize(
+    ("judged", "min_gain", "reason"),
+    [
+        (plan(FASTER, baseline=BASELINE), None, ""),
+        (plan(FASTER, baseline=BASELINE), 0.4, ""),
+        (plan(FASTER, baseline=BASELINE), 0.6, "is less than option min_gain asks for (0.6)"),
+        (plan(FASTER), None, ""),
+        (plan(SLOWER, baseline=BASELINE), None, "so that the plan is retired"),
+        (plan(SLOWER, baseline=BASELINE), -1, "`hplacer cache restore 3f9c2b1a` takes that back"),
+        (plan(NO_DIFFERENCE, baseline=BASELINE), None, "is within the error of the prediction"),
+        (plan(NO_DIFFERENCE, baseline=BASELINE), -1, ""),
+        (elsewhere(plan(FASTER, baseline=BASELINE)), None, "is within the error"),
+        (elsewhere(plan(SLOWER, baseline=BASELINE)), -1, ""),
+    ],
+)
+def test_it_decides_whether_a_plan_takes_effect(
+    judged: Plan, min_gain: float | None, reason: str
+) -> None:
+    said = judged.why_left_alone(min_gain)
+    assert reason in said
+    assert bool(reason) == bool(said)
+
+
+OTHER = (1, 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("existing", "new", "wins"),
+    [
+        (plan(FASTER), plan(None, OTHER, step_time_ns=1), False),
+        (plan(FASTER), plan(None), False),
+        (elsewhere(plan(FASTER)), plan(None, OTHER, step_time_ns=1), False),
+        (plan(SLOWER), plan(None), False),
+        (plan(SLOWER), plan(None, OTHER, step_time_ns=10**9), True),
+        (plan(SLOWER), plan(None, OTHER, feasible=False), False),
+        (plan(None), plan(SLOWER), True),
+        (plan(None), plan(SLOWER, OTHER, step_time_ns=1), False),
+        (plan(None), plan(FASTER, OTHER, step_time_ns=10**9), True),
+        (plan(None), plan(NO_DIFFERENCE, OTHER, step_time_ns=1), True),
+        (plan(NO_DIFFERENCE), plan(None, OTHER, step_time_ns=1), True),
+        (plan(FASTER), plan(SLOWER, OTHER), False),
+        (plan(SLOWER), plan(FASTER, OTHER), True),
+        (plan(FASTER), plan(FASTER, OTHER), False),
+    ],
+)
+def test_which_plan_the_store_keeps(tmp_path: Path, existing: Plan, new: Plan, wins: bool) -> None:
+    store = PlanStore(tmp_path)
+    assert store.put(existing)
+    assert store.put(new) is wins
+    assert store.get(FINGERPRINT) == (new if wins else existing)
+
+
+def test_a_later_verdict_on_the_same_placement_counts(tmp_path: Path) -> None:
+    store = PlanStore(tmp_path)
+    early = dataclasses.replace(plan(), verdict=verdict(FASTER, measured="2026-05-01T12:00:00Z"))
+    late = dataclasses.replace(plan(), verdict=verdict(SLOWER, measured="2026-05-02T12:00:00Z"))
+    assert store.put(early)
+    assert store.put(late)
+    assert not store.put(early)
+
+
+def test_a_plan_is_restored(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    directories = [tmp_path / "near", tmp_path / "far"]
+    store = PlanStore(";".join(map(str, directories)))
+    assert store.put(plan(SLOWER, baseline=BASELINE))
+    assert main(["cache", "restore", FINGERPRINT[:6], "--cache", store.directory]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said == [
+        f"restored {directory}/{FINGERPRINT}.hplan: its verdict is forgotten"
+        for directory in directories
+    ]
+    assert store.get(FINGERPRINT) == plan(baseline=BASELINE)
+    assert main(["cache", "restore", FINGERPRINT[:6], "--cache", store.directory]) == 1
+    assert "nobody has measured the plan" in capsys.readouterr().err
+    with pytest.raises(StoreError, match="no plan"):
+        store.restore("00")
+
+
+def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert main([*arguments]) == 0
+    return " ".join(capsys.readouterr().out.split())
+
+
+def test_commands_tell_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    store, cache = PlanStore(tmp_path), ["--cache", str(tmp_path)]
+    store.put(plan(SLOWER, baseline=BASELINE))
+    assert "0.50x, retired" in shown(capsys, "cache", "list", *cache)
+    said = shown(capsys, "show", FINGERPRINT, *cache)
+    assert (
+        "measured: 0.50x TensorFlow's placement (0.40x to 0.60x; 160 ms instead of 80 ms)" in said
+    )
+    assert "by hplacer try train.py" in said
+    assert (
+        "retired: training keeps TensorFlow's placement; `hplacer cache restore 3f9c2b1a`" in said
+    )
+
+    store.restore(FINGERPRINT)
+    store.put(elsewhere(plan(SLOWER, baseline=BASELINE)))
+    assert "0.50x on worker-9" in shown(capsys, "cache", "list", *cache)
+    assert "it decides nothing here" in shown(capsys, "show", FINGERPRINT, *cache)
+
+
+def test_why_tells_that_a_plan_is_retired(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    judged = plan(SLOWER, baseline=BASELINE)
+    PlanStore(tmp_path / "cache").put(judged)
+    parts = ", ".join(f"{name}={value}" for name, value in judged.fingerprint_parts.items())
+    log = tmp_path / "train.log"
+    log.write_text(f"hplacer: no stored plan for {judged.label}: {parts}\n")
+    arguments = ["why", str(log), "--cache", str(tmp_path / "cache")]
+    assert main(arguments) == 1
+    said = capsys.readouterr().out
+    assert "is stored now and fits" in said
+    assert "retired: training keeps TensorFlow's placement" in said
+    PlanStore(tmp_path / "cache").restore(FINGERPRINT)
+    assert main(arguments) == 0
+
+
+def test_models_are_those_of_the_driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert all(isinstance(model, str) and model for model in host.models())
+    for number in range(2):
+        gpu = tmp_path / "gpus" / f"0000:0{number}:00.0"
+        gpu.mkdir(parents=True)
+        (gpu / "information").write_text("Model: \t\t NVIDIA H100\nIRQ: 1\n")
+    original: Callable[..., Path] = host.Path
+
+    def path(name: str) -> Path:
+        return original(name.replace("/proc/driver/nvidia", str(tmp_path)))
+
+    monkeypatch.setattr(host, "Path", path)
+    host.models.cache_clear()
+    try:
+        assert host.models()[-2:] == ("NVIDIA H100", "NVIDIA H100")
+    finally:
+        host.models.cache_clear()
+
+
+def test_the_same_nodes_on_the_same_devices() -> None:
+    assert plan().places_as(plan(SLOWER, planner="other"))
+    assert not plan().places_as(plan(None, OTHER))
+    assert not plan().places_as(make_plan(node_hashes=np.array([1, 2, 3], np.uint64)))

@@ -1,0 +1,442 @@
+"""`hplacer try` and `hplacer measure`: what is measured, what is said, and what is kept."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hplacer_optimizer as hp
+from hplacer_optimizer.capture import native
+from hplacer_optimizer.cli import main
+from hplacer_optimizer.errors import MeasuringError
+from hplacer_optimizer.machines.describe import describe_cluster
+from hplacer_optimizer.measuring.scripts import ScriptSteps
+from hplacer_optimizer.plans.plan import Plan
+from hplacer_optimizer.plans.store import PlanStore
+from hplacer_optimizer.pretraining import trial
+from hplacer_optimizer.workloads.graphs import write_graph
+from tests.documents import problem_from_dict, problem_to_dict
+from tests.planned import plan_of
+from tests.plans.test_plan import small_problem
+from tests.plans.test_verdict import verdict
+from tests.processes import ROOT, clean_environment, has_ended, run, wait_for
+
+SCRIPTS = ROOT / "tests" / "timed_scripts"
+needs_tensorflow = pytest.mark.skipif(
+    importlib.util.find_spec("tensorflow") is None or native.is_missing(),
+    reason="needs TensorFlow and the native module _tf",
+)
+
+
+def made(placement: Sequence[int] = (0, 1, 1), **changes: Any) -> Plan:
+    """A plan of a training step that TensorFlow has on the first device."""
+    document = problem_to_dict(small_problem())
+    document["ops"][2]["type"] = "ResourceApplyAdam"
+    problem = problem_from_dict(document).replace(default_device=np.zeros(3, np.int32))
+    return plan_of(problem, placement, **changes)
+
+
+@dataclass
+class Script:
+    """Stands for a script: its steps take so long, and it is planned like this."""
+
+    without_s: float = 0.2
+    with_s: float = 0.1
+    plan: Plan = field(default_factory=made)
+    options: dict[str, Any] | None = field(default_factory=dict)
+    fails: str = ""
+    outcome: str = "loaded"
+    other_graph: bool = False  # in every start after the third
+    starts: list[Mapping[str, Any] | None] = field(default_factory=list)
+
+    def time(
+        self,
+        command: Sequence[str],
+        *,
+        directory: Path,
+        changes: Mapping[str, Any] | None,
+        behind: str | None,
+        **_: Any,
+    ) -> ScriptSteps:
+        """In place of `time_script`."""
+        self.starts.append(changes)
+        if len(self.starts) > 3 and self.fails:
+            raise MeasuringError(f"train.py: {self.fails}")
+        reports = []
+        is_planned = False
+        is_other = self.other_graph and len(self.starts) > 3
+        if changes is not None:
+            cache = changes["cache"] + (f";{behind}" if behind else "")
+            store = PlanStore(cache)
+            stored = store.get(self.plan.fingerprint)
+            if stored is None and changes["on_miss"] == "plan":
+                store.put(self.plan)
+                stored = self.plan
+            is_planned = stored is not None and not stored.is_retired and not is_other
+            stored = None if is_other else stored
+            reports.append(
+                {
+                    "label": self.plan.label,
+                    "fingerprint": "0" * 32 if is_other else self.plan.fingerprint,
+                    "outcome": self.outcome if is_planned else "skipped",
+                    "reason": "" if is_planned else "retired" if stored else "no stored plan",
+                    "trains": True,
+                    "devices": 2,
+                }
+            )
+        noise = 1 + 0.001 * (len(self.starts) % 3)
+        step_s = (self.with_s if is_planned else self.without_s) * noise
+        return ScriptSteps(
+            name="function train_step",
+            step_s=step_s,
+            times_s=np.full(30, step_s),
+            inside_share=0.5,
+            first_step_s=0.7 if is_planned else 0.5,
+            also=[],
+            options=self.options if changes is not None else None,
+            reports=reports,
+            devices={},
+        )
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "train.py").write_text("")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path
+
+
+def tried(
+    script: Script, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *more: str
+) -> tuple[int, dict[str, Any]]:
+    """Exit code and document of `hplacer try`."""
+    monkeypatch.setattr(trial, "time_script", script.time)
+    code = main(["try", "--json", *more, "train.py", "--json"])
+    printed = capsys.readouterr()
+    return code, json.loads(printed.out) if printed.out else {"error": printed.err}
+
+
+def stored(here: Path) -> Plan | None:
+    return PlanStore(here / "cache" / "hplacer").get(made().fingerprint)
+
+
+def test_a_plan_that_pays_is_confirmed(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = Script()
+    code, told = tried(script, monkeypatch, capsys)
+    assert code == 0
+    assert (told["outcome"], told["pays"], told["planned_now"]) == ("faster", True, True)
+    assert told["sentence"].startswith("The plan pays: 2.0 times as many steps a second (")
+    assert told["first_step_later_s"] == pytest.approx(0.2)
+    assert told["outside_share"] == 0.5
+    assert told["without_plan"]["step_s"] == pytest.approx(0.2, rel=0.01)
+    assert told["with_plan"]["step_s"] == pytest.approx(0.1, rel=0.01)
+    kept = stored(here)
+    assert kept is not None
+    assert kept.is_confirmed
+    assert told["verdict"] == kept.verdict.as_json()  # type: ignore[union-attr]
+    # One start looks, one plans, and three turns of two decide.
+    assert [changes and changes["on_miss"] for changes in script.starts] == [
+        *("skip", "plan"),
+        *(None, "skip", "skip", None, None, "skip"),
+    ]
+
+
+def test_a_plan_that_does_not_pay_is_retired_and_tried_again(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, told = tried(Script(with_s=0.4), monkeypatch, capsys)
+    assert code == 3
+    assert told["outcome"] == "slower"
+    assert told["sentence"].endswith("so it is retired on this host.")
+    kept = stored(here)
+    assert kept is not None
+    assert kept.is_retired
+    code, told = tried(Script(with_s=0.1), monkeypatch, capsys)  # after an upgrade, say
+    assert (code, told["planned_now"]) == (0, False)
+    kept = stored(here)
+    assert kept is not None
+    assert kept.is_confirmed
+
+
+def test_the_plans_of_a_comparison_outlive_it(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trial, "time_script", Script().time)
+    found = trial.try_script(trial.Trial(command=["train.py"], cache=str(here / "plans")))
+    found.plans[0].report(here / "report.html")
+    assert (here / "report.html").stat().st_size > 10_000
+
+
+def test_a_stored_plan_is_tried(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cache = str(here / "plans")
+    PlanStore(cache).put(made(planner="stored"))
+    code, told = tried(Script(), monkeypatch, capsys, "--cache", cache)
+    assert code == 0
+    assert told["plans"][0]["planner"] == "stored"
+    assert told["stored"] == [PlanStore(cache).path(made().fingerprint)]
+    assert not (here / "cache").exists()
+
+
+def test_the_store_of_the_script_is_used(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = str(here / "own")
+    _, told = tried(Script(options={"cache": own}), monkeypatch, capsys)
+    assert told["stored"] == [PlanStore(own).path(made().fingerprint)]
+
+
+def test_planner_options_plan_anew(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    PlanStore(here / "cache" / "hplacer").put(made((1, 1, 1)))
+    script = Script(with_s=0.4)
+    arguments = ["--planner", "random", "--seed", "3", "--budget", "20s"]
+    code, told = tried(script, monkeypatch, capsys, *arguments)
+    assert (code, told["planned_now"]) == (3, True)
+    first = script.starts[0]
+    assert first is not None
+    assert first["on_miss"] == "plan"
+    assert (first["planner"], first["seed"], first["budget_s"]) == ("random", 3, 20.0)
+    assert told["notes"] == [
+        "the store keeps another plan for function train_step than the one that was measured"
+    ]
+    assert told["stored"] == []
+    assert "retired" not in told["sentence"]
+
+
+def test_a_pinned_plan_gets_the_verdict(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(here / "pinned.hplan")
+    made().save(path)
+    script = Script(options={"plan": path})
+    PlanStore(here / "cache" / "hplacer").put(made())  # stands for the file, which is looked at
+    code, told = tried(script, monkeypatch, capsys)
+    assert (code, told["stored"]) == (0, [path])
+    assert hp.load_plan(path).is_confirmed
+    kept = stored(here)
+    assert kept is not None
+    assert kept.verdict is None
+    made(fingerprint="0" * 32).save(path)
+    code, told = tried(script, monkeypatch, capsys)
+    assert code == 1
+    assert "no graph of this start is that of the plan" in told["error"]
+
+
+def test_tensorflows_own_placement_is_not_tried(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = Script(plan=made((0, 0, 0)))
+    code, told = tried(script, monkeypatch, capsys)
+    assert (code, told["outcome"], len(script.starts)) == (3, "same placement", 2)
+    assert stored(here) is None
+
+
+def test_what_is_not_certain_is_said_and_not_kept(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, told = tried(Script(with_s=0.2), monkeypatch, capsys, "--time", "0.001s")
+    assert len(told["with_plan"]["times_s"]) == 3
+    assert (code, told["outcome"], told["verdict"]) == (4, "uncertain", None)
+    assert "a longer --time tells" in told["sentence"]
+    assert stored(here) is None
+
+
+def test_no_difference_is_certain_after_some_turns(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, told = tried(Script(with_s=0.2), monkeypatch, capsys)
+    assert (code, told["outcome"]) == (3, "no difference")
+    assert len(told["with_plan"]["times_s"]) == 6
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        (Script(fails="failed with exit code 1"), "failed with exit code 1; this was a start with"),
+        (Script(options=None), "train.py: switches the optimizer off"),
+        (Script(other_graph=True), "it differs from start to start, or the plan is of another one"),
+        (Script(outcome="kept"), "the plan for function train_step did not take effect: kept"),
+    ],
+)
+def test_failures_leave_the_store_as_it_was(
+    here: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    script: Script,
+    said: str,
+) -> None:
+    code, told = tried(script, monkeypatch, capsys)
+    assert code == 1
+    assert said in told["error"]
+    assert stored(here) is None
+    assert sorted(path.name for path in here.iterdir()) == ["train.py"]
+
+
+def test_wrong_usage(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for arguments in (["try"], ["try", "-m"]):
+        assert main(arguments) == 1
+        assert "name a script, or a module with -m" in capsys.readouterr().err
+    assert main(["try", "no.py"]) == 1
+    assert "no.py: there is no such script" in capsys.readouterr().err
+    assert main(["try", "--steps", "0", "train.py"]) == 2
+    assert main(["measure", "x.hplan"]) == 2
+    monkeypatch.setenv("HPLACER_DISABLE", "1")
+    assert main(["try", "train.py"]) == 1
+    assert "unset it" in capsys.readouterr().err
+
+
+def test_tables_are_for_people(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr(trial, "time_script", Script().time)
+    assert main(["try", str(here / "train.py")]) == 0
+    printed = capsys.readouterr()
+    said = " ".join(printed.out.split())
+    assert "TensorFlow's placement 200 ms" in said
+    assert "plan 66b53989 (etf) 100 ms" in said
+    assert "the first step ends 0.2 s later, with the plan from the store; planning took" in said
+    assert "50% of a step without the plan pass between the calls" in said
+    assert printed.out.splitlines()[-1].startswith("The plan pays: 2.0 times")
+    assert "train.py: with the plan, turn 1" in printed.err
+
+
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_what_was_started(tmp_path: Path, sent: int, code: int) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    pids = tmp_path / "pids"
+    (work / "train.py").write_text(
+        "import os, time\n"
+        f"open({str(pids)!r}, 'w').write(f'{{os.getpid()}} ')\n"
+        "open('left.txt', 'w').write('x')\ntime.sleep(600)"
+    )
+    before = set(Path(tmp_path).rglob("*"))
+    (tmp_path / "tmp").mkdir()
+    with subprocess.Popen(
+        [sys.executable, "-m", "hplacer_optimizer", "try", "train.py"],
+        cwd=work,
+        env=clean_environment(tmp_path) | {"TMPDIR": str(tmp_path / "tmp")},
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as running:
+        wait_for(lambda: pids.exists() and pids.read_text().endswith(" "))
+        running.send_signal(sent)
+        assert running.stderr is not None
+        assert running.stderr.read().splitlines()[-1].startswith("hplacer: interrupted: what was")
+        assert running.wait(60) == code
+    wait_for(lambda: all(has_ended(int(pid)) for pid in pids.read_text().split()))
+    assert set(tmp_path.rglob("*")) == before | {pids, tmp_path / "tmp"}
+
+
+# ---- with TensorFlow ----
+
+
+def hplacer(directory: Path, *arguments: str) -> tuple[int, dict[str, Any], str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "hplacer_optimizer", *arguments],
+        cwd=directory,
+        env=clean_environment(directory) | {"XDG_CACHE_HOME": str(directory / "cache")},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    return done.returncode, json.loads(done.stdout) if done.stdout else {}, done.stderr
+
+
+@pytest.mark.slow
+@needs_tensorflow
+def test_a_bad_plan_of_two_workers_is_retired_and_not_used_again(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    shutil.copytree(SCRIPTS, work)
+    (work / "kept.txt").write_text("kept")
+    arguments = ["--planner", "random", "--seed", "1", "--time", "3m"]
+    before = sorted(path.name for path in work.iterdir())
+    code, told, log = hplacer(work, "try", "--json", *arguments, "two_workers.py", "watch.json")
+    assert code == 3, log
+    assert told["outcome"] == "slower"
+    assert told["plans"][0]["label"] == "session graph"
+    assert told["notes"] == []  # the servers said where they put the nodes
+    assert sorted(path.name for path in work.iterdir()) == ["cache", *before]
+    environment = clean_environment(work) | {
+        "XDG_CACHE_HOME": str(work / "cache"),
+        "HPLACER_LOG": "info",
+    }
+    done = subprocess.run(
+        [sys.executable, "two_workers.py", "watch.json"],
+        cwd=work,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert "so that the plan is retired; `hplacer cache restore" in done.stderr
+
+
+@pytest.mark.slow
+@needs_tensorflow
+def test_a_plan_is_measured_without_a_script(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HPLACER_DISABLE", "1")  # the command does that to its own process
+    graph, machine, path = (str(tmp_path / name) for name in ("g.meta", "c.yaml", "p.hplan"))
+    sizes = {"batch_size": 32, "features": 2, "rows": 100, "width": 16, "hidden": 64}
+    write_graph("two_tower", graph, pin_tables=False, **sizes)
+    with hp.local_cluster(workers=2) as cluster:
+        hp.save_machine(describe_cluster(cluster.addresses, timeout_s=120), machine)
+        hp.plan(graph, "random", machine).save(path)
+        where = ["--machine", machine, "--cluster", ",".join(cluster.addresses)]
+        arguments = ["measure", path, "--graph", graph, *where, "--time", "30s", "--json"]
+        assert main(arguments) == 3
+    told = json.loads(capsys.readouterr().out)
+    assert (told["outcome"], told["stored"]) == ("slower", [path])
+    judged = hp.load_plan(path)
+    assert judged.is_retired
+    assert judged.verdict is not None
+    assert judged.verdict.by == f"hplacer measure --graph {graph}"
+
+
+GUARDED = """
+on(planner="random", min_gain=-1)
+step = trainer()
+step()
+report(outcomes=outcomes(), entries=plugin.history())
+"""
+
+
+@needs_tensorflow
+def test_the_next_start_does_not_use_a_retired_plan_here_and_elsewhere_it_does(
+    tmp_path: Path,
+) -> None:
+    first = run(GUARDED, tmp_path).report["entries"][-1]
+    assert first["outcome"] == "planned"
+    store = PlanStore(tmp_path / "cache")
+    for judged, outcome in (
+        (verdict("slower"), "kept"),
+        (verdict("slower", host="elsewhere", measured="2999-01-01T00:00:00Z"), "loaded"),
+    ):
+        plan = store.get(first["fingerprint"])
+        assert plan is not None
+        assert store.put(replace(plan, verdict=judged))
+        entry = run(GUARDED, tmp_path).report["entries"][-1]
+        assert entry["outcome"] == outcome
+        assert ("retired" in entry["reason"]) == (outcome == "kept")
+    assert os.listdir(tmp_path / "cache")
