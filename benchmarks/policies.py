@@ -81,7 +81,7 @@ def run_fold(
     for name, problem in todo:
         found = evaluation.compare(problem, portfolios, seeds=range(options.seeds))
         found[QUICK_ROW] = dict.fromkeys(evaluation.EFFORTS, quick_ns(problem))
-        results[name] = found
+        results[name] = {row: finite(steps) for row, steps in found.items()}
         path.write_text(json.dumps(results, indent=1) + "\n")
         print(name, {row: round(steps["one rollout"] / 1e6, 3) for row, steps in found.items()})
 
@@ -107,6 +107,11 @@ def quick_ns(problem: Problem) -> float:
     return min(steps)
 
 
+def finite(steps: dict[str, float]) -> dict[str, float | None]:
+    """None in place of what JSON does not know."""
+    return {effort: ns if np.isfinite(ns) else None for effort, ns in steps.items()}
+
+
 def summary(results: dict[str, Any]) -> Iterator[str]:
     """Geometric means of trained over each row, and in how many problems it is at or below."""
     for kind, names in (
@@ -118,8 +123,8 @@ def summary(results: dict[str, Any]) -> Iterator[str]:
             for row in rows:
                 if row == "trained":
                     continue
-                mine = [results[name]["trained"][effort] for name in names]
-                other = [results[name][row][effort] for name in names]
+                mine = [results[name]["trained"][effort] or np.inf for name in names]
+                other = [results[name][row][effort] or np.inf for name in names]
                 at_or_below = sum(a <= b for a, b in zip(mine, other, strict=True))
                 yield (
                     f"{kind}, {effort}: trained / {row} {evaluation.mean_ratio(mine, other):.3f}, "

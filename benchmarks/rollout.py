@@ -48,7 +48,7 @@ from hplacer_optimizer.planners import (
     local_search,
     rollout,
 )
-from hplacer_optimizer.planners.policies import BY_HAND, EARLIEST_FINISH
+from hplacer_optimizer.planners.policies import BY_HAND, EARLIEST_FINISH, Portfolio, trained
 from hplacer_optimizer.problem.simulator import simulate
 
 PARTS = ("rollout", "auto")
@@ -65,11 +65,10 @@ _STARTS_BEFORE = ("human_expert", "metis", "mincut", "scotch")
 VARIANTS: dict[str, dict[str, Any]] = {
     "rollout": {},
     "one pass": {"passes": 1},
-    "units alone": {
-        "portfolio": replace(BY_HAND, chains=[c for c in BY_HAND.chains if c[1] == "units"])
-    },
+    "units alone": {"portfolio": replace(BY_HAND, chains=[(i, "units") for i in range(4)])},
+    "all chains": {"portfolio": Portfolio.of_all(*BY_HAND.policies)},
     "no sweeps": {"sweeps": False},
-    "by hand": {"portfolio": BY_HAND},
+    "trained": {"portfolio": trained()},
     "earliest finish alone": {"portfolio": EARLIEST_FINISH},
 }
 

@@ -26,6 +26,7 @@ from hplacer_optimizer.training import evaluation, problems, selection
 from hplacer_optimizer.training.checkpoint import Checkpoint
 
 _FIRST_SEED = 1000  # of generated problems to compare on
+_SHOWN_WEIGHTS = 4
 _CHOSEN_ON = 2  # generated problems of each family that rivals choose their chains on
 
 _TRAIN_EXAMPLES = """\
@@ -232,7 +233,7 @@ def _evaluate(options: argparse.Namespace) -> int:
             show(name, i / len(compared))
             found[name] = evaluation.compare(problem, portfolios, seeds=range(options.seeds))
     if options.json:
-        print_json({"step_ns": found})
+        print_json({"step_ns": _without_infinities(found)})
         return OK
     table = [
         [name, effort, *(_ms(steps[row][effort]) for row in portfolios)]
@@ -262,6 +263,17 @@ def _comparison_problems(options: argparse.Namespace) -> list[tuple[str, Problem
     ]
 
 
+def _without_infinities(found: dict[str, dict[str, dict[str, float]]]) -> Any:
+    """None in place of what JSON does not know."""
+    return {
+        name: {
+            row: {effort: ns if np.isfinite(ns) else None for effort, ns in steps.items()}
+            for row, steps in rows.items()
+        }
+        for name, rows in found.items()
+    }
+
+
 def _ms(step_ns: float) -> str:
     return f"{step_ns / 1e6:.3f}" if np.isfinite(step_ns) else "does not fit"
 
@@ -284,16 +296,12 @@ def _show(options: argparse.Namespace) -> int:
         return OK
     for key, value in portfolio.training.items():
         print(f"{key}: {value}")
-    features = sorted({name for policy in portfolio.policies for name in policy.weights})
-    rows = [
-        [name, *(f"{policy.weights.get(name, 0):.3g}" for policy in portfolio.policies)]
-        for name in features
-    ]
-    rows.append(["lazy", *("yes" if policy.is_lazy else "no" for policy in portfolio.policies)])
-    print_table(["weight of", *(f"policy {i}" for i in range(len(portfolio.policies)))], rows)
-    chains = [
-        [str(i + 1), f"policy {policy}", items]
-        for i, (policy, items) in enumerate(portfolio.chains)
-    ]
-    print_table(["chain", "", "decides"], chains)
+    rows = []
+    for i, (index, items) in enumerate(portfolio.chains):
+        policy = portfolio.policies[index]
+        largest = sorted(policy.weights.items(), key=lambda pair: -abs(pair[1]))[:_SHOWN_WEIGHTS]
+        order = "lazy" if policy.is_lazy else "eager"
+        weights = ", ".join(f"{name} {weight:.3g}" for name, weight in largest)
+        rows.append([str(i + 1), items, f"{index}, {order}", weights])
+    print_table(["chain", "decides", "policy", "largest weights"], rows)
     return OK

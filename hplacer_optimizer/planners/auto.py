@@ -57,14 +57,12 @@ def plan(
     begin_s = time.monotonic()
     watch = Watch(on_progress)
     scopes = scopes_of_units(problem)
-    portfolio, notes = rollout.default_portfolio()
     found = [
         rollout.search(
             problem,
             budget=_for_rollouts(budget, problem.num_ops),
             seed=seed,
             on_progress=watch,
-            portfolio=portfolio,
             scopes=scopes,
         )
     ]
@@ -78,6 +76,7 @@ def plan(
             )
         )
 
+    notes: list[str] = []
     if budget.seconds is None or budget.seconds < LEARNING_S or budget.steps is not None:
         search(_without_steps_of(found[0], budget.left(begin_s)))
     else:

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from hplacer_optimizer import _engine
 from hplacer_optimizer._engine import Problem
-from hplacer_optimizer.errors import PolicyError
 from hplacer_optimizer.planners.budget import Budget, ProgressCallback
 from hplacer_optimizer.planners.colocation import scopes_of_units
 from hplacer_optimizer.planners.native_search import search_keywords
@@ -98,21 +97,13 @@ def _once(
     )
 
 
-def default_portfolio() -> tuple[Portfolio, list[str]]:
-    """The trained portfolio; where its file is damaged the one set by hand, and a note why."""
-    try:
-        return trained(), []
-    except PolicyError as error:
-        return BY_HAND, [f"rollout: its policies are those set by hand: {error}"]
-
-
 def search(
     problem: Problem,
     *,
     budget: Budget | None = None,
     seed: int = 0,
     on_progress: ProgressCallback | None = None,
-    portfolio: Portfolio | None = None,
+    portfolio: Portfolio = BY_HAND,
     passes: int = 3,
     sweeps: bool = True,
     scopes: NDArray[np.int32] | None = None,
@@ -124,8 +115,7 @@ def search(
         budget: see `plan`.
         seed: of the sweeps.
         on_progress: see `Planner`.
-        portfolio: the chains that are tried; sweeps draw of its policies and kinds of items. None:
-            `default_portfolio()`.
+        portfolio: the chains that are tried; sweeps draw of its policies and kinds of items.
         passes: how often a chain decides all items, at least 1.
         sweeps: decide parts of the best placement again until the budget is used.
         scopes: int32[U], `colocation.scopes_of_units(problem)` if that is known already.
@@ -133,9 +123,6 @@ def search(
     begin_s = time.monotonic()
     _engine.check_candidates(problem)
     budget = (budget or Budget()).or_default(default_budget(problem))
-    notes: list[str] = []
-    if portfolio is None:
-        portfolio, notes = default_portfolio()
     watch = Watch(on_progress)
     if scopes is None:
         scopes = scopes_of_units(problem)
@@ -148,6 +135,5 @@ def search(
         sweeps=sweeps,
         **search_keywords(budget, watch, begin_s=begin_s, seed=seed),
     )
-    if ended_by_time:
-        notes.append(f"rollout: {evaluations} placements")
+    notes = [f"rollout: {evaluations} placements"] if ended_by_time else []
     return watch.result(placement, notes=notes)

@@ -63,8 +63,8 @@ class TrainingProblem:
         name: of the problem.
         problem: to be placed.
         scope: int32[U], see `scopes_of_units`.
-        reference_ns: the step of the best chain of BY_HAND, or of a single device; infinite if none
-            of them fits.
+        reference_ns: the best step of policies set by hand with all kinds of items, and of single
+            devices; infinite if none of them fits.
     """
 
     name: str
@@ -76,7 +76,7 @@ class TrainingProblem:
     def of(cls, name: str, problem: Problem) -> TrainingProblem:
         """With the reference, which takes 60 rollouts."""
         scope = scopes_of_units(problem)
-        step_ns = chain_steps_ns(problem, scope, BY_HAND)
+        step_ns = chain_steps_ns(problem, scope, Portfolio.of_all(*BY_HAND.policies))
         return cls(name=name, problem=problem, scope=scope, reference_ns=float(step_ns.min()))
 
 
@@ -137,7 +137,7 @@ def usable(
     *,
     on_problem: Callable[[str], None] = lambda name: None,
 ) -> list[TrainingProblem]:
-    """With their references; where even BY_HAND finds nothing that fits, they are left out."""
+    """With their references; left out is where policies set by hand find nothing that fits."""
     found = []
     for name, problem in named:
         on_problem(name)

@@ -69,21 +69,17 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
         load_portfolio(tmp_path / "missing.yaml")
 
 
-def test_without_the_trained_policies_plans_are_made_by_those_set_by_hand(
+def test_without_the_trained_policies_only_what_needs_them_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "damaged.yaml").write_text("policies")
     monkeypatch.setattr(policies, "TRAINED_FILE", tmp_path / "damaged.yaml")
     policies.trained.cache_clear()
+    problem = generate("towers", 0)
     try:
-        problem, budget = generate("towers", 0), Budget(steps=80)
-        found = rollout.plan(problem, budget=budget)
-        by_hand = rollout.search(problem, budget=budget, portfolio=BY_HAND)
-        assert np.array_equal(found.placement, by_hand.placement)
-        assert "damaged.yaml" in found.notes[0]
-        assert "damaged.yaml" in auto.plan(problem, budget=budget).notes[0]
         with pytest.raises(PolicyError, match=r"damaged.yaml"):
             get_planner("learned").plan(problem)
+        assert auto.plan(problem, budget=Budget(steps=80)).placement.shape == (problem.num_ops,)
     finally:
         policies.trained.cache_clear()
 

@@ -73,7 +73,8 @@ def test_the_first_chain_is_the_best_alone_and_others_add_to_it(
     some: list[problems.TrainingProblem],
 ) -> None:
     chosen = selection.select(BY_HAND.policies, some, chains=5)
-    steps = np.array([evolution.relative_steps(problem, BY_HAND) for problem in some])
+    every = Portfolio.of_all(*BY_HAND.policies)
+    steps = np.array([evolution.relative_steps(problem, every) for problem in some])
     mine = np.array([evolution.relative_steps(problem, chosen) for problem in some])
     assert mine[:, 0].mean() == pytest.approx(steps.mean(axis=0).min())
     assert mine.min(axis=1).mean() < mine[:, 0].mean()
