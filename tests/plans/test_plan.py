@@ -165,7 +165,7 @@ def version_3(plan: Plan) -> bytes:
 
 
 def test_a_file_is_what_the_format_page_says() -> None:
-    sections = sections_of(with_problem(make_plan()).to_bytes())
+    sections = sections_of(with_problem(make_plan(verdict=VERDICT)).to_bytes())
     summary = json.loads(sections["summary"])
     assert list(summary) == sorted(summary)
     assert sections["node_names"] == b"a\nb/c\nd"
@@ -177,7 +177,7 @@ def test_a_file_is_what_the_format_page_says() -> None:
     assert json.loads(sections["problem"])["format"] == "hplacer-problem/2"
     assert summary["fingerprint_parts"][0] == ["graph", "a1"]
     rows = re.findall(r"^\| `(\w+)` \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
-    assert rows == [*sections, *summary]
+    assert rows == [*sections, *summary, *json.loads(sections["verdict"])]
 
 
 def test_the_reader_on_the_format_page_works(tmp_path: Path) -> None:
