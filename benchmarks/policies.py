@@ -5,10 +5,10 @@
 
 A policy file stands for a fold: it was trained without the families beside it. On generated
 problems of these families (seeds from 1000 on) and on the tasks of `hplacer bench` that belong to
-them, four portfolios at equal effort: trained, set by hand, earliest finish alone, random weights.
-The chains of the last three are chosen on problems of the other families. Efforts: one rollout, the
-best of 16, and sweeps for one second for 10,000 ops on one core (median of --seeds). Beside them
-the best planner that does not search. By the simulator.
+them, portfolios at equal effort: trained, the same without gains, set by hand, earliest finish
+alone, random weights. The chains of the last three are chosen on problems of the other families.
+Efforts: one rollout, the best of 16, and sweeps for one second for 10,000 ops on one core (median
+of --seeds). Beside them the best planner that does not search. By the simulator.
 
 Results are written to DIR/policies.json after every problem, and problems that it has are not run
 again.
@@ -20,6 +20,7 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +29,11 @@ import numpy as np
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.bench.experiment import prepare
 from hplacer_optimizer.bench.generated import generate
-from hplacer_optimizer.errors import PlannerUnavailableError
-from hplacer_optimizer.planners import PLANNERS
 from hplacer_optimizer.planners.policies import load_portfolio
 from hplacer_optimizer.training import evaluation, problems
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
-from benchmarks.rollout import QUICK, TASKS, step_ns
+from benchmarks.rollout import TASKS, least, quick_ns
 
 FIRST_SEED = 1000
 QUICK_ROW = "best that does not search"
@@ -74,14 +73,18 @@ def run_fold(
     todo = [(n, p) for n, p in unseen(families, options) if n not in results]
     if not todo:
         return
-    portfolios = {"trained": load_portfolio(file)}
+    trained = load_portfolio(file)
+    plain = tuple(replace(policy, gains={}) for policy in trained.policies)
+    portfolios = {"trained": trained, "without gains": replace(trained, policies=plain)}
     portfolios |= evaluation.rivals(
         problems.training_set(options.problems, generated=3, leave_out=families)
     )
     for name, problem in todo:
         found = evaluation.compare(problem, portfolios, seeds=range(options.seeds))
-        found[QUICK_ROW] = dict.fromkeys(evaluation.EFFORTS, quick_ns(problem))
-        results[name] = {row: finite(steps) for row, steps in found.items()}
+        found[QUICK_ROW] = dict.fromkeys(
+            evaluation.EFFORTS, float(least(iter(quick_ns(problem).values())))
+        )
+        results[name] = evaluation.as_json(found)
         path.write_text(json.dumps(results, indent=1) + "\n")
         print(name, {row: round(steps["one rollout"] / 1e6, 3) for row, steps in found.items()})
 
@@ -94,22 +97,6 @@ def unseen(families: list[str], options: argparse.Namespace) -> Iterator[tuple[s
         for name in options.tasks:
             if TASKS[name].workload in workloads and not name.endswith(("8xv100", "8xh200")):
                 yield name, prepare(TASKS[name], options.problems)
-
-
-def quick_ns(problem: Problem) -> float:
-    steps = [np.inf]
-    for name in QUICK:
-        try:
-            found = step_ns(problem, PLANNERS[name].plan(problem))
-        except PlannerUnavailableError:
-            continue
-        steps.append(np.inf if found is None else float(found))
-    return min(steps)
-
-
-def finite(steps: dict[str, float]) -> dict[str, float | None]:
-    """None in place of what JSON does not know."""
-    return {effort: ns if np.isfinite(ns) else None for effort, ns in steps.items()}
 
 
 def summary(results: dict[str, Any]) -> Iterator[str]:

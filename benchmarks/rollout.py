@@ -28,7 +28,6 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -50,6 +49,7 @@ from hplacer_optimizer.planners import (
 )
 from hplacer_optimizer.planners.policies import BY_HAND, EARLIEST_FINISH, Portfolio, trained
 from hplacer_optimizer.problem.simulator import simulate
+from hplacer_optimizer.training.evaluation import one_core
 
 PARTS = ("rollout", "auto")
 TASKS = {task.name: task for task in (*PAPER, *modern_tasks())}
@@ -119,16 +119,6 @@ def problems(options: argparse.Namespace) -> Iterator[tuple[str, Problem]]:
 def step_ns(problem: Problem, found: PlannerResult) -> int | None:
     trace = simulate(problem, found.placement)
     return trace.makespan_ns if trace.feasible else None
-
-
-@contextmanager
-def one_core() -> Iterator[None]:
-    cores = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {min(cores)})
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, cores)
 
 
 # ---- rollout ----

@@ -98,6 +98,13 @@ def duration(text: str) -> float:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
+def count(text: str) -> int:
+    """The type of an argument that is a whole number of at least 1."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, not {text!r}")
+    return int(text)
+
+
 def open_store(options: argparse.Namespace) -> PlanStore:
     return PlanStore(options.cache, trust_shared=options.trust_shared)
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.bench.generated import generate
-from hplacer_optimizer.cli.arguments import OK, add_command, add_json, duration
+from hplacer_optimizer.cli.arguments import OK, add_command, add_json, count, duration
 from hplacer_optimizer.cli.interruption import Interruption
 from hplacer_optimizer.cli.printing import print_json, print_table
 from hplacer_optimizer.errors import PolicyError
@@ -75,7 +75,7 @@ def add_commands(commands: Any) -> None:
     )
     train.add_argument(
         "--generated",
-        type=int,
+        type=count,
         default=12,
         metavar="N",
         help="generated problems of each family (default: 12)",
@@ -93,7 +93,7 @@ def add_commands(commands: Any) -> None:
     _add_file(evaluate)
     evaluate.add_argument(
         "--generated",
-        type=int,
+        type=count,
         default=2,
         metavar="N",
         help="generated problems of each family that training never sees (default: 2)",
@@ -106,7 +106,7 @@ def add_commands(commands: Any) -> None:
         help="only this family; may be repeated",
     )
     evaluate.add_argument(
-        "--seeds", type=int, default=1, metavar="N", help="of sweeps: 0 to N-1 (default: 1)"
+        "--seeds", type=count, default=1, metavar="N", help="of sweeps: 0 to N-1 (default: 1)"
     )
     _add_problem(evaluate, "compare on this problem file instead; may be repeated")
     add_json(evaluate)
@@ -233,7 +233,7 @@ def _evaluate(options: argparse.Namespace) -> int:
             show(name, i / len(compared))
             found[name] = evaluation.compare(problem, portfolios, seeds=range(options.seeds))
     if options.json:
-        print_json({"step_ns": _without_infinities(found)})
+        print_json({"step_ns": {name: evaluation.as_json(rows) for name, rows in found.items()}})
         return OK
     table = [
         [name, effort, *(_ms(steps[row][effort]) for row in portfolios)]
@@ -261,17 +261,6 @@ def _comparison_problems(options: argparse.Namespace) -> list[tuple[str, Problem
         for family in options.family or problems.FAMILIES
         for seed in range(_FIRST_SEED, _FIRST_SEED + options.generated)
     ]
-
-
-def _without_infinities(found: dict[str, dict[str, dict[str, float]]]) -> Any:
-    """None in place of what JSON does not know."""
-    return {
-        name: {
-            row: {effort: ns if np.isfinite(ns) else None for effort, ns in steps.items()}
-            for row, steps in rows.items()
-        }
-        for name, rows in found.items()
-    }
 
 
 def _ms(step_ns: float) -> str:

@@ -19,6 +19,7 @@ from hplacer_optimizer.cli.arguments import (
     add_host_offload,
     add_json,
     add_store_options,
+    count,
     duration,
     open_store,
 )
@@ -78,7 +79,7 @@ def add_commands(commands: Any) -> None:
     trying = add_command(commands, "try", _try, text, _TRY_EXAMPLES)
     trying.add_argument(
         "--steps",
-        type=_count,
+        type=count,
         metavar="N",
         help="timed steps of each start of the script (default: as many as take two seconds, at "
         "least 30, or ten seconds if that is less)",
@@ -136,12 +137,6 @@ def _add_time(parser: argparse.ArgumentParser) -> None:
         metavar="T",
         help="begin no turn later; fewer turns do where the difference is plain (default: 5m)",
     )
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, not {text!r}")
-    return int(text)
 
 
 def _try(options: argparse.Namespace) -> int:

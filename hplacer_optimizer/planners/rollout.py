@@ -7,6 +7,7 @@ Event-driven construction by the simulator's own queue rules, in one native call
 
 from __future__ import annotations
 
+import functools
 import os
 import time
 
@@ -51,50 +52,25 @@ def plan_once(
     budget: Budget | None = None,
     seed: int = 0,
     on_progress: ProgressCallback | None = None,
+    portfolio: Portfolio | None = None,
 ) -> PlannerResult:
-    """The planner `learned`: the best chain of the trained portfolio, without a search.
+    """The planner `learned`: the best chain of a portfolio, by default the trained one.
 
     Raises PolicyError if the file of the trained policies is damaged.
     """
-    return _once(problem, trained(), budget, seed, on_progress)
+    return search(
+        problem,
+        budget=budget or Budget(patience=_PATIENCE),
+        seed=seed,
+        on_progress=on_progress,
+        portfolio=portfolio or trained(),
+        sweeps=False,
+    )
 
 
 def with_policies(path: str | os.PathLike[str], *, sweeps: bool) -> Planner:
-    """`plan`, or `plan_once` without sweeps, by the policies of a file; see `load_portfolio`."""
-    portfolio = load_portfolio(path)
-
-    def plan_with_policies(
-        problem: Problem,
-        *,
-        budget: Budget | None = None,
-        seed: int = 0,
-        on_progress: ProgressCallback | None = None,
-    ) -> PlannerResult:
-        if not sweeps:
-            return _once(problem, portfolio, budget, seed, on_progress)
-        return search(
-            problem, budget=budget, seed=seed, on_progress=on_progress, portfolio=portfolio
-        )
-
-    return plan_with_policies
-
-
-def _once(
-    problem: Problem,
-    portfolio: Portfolio,
-    budget: Budget | None,
-    seed: int,
-    on_progress: ProgressCallback | None,
-) -> PlannerResult:
-    budget = budget or Budget(patience=_PATIENCE)
-    return search(
-        problem,
-        budget=budget,
-        seed=seed,
-        on_progress=on_progress,
-        portfolio=portfolio,
-        sweeps=False,
-    )
+    """`search`, or without sweeps `plan_once`, by the policies of a file; see `load_portfolio`."""
+    return functools.partial(search if sweeps else plan_once, portfolio=load_portfolio(path))
 
 
 def search(

@@ -9,12 +9,15 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
+from typing import Any
 
 _PACKAGE_ROOT = Path(__file__).resolve().parents[2]
 _PR_SET_PDEATHSIG = 1
+_POLL_S = 0.05
 
 
 def environment(**changes: str) -> dict[str, str]:
@@ -34,6 +37,33 @@ def planner_variables() -> dict[str, str]:
         "CUDA_VISIBLE_DEVICES": "",  # the GPUs belong to the training
         "TF_CPP_MIN_LOG_LEVEL": "2",
     }
+
+
+def run_until(
+    command: Sequence[str],
+    *,
+    limit_s: float,
+    is_done: Callable[[], bool] = lambda: False,
+    **options: Any,
+) -> int | None:
+    """Runs a command until it ends, it is done, or so many seconds are over, with no input.
+
+    It is in a session of its own, and in the end killed with all that it has started, also what it
+    left behind. `options` are those of `subprocess.Popen`. Returns its exit code; None: it was
+    still running.
+    """
+    deadline = time.monotonic() + limit_s
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, start_new_session=True, **options
+    ) as process:
+        try:
+            while process.poll() is None and time.monotonic() < deadline and not is_done():
+                time.sleep(_POLL_S)
+            return process.poll()
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
 
 
 class ConnectedProcess:

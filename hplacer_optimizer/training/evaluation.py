@@ -54,6 +54,14 @@ def compare(
     return found
 
 
+def as_json(found: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, float | None]]:
+    """The same with None in place of infinity, which JSON does not know."""
+    return {
+        row: {effort: ns if np.isfinite(ns) else None for effort, ns in steps.items()}
+        for row, steps in found.items()
+    }
+
+
 def _swept_ns(problem: Problem, portfolio: Portfolio, seed: int) -> float:
     budget = Budget(seconds=SECONDS_PER_OP * problem.num_ops)
     with one_core():

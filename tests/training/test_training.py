@@ -6,7 +6,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +24,7 @@ from hplacer_optimizer.planners.policies import (
 from hplacer_optimizer.problem.files import save_problem
 from hplacer_optimizer.training import evaluation, evolution, problems, selection
 from hplacer_optimizer.training.checkpoint import Checkpoint
+from tests.processes import wait_for
 
 SMALL = (("layered", 0), ("towers", 0), ("branching", 2))
 
@@ -128,15 +128,34 @@ def test_the_command_trains_shows_and_evaluates(
     assert main(["plan", files[1], "--planner", f"rollout:{output}", "--json"]) == 0
 
 
+TRAINS = """
+import pathlib, sys
+from hplacer_optimizer.cli import main
+from hplacer_optimizer.training import selection
+
+evolve = selection.evolve
+
+def evolve_and_tell(*arguments, **keywords):
+    pathlib.Path(sys.argv[1]).touch()
+    return evolve(*arguments, **keywords)
+
+selection.evolve = evolve_and_tell
+sys.exit(main(sys.argv[2:]))
+"""
+
+
 def test_an_interrupted_training_keeps_what_it_found(files: list[str], tmp_path: Path) -> None:
-    output = tmp_path / "policies.yaml"
-    command = [sys.executable, "-m", "hplacer_optimizer", "policy", "train", "--time", "1h"]
+    output, begun = tmp_path / "policies.yaml", tmp_path / "begun"
+    command = ["policy", "train", "--time", "1h", "-o", str(output), *files]
     process = subprocess.Popen(
-        [*command, "-o", str(output), *files], stderr=subprocess.PIPE, stdout=subprocess.PIPE
+        [sys.executable, "-c", TRAINS, str(begun), *command],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
     )
-    time.sleep(6)
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=120)
+    with process:
+        wait_for(lambda: begun.exists() or process.poll() is not None)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=120)
     assert process.returncode == 130
     assert load_portfolio(output).chains
     assert (tmp_path / "policies.yaml.stage0").exists()

@@ -11,6 +11,7 @@
 #ifndef HPLACER_ENGINE_ROLLOUT_PLACEMENT_POLICY_H_
 #define HPLACER_ENGINE_ROLLOUT_PLACEMENT_POLICY_H_
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdint>
@@ -66,6 +67,12 @@ struct PlacementPolicy {
   // Items wait for an idle device, and the one with the longest way to go is decided first;
   // otherwise each is decided as soon as its first op has its inputs.
   bool is_lazy = false;
+
+  bool HasGains() const {
+    return std::any_of(gain.begin(), gain.end(), [](const RolloutContexts& of_feature) {
+      return std::any_of(of_feature.begin(), of_feature.end(), [](double g) { return g != 0; });
+    });
+  }
 
   RolloutFeatures WeightIn(const RolloutContexts& context) const {
     RolloutFeatures result = weight;

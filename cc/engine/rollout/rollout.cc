@@ -5,8 +5,6 @@
 #include <limits>
 #include <numeric>
 
-#include "engine/problem/mean_costs.h"
-
 namespace hplacer {
 namespace {
 
@@ -33,12 +31,9 @@ void RolloutSpace::DescribeStep() {
   const Problem& problem = space_.problem();
   const auto squash = [](double ratio) { return std::tanh(std::log(ratio) / 2); };
   const double m = std::max(1, problem.num_devices());
-  double traffic_ns = 1;
-  const MeanCosts mean(problem);
-  for (const int64_t ns : mean.tensor_ns) traffic_ns += static_cast<double>(ns);
   const double work_ns = total_work_ns_ + 1;
   context_[kWidth] = squash(work_ns / static_cast<double>(outlook_.longest_ns) / m);
-  context_[kTraffic] = squash(traffic_ns / work_ns);
+  context_[kTraffic] = squash((outlook_.traffic_ns + 1) / work_ns);
   context_[kMachineSize] = std::min(1.0, std::log2(m) / 4);
 }
 
@@ -122,6 +117,7 @@ const std::vector<int32_t>& Rollout::Run(const Items& items, const PlacementPoli
                                          const Begin& begin) {
   items_ = &items;
   policy_ = &policy;
+  has_gains_ = policy.HasGains();
   begin_ = begin;
   Slice();
   Reset();
@@ -290,7 +286,8 @@ void Rollout::Decide(int32_t op, int64_t now_ns) {
     GatherInputs(op, candidates, count, now_ns);
     GatherNeighbours(op, item, candidates, count);
     GatherLoads(item, candidates, count);
-    const RolloutFeatures weight = policy_->WeightIn(Context(op, item, now_ns));
+    const RolloutFeatures weight =
+        has_gains_ ? policy_->WeightIn(Context(op, item, now_ns)) : policy_->weight;
     double least = std::numeric_limits<double>::infinity();
     for (int32_t i = 0; i < count; ++i) {
       const int32_t device = candidates[i];

@@ -117,6 +117,7 @@ class Rollout {
   bool all_linked_ = true;
   const Items* items_ = nullptr;
   const PlacementPolicy* policy_ = nullptr;
+  bool has_gains_ = false;  // of the policy
   Begin begin_;
 
   std::vector<int32_t> device_;           // [U] or -1

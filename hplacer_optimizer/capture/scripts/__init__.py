@@ -10,14 +10,11 @@ directories, logging) it did.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +28,6 @@ from hplacer_optimizer.support import child_process
 
 __all__ = ["CapturedScript", "capture_script"]
 
-_POLL_S = 0.05
 _GRACE_S = 10.0  # beyond the time limit, which the script's process keeps itself
 _MAX_LISTED = 8
 
@@ -81,25 +77,14 @@ def capture_script(
 
 def _run(command: Sequence[str], where: Path, timeout_s: float) -> int | None:
     """The script's exit code; None if it was killed, with all that it had started."""
-    deadline = time.monotonic() + timeout_s + _GRACE_S
     sys.stderr.flush()
-    with subprocess.Popen(
+    returncode = child_process.run_until(
         [sys.executable, "-m", child.__package__, str(timeout_s), *command],
+        limit_s=timeout_s + _GRACE_S,
+        is_done=(where / child.STEP).exists,
         env=child_process.environment(**{child.VARIABLE: str(where)}),
-        stdin=subprocess.DEVNULL,
         stdout=sys.stderr.fileno(),
-        start_new_session=True,
-    ) as process:
-        try:
-            while process.poll() is None and time.monotonic() < deadline:
-                if (where / child.STEP).exists():
-                    break
-                time.sleep(_POLL_S)
-            returncode = process.poll()
-        finally:
-            with contextlib.suppress(ProcessLookupError):  # also what a dead script left behind
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+    )
     return None if returncode is None or returncode == -signal.SIGKILL else returncode
 
 

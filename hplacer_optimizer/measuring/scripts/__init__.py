@@ -19,10 +19,8 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,7 +38,6 @@ from hplacer_optimizer.support.formats import format_bytes
 __all__ = ["MAX_COPY_BYTES", "SESSION", "ScriptSteps", "private_copy", "time_script"]
 
 MAX_COPY_BYTES = 1 << 30
-_POLL_S = 0.05
 _PAUSE = 10.0  # steps
 _MAX_LISTED, _MAX_LINES = 8, 20
 _MAX_NEIGHBOURS = 1_000
@@ -143,29 +140,16 @@ def _run(
     log: Path,
 ) -> int | None:
     """The script's exit code; None: it was killed, with all that it had started."""
-    deadline = time.monotonic() + limit_s
     quiet = {"HPLACER_LOG": os.environ.get("HPLACER_LOG", "warning")}
-    with (
-        open(log, "wb") as output,
-        subprocess.Popen(
+    with open(log, "wb") as output:
+        return child_process.run_until(
             [sys.executable, "-m", __name__, *command],
+            limit_s=limit_s,
             env=child_process.environment(**quiet, **variables),
             cwd=directory,
-            stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
-            start_new_session=True,
-        ) as process,
-    ):
-        try:
-            while process.poll() is None and time.monotonic() < deadline:
-                time.sleep(_POLL_S)
-            returncode = process.poll()
-        finally:
-            with contextlib.suppress(ProcessLookupError):  # also what a dead script left behind
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-    return returncode
+        )
 
 
 def _show_end(log: Path) -> None:
