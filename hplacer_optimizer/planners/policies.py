@@ -168,8 +168,8 @@ _SET_BY_HAND = (
     ),
 )
 
-# Chosen one by one on training problems (training/selection.py). With all twenty, searches of a
-# second for 10,000 ops have too little time for sweeps: their steps are 3% longer.
+# Chosen one by one on training problems (training/selection.py). All twenty leave searches of a
+# second for 10,000 ops less time for sweeps (docs/benchmarks.md).
 BY_HAND = Portfolio(
     policies=_SET_BY_HAND,
     chains=(

@@ -114,8 +114,8 @@ class Search {
     const int32_t clusters = std::min(kClusters, problem_.num_units() / kLeastUnitsPerCluster);
     labels_.resize(std::size(kClustersPerDevice));
     team_.ForEach(static_cast<int32_t>(labels_.size()), [&](int, int32_t i) {
-      // Loners last: annealing of real clusters takes so long on large graphs with many constants
-      // that units come too late (11% on NMT-8 in 10 s).
+      // Loners last: annealing of real clusters takes so long on large graphs with many constants,
+      // such as NMT, that units come too late.
       labels_[i] = ClusterUnits(problem_, {std::max(1, clusters)}, kClustersPerDevice[i],
                                 /*loners_last=*/true)
                        .front();
