@@ -130,6 +130,14 @@ class Options:
         False,
         "offer the host's CPU for what can run on an accelerator, also where its cost is estimated",
     )
+    verify: bool = _option(
+        False,
+        "starts run with the plan and without it in turn, and time their own steps, until it is "
+        "known whether the plan pays; one that does not is retired",
+    )
+    start: str | None = _option(
+        None, "name of this start of training, which option verify gives by itself"
+    )
     plan: str | None = _option(
         None,
         "file of the one plan that may take effect; other graphs keep TensorFlow's own placement, "

@@ -14,6 +14,7 @@ from hplacer_optimizer.cli.stored_plans import (
     add_simulation_options,
     find_plan,
     simulated_if_possible,
+    timed_starts,
 )
 from hplacer_optimizer.plans.plan import Plan
 from hplacer_optimizer.support.formats import format_ns
@@ -31,10 +32,15 @@ def add_commands(commands: Any) -> None:
 def _show(options: argparse.Namespace) -> int:
     plan = find_plan(options, options.plan)
     step = simulated_if_possible(options, plan)
+    timed = timed_starts(options, options.plan, plan)
     if options.json:
-        print_json({**plan_document(plan), **load_document(plan, step, options.depth)})
+        document = {**plan_document(plan), **load_document(plan, step, options.depth)}
+        print_json({**document, "timed_starts": timed})
         return OK
     print_plan(plan)
+    if any(timed.values()) and not plan.verdict:
+        with_plan, without = timed["with_plan"], timed["without"]
+        print(f"option verify has timed {with_plan} starts with this plan, {without} without it")
     bound = plan.lower_bound_ns, plan.lower_bound_term
     if line := certificate(plan.step_time_ns, plan.feasible, *bound, said_ns=plan.step_ns):
         print(line)

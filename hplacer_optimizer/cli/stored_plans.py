@@ -10,6 +10,7 @@ from hplacer_optimizer.cli.graphs import add_optional_graph, graph_options
 from hplacer_optimizer.inspection.simulated_step import SimulatedStep
 from hplacer_optimizer.plans.plan import Plan, load_plan
 from hplacer_optimizer.plans.simulation import simulate_plan
+from hplacer_optimizer.plans.starts import placement_id
 
 
 def add_plan_arguments(parser: argparse.ArgumentParser, *names: str) -> None:
@@ -37,6 +38,17 @@ def find_plan(options: argparse.Namespace, text: str) -> Plan:
     store = open_store(options)
     fingerprint = store.resolve(text)
     return store.get(fingerprint) or load_plan(store.path(fingerprint))  # None: just removed
+
+
+def timed_starts(options: argparse.Namespace, text: str, plan: Plan) -> dict[str, int]:
+    """How many starts option verify has timed with the plan, and without one; none for a file."""
+    found = [] if is_file(text) else open_store(options).starts(plan.fingerprint)
+    timed = [start for start in found if start.step_ns is not None]
+    name = placement_id(plan)
+    return {
+        "with_plan": sum(start.applied and start.plan == name for start in timed),
+        "without": sum(not start.applied for start in timed),
+    }
 
 
 def simulated(options: argparse.Namespace, plan: Plan) -> SimulatedStep:

@@ -7,4 +7,5 @@ matching.py     its nodes in a graph                    simulation.py       a pl
 comparison.py   two plans                               graph_file.py       a plan in a graph file
 store/          plans by fingerprint                    directories/        their files
 verdict.py      what was measured of a plan             baseline.py         the guard
+starts.py       what option verify knows of training starts
 """

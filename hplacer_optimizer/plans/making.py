@@ -459,12 +459,20 @@ def _search(
     )
 
 
+def own_version() -> str:
+    """Of this package."""
+    try:
+        return importlib.metadata.version("hplacer-optimizer")
+    except importlib.metadata.PackageNotFoundError:
+        return "0+unknown"
+
+
 def _versions(format_part: str) -> dict[str, str]:
     """`format_part` of a fingerprint names the TensorFlow that it is for."""
-    try:
-        own = importlib.metadata.version("hplacer-optimizer")
-    except importlib.metadata.PackageNotFoundError:
-        own = "0+unknown"
     tensorflow = format_part.rpartition("tensorflow-")[2]
-    versions = {"hplacer": own, "tensorflow": tensorflow, "python": platform.python_version()}
+    versions = {
+        "hplacer": own_version(),
+        "tensorflow": tensorflow,
+        "python": platform.python_version(),
+    }
     return {name: version for name, version in versions.items() if version}

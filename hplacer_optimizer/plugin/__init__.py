@@ -2,5 +2,6 @@
 
 switch.py        the option in TensorFlow's configs   disabling.py   where it is off
 service.py       answers the native pass              variables/     variables on planned devices
+verifying.py     option verify: starts that time themselves
 cluster_worker.py  a worker of a local cluster
 """

@@ -37,6 +37,7 @@ from hplacer_optimizer.plans.fingerprint import miss_line
 from hplacer_optimizer.plans.making import Search, make_plan, simulated_again
 from hplacer_optimizer.plans.plan import Plan, load_plan
 from hplacer_optimizer.plans.store import PlanStore
+from hplacer_optimizer.plugin import verifying
 from hplacer_optimizer.plugin.disabling import disabled
 from hplacer_optimizer.pretraining import background
 
@@ -232,8 +233,8 @@ def _look_up(request: Any) -> None:
         return
     store = PlanStore.from_options(options)
     plan = _plans.get((store.directory, request.fingerprint))
-    if plan is None:
-        plan = _read(request, store)
+    if plan is None or options.verify:  # a verdict may have come since
+        plan = _read(request, store) or plan
     if plan is None:
         LOGGER.debug("%s", miss_line(request.label, dict(request.fingerprint_parts)))
     if plan is not None:
@@ -307,7 +308,8 @@ def _plan(request: Any) -> None:
             plan = _compared(found, request, machine, options)
             found = None if plan is not None else found
             if plan is None and options.on_miss == "background":
-                request.finish_kept(_search_on(request, machine, options, store))
+                reason = _search_on(request, machine, options, store)
+                request.finish_kept(verifying.choose(request, None, options, reason))
                 return
             if plan is None:
                 plan = _make_plan(request, machine, options, stop)
@@ -447,6 +449,7 @@ def _search_again(request: Any, options: Options, store: PlanStore) -> None:
 def _decide(request: Any, plan: Plan, options: Options) -> None:
     """The plan takes effect if it is better than TensorFlow's placement, for all that is known."""
     reason = plan.why_left_alone(options.min_gain)
+    reason = verifying.choose(request, plan, options, reason)
     if reason:
         request.finish_kept(reason)
     else:

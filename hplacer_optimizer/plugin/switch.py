@@ -25,7 +25,7 @@ from hplacer_optimizer.errors import OptionError
 from hplacer_optimizer.log import warn_once
 from hplacer_optimizer.measuring.scripts import child as trial
 from hplacer_optimizer.options import OPTIMIZER_NAME, Options
-from hplacer_optimizer.plugin import service
+from hplacer_optimizer.plugin import service, verifying
 from hplacer_optimizer.plugin.disabling import eager_context, is_disabled, thread_state
 
 KEY = "hierarchical_placer"
@@ -111,7 +111,7 @@ def _put_entry(config: Any, options: Options | None) -> None:
         if entries[index].name == OPTIMIZER_NAME:
             del entries[index]
     if options is not None:
-        trial.trial_options(options).to_entry(entries.add())
+        verifying.named(trial.trial_options(options)).to_entry(entries.add())
 
 
 def _start() -> None:
@@ -184,6 +184,7 @@ def _install_options(context_class: Any) -> None:
             checked[KEY] = Options.from_user(checked[KEY])
             if checked[KEY] is not None and not is_disabled():
                 _start()
+                verifying.named(checked[KEY])
         set_original(self, checked)
         _epoch = object()
 
@@ -279,6 +280,7 @@ def _options_of_entry(config: Any) -> Options | None:
 
 def on_keras(keras: ModuleType) -> None:
     """Warns once when a model of this Keras (3, or tf_keras) compiles its step with XLA."""
+    verifying.on_keras()
     # Keras restores a saved compile() only of models that have the one of their trainer class.
     model_class: Any = next(base for base in keras.Model.__mro__ if "compile" in vars(base))
     original = model_class.compile

@@ -18,7 +18,7 @@ import pytest
 from hplacer_optimizer.errors import MeasuringError
 from hplacer_optimizer.measuring import scripts
 from hplacer_optimizer.measuring.scripts import private_copy, time_script
-from hplacer_optimizer.measuring.scripts.recording import LEAST, WARMUP, Recorder
+from hplacer_optimizer.measuring.training_steps.recording import LEAST, WARMUP, Recorder
 from tests.processes import ROOT, clean_environment, has_ended, wait_for
 
 SCRIPTS = ROOT / "tests" / "timed_scripts"

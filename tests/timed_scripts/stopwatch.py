@@ -4,7 +4,7 @@ import json
 import sys
 import time
 
-from hplacer_optimizer.measuring.scripts.recording import WARMUP
+from hplacer_optimizer.measuring.training_steps.recording import WARMUP
 
 
 class Stopwatch:

@@ -31,14 +31,13 @@ from numpy.typing import NDArray
 
 from hplacer_optimizer.errors import MeasuringError
 from hplacer_optimizer.measuring.scripts import child
-from hplacer_optimizer.measuring.scripts.recording import LEAST, SESSION, WARMUP
+from hplacer_optimizer.measuring.training_steps.recording import LEAST, SESSION, WARMUP, Steps
 from hplacer_optimizer.support import child_process
 from hplacer_optimizer.support.formats import format_bytes
 
 __all__ = ["MAX_COPY_BYTES", "SESSION", "ScriptSteps", "private_copy", "time_script"]
 
 MAX_COPY_BYTES = 1 << 30
-_PAUSE = 10.0  # steps
 _MAX_LISTED, _MAX_LINES = 8, 20
 _MAX_NEIGHBOURS = 1_000
 
@@ -210,26 +209,17 @@ def _never_trains(found: dict[str, Any] | None) -> str:
 
 
 def _steps(found: dict[str, Any], options: dict[str, Any] | None) -> ScriptSteps:
-    starts, ends = np.array(found["starts"]), np.array(found["ends"])
-    first_step_s = float(ends[0] - starts[0])
-    lasts_s = np.diff(starts)
-    is_counted = np.arange(len(lasts_s)) >= WARMUP
-    prepared = np.array(found["first_calls"], np.int64)
-    # Tracing goes before the call, so it lies in what is counted as the step before.
-    is_counted[np.clip(np.concatenate([prepared, prepared - 1]), 0, len(lasts_s) - 1)] = False
-    if found["synced"] is None and is_counted.any():
-        between_s = starts[1:] - ends[:-1]
-        is_counted &= between_s <= _PAUSE * np.median(lasts_s[is_counted])
-    counted_s, inside_s = lasts_s[is_counted], (ends - starts)[:-1][is_counted]
-    step_s = float(counted_s.sum()) / max(1, len(counted_s))
-    if found["synced"] is not None:
-        step_s = float(found["synced"] - starts[WARMUP]) / (len(starts) - WARMUP)
+    steps = Steps(found["name"], found["starts"], found["ends"], found["first_calls"])
+    counted = steps.counted()
+    starts, ends = np.array(steps.starts), np.array(steps.ends)
+    step_s = steps.step_s(found["synced"]) if len(counted) else 0.0
+    inside_s = (ends - starts)[counted]
     return ScriptSteps(
         name=found["name"],
         step_s=step_s,
-        times_s=counted_s,
+        times_s=np.diff(starts)[counted],
         inside_share=min(1.0, float(inside_s.sum()) / max(len(inside_s) * step_s, 1e-9)),
-        first_step_s=first_step_s,
+        first_step_s=float(ends[0] - starts[0]),
         also=found["also"],
         options=options,
         reports=found["reports"],

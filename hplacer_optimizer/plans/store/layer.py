@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -28,10 +28,14 @@ from hplacer_optimizer.plans.directories.gfile import GfileFiles
 from hplacer_optimizer.plans.directories.local import LocalFiles
 from hplacer_optimizer.plans.file import NewerFormatError
 from hplacer_optimizer.plans.plan import FINGERPRINT_HEX_DIGITS, Plan
+from hplacer_optimizer.plans.starts import Start
+from hplacer_optimizer.plans.starts import from_bytes as starts_from_bytes
+from hplacer_optimizer.plans.starts import to_bytes as starts_to_bytes
 from hplacer_optimizer.plans.verdict import FASTER, NO_DIFFERENCE, SLOWER
 from hplacer_optimizer.problem.simulator import SIMULATOR_VERSION
 
 SUFFIX = ".hplan"
+_STARTS_SUFFIX = ".starts"  # what option verify knows of a graph
 MAX_BYTES = 1 << 30  # of a local directory
 _SLACK = 16  # a writer tidies again after another sixteenth of the limit
 
@@ -127,12 +131,37 @@ class Layer:
             if plan is None or plan.verdict is None:
                 return False
             self._files.write(file_name(fingerprint), replace(plan, verdict=None).to_bytes())
+            self._files.remove(_starts_name(fingerprint))  # they would bring it back
         return True
 
     def remove(self, fingerprint: str) -> bool:
         """False if there was none."""
         with self._files.writing():
-            return self._files.remove(file_name(fingerprint))
+            return self._remove(fingerprint)
+
+    def _remove(self, fingerprint: str) -> bool:
+        """The plan, and what is known of its starts; within `writing()`."""
+        self._files.remove(_starts_name(fingerprint))
+        return self._files.remove(file_name(fingerprint))
+
+    def starts(self, fingerprint: str) -> list[Start]:
+        """What option verify knows of a graph, oldest first."""
+        with self._files.open(_starts_name(fingerprint)) as file:
+            return [] if file is None else starts_from_bytes(file.read())
+
+    def change_starts(
+        self, fingerprint: str, change: Callable[[list[Start]], list[Start]]
+    ) -> list[Start]:
+        """Replaces them by what `change` makes of them, which it returns."""
+        with self._files.writing():
+            changed = change(self.starts(fingerprint))
+            self._files.write(_starts_name(fingerprint), starts_to_bytes(changed))
+        return changed
+
+    def started(self) -> list[str]:
+        """The fingerprints of graphs with starts, sorted."""
+        names = [name for name in self._files.names() if name.endswith(_STARTS_SUFFIX)]
+        return sorted(filter(is_fingerprint, (n.removesuffix(_STARTS_SUFFIX) for n in names)))
 
     def fingerprints(self) -> list[str]:
         """Those that have a file, sorted; [] where the directory does not exist."""
@@ -184,11 +213,7 @@ class Layer:
             chosen = [fingerprint for fingerprint in chosen if self._is_damaged(fingerprint)]
             plans = [plan for plan in self._plans() if _fingerprint_of(plan.name) not in chosen]
             chosen += _least_used(plans, max_bytes=max_bytes, unused_s=unused_s)
-            return [
-                fingerprint
-                for fingerprint in chosen
-                if dry_run or self._files.remove(file_name(fingerprint))
-            ]
+            return [fingerprint for fingerprint in chosen if dry_run or self._remove(fingerprint)]
 
     def _is_damaged(self, fingerprint: str) -> bool:
         try:
@@ -218,7 +243,7 @@ class Layer:
         limit = max(self._max_bytes - written_bytes, 0)
         for fingerprint in _least_used(others, max_bytes=limit, unused_s=None):
             with contextlib.suppress(StoreError):  # somebody else's file
-                self._files.remove(file_name(fingerprint))
+                self._remove(fingerprint)
                 LOGGER.debug("evicted plan %s from %s", fingerprint, self.address)
 
 
@@ -300,6 +325,10 @@ def file_name(fingerprint: str) -> str:
             f"{fingerprint!r} is not a fingerprint: {FINGERPRINT_HEX_DIGITS} lower-case hex digits"
         )
     return fingerprint + SUFFIX
+
+
+def _starts_name(fingerprint: str) -> str:
+    return file_name(fingerprint).removesuffix(SUFFIX) + _STARTS_SUFFIX
 
 
 def _fingerprint_of(name: str) -> str | None:

@@ -11,13 +11,14 @@ from __future__ import annotations
 import builtins
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from hplacer_optimizer.errors import HPlacerError, PlanError, StoreError
 from hplacer_optimizer.log import warn_once
 from hplacer_optimizer.options import Options
 from hplacer_optimizer.plans.plan import FINGERPRINT_HEX_DIGITS, Plan
+from hplacer_optimizer.plans.starts import Start
 from hplacer_optimizer.plans.store.layer import MAX_BYTES, Layer, StoreEntry
 from hplacer_optimizer.support.notebook import Described
 
@@ -167,6 +168,22 @@ class PlanStore(Described):
         if not paths:
             raise StoreError(f"{self.directory}: nobody has measured the plan {resolved}")
         return paths
+
+    def starts(self, fingerprint: str) -> builtins.list[Start]:
+        """What option verify knows of a graph, oldest first; in the first layer alone."""
+        return self._layers[0].starts(fingerprint)
+
+    def change_starts(
+        self,
+        fingerprint: str,
+        change: Callable[[builtins.list[Start]], builtins.list[Start]],
+    ) -> builtins.list[Start]:
+        """Replaces these starts by what `change` makes of them, which it returns."""
+        return self._layers[0].change_starts(fingerprint, change)
+
+    def started(self) -> builtins.list[str]:
+        """The fingerprints of graphs with starts, sorted."""
+        return self._layers[0].started()
 
     def prune(
         self,

@@ -8,10 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 SESSION = "session graph"  # the name of a session's steps
 WARMUP = 3  # steps that TensorFlow spends on optimizing and allocating
 LEAST = 5  # timed steps, for any result
 _STEPS, _SECONDS, _MOST_SECONDS = 30, 2.0, 10.0  # timed, if no number of steps is asked for
+_PAUSE = 10.0  # steps
 
 
 @dataclass(slots=True)
@@ -31,6 +35,30 @@ class Steps:
     def timed(self) -> int:
         """Steps after the warm-up that another one followed."""
         return max(0, len(self.starts) - WARMUP - 1)
+
+    def counted(self) -> NDArray[np.int64]:
+        """Indices of the steps that are timed: after the warm-up, not prepared, without a pause."""
+        starts, ends = np.array(self.starts), np.array(self.ends)
+        lasts_s = np.diff(starts)
+        is_counted = np.arange(len(lasts_s)) >= WARMUP
+        if not is_counted.any():
+            return np.zeros(0, np.int64)
+        prepared = np.array(self.first_calls, np.int64)
+        # Tracing goes before the call, so it lies in what is counted as the step before.
+        is_counted[np.clip(np.concatenate([prepared, prepared - 1]), 0, len(lasts_s) - 1)] = False
+        if is_counted.any():
+            between_s = starts[1:] - ends[:-1]
+            is_counted &= between_s <= _PAUSE * np.median(lasts_s[is_counted])
+        return np.flatnonzero(is_counted)
+
+    def step_s(self, synced: float | None = None) -> float:
+        """Seconds of a counted step, of at least one, from its start to that of the next.
+
+        `synced`: when accelerators had done all of it, where they work after a call has returned.
+        """
+        if synced is not None:
+            return (synced - self.starts[WARMUP]) / (len(self.starts) - WARMUP)
+        return float(np.diff(self.starts)[self.counted()].mean())
 
 
 class Recorder:

@@ -1,0 +1,6 @@
+"""The training steps of a process, seen from inside.
+
+watch.py       Watch: sees each call of a function and each run of a session that trains
+recording.py   when steps began and ended, when enough of them are known, and how long one takes
+batches.py     what size the batches of a step have, where it shows
+"""

@@ -1,0 +1,246 @@
+"""Option `verify`: starts of a training script time their own steps, with a plan and without it.
+
+named      in the training process: the entry of the optimizer names this start
+choose     where graphs are placed, also in a server: with the plan or without; the store remembers
+Verifier   in the training process: once enough steps are timed, the store remembers that, too, and
+           with enough starts the plan gets a verdict
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import os
+import socket
+import sys
+import threading
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from hplacer_optimizer.errors import HPlacerError
+from hplacer_optimizer.log import LOGGER, warn_once
+from hplacer_optimizer.machines import host
+from hplacer_optimizer.measuring.scripts import child as trial
+from hplacer_optimizer.measuring.training_steps import batches
+from hplacer_optimizer.measuring.training_steps.recording import LEAST, WARMUP, Recorder, Steps
+from hplacer_optimizer.measuring.training_steps.watch import Call, Watch
+from hplacer_optimizer.options import Options
+from hplacer_optimizer.plans import starts as plan_starts
+from hplacer_optimizer.plans.making import own_version
+from hplacer_optimizer.plans.plan import Plan
+from hplacer_optimizer.plans.starts import Start, applies_next, placement_id
+from hplacer_optimizer.plans.store import PlanStore
+from hplacer_optimizer.plans.verdict import FASTER, SLOWER, Verdict
+
+_LONGEST_S = 1200.0  # of watching; steps that are not known then stay unknown
+_AT_EXIT_S = 2.0
+_THIS_START_MEASURES = "this start times TensorFlow's own placement (option verify)"
+_MAX_SCRIPT_BYTES = 1 << 20
+
+_lock = threading.Lock()
+_verifier: Verifier | None = None
+_name = ""
+_sides: dict[str, bool] = {}  # by start, where graphs are placed: whether plans take effect
+
+
+# ---- where graphs are placed ----
+
+
+def choose(request: Any, plan: Plan | None, options: Options, reason: str) -> str:
+    """Why a graph keeps TensorFlow's placement in this start; "": its plan takes effect.
+
+    Args:
+        request: of the graph.
+        plan: that there is.
+        options: of the request.
+        reason: why it would keep TensorFlow's placement anyhow; "": it would not.
+    """
+    if not options.verify or options.start is None or not request.trains:
+        return reason
+    if plan is not None and plan.verdict is not None and plan.verdict.binds:
+        return reason  # that is known
+    name, start = None if plan is None else placement_id(plan), options.start
+    script = start.partition(".")[0]
+    moves = plan is not None and not reason
+    applied = moves
+
+    def remember(found: list[Start]) -> list[Start]:
+        nonlocal applied
+        if any(one.start == start for one in found):  # such as when it is traced again
+            applied = _sides.get(start, applied)
+            return found
+        if moves and name is not None:  # all graphs of a start are on one side
+            applied = _sides.setdefault(start, applies_next(found, script, name))
+        new = Start(start=start, script=script, plan=name, moves=moves, applied=applied)
+        return [*found, new]
+
+    store = PlanStore.from_options(options)
+    try:
+        store.change_starts(request.fingerprint, remember)
+    except HPlacerError as error:
+        warn_once(f"verify {store.directory}", f"option verify has no effect: {error}")
+        return reason
+    return reason or ("" if applied else _THIS_START_MEASURES)
+
+
+# ---- the training process ----
+
+
+def named(options: Options) -> Options:
+    """The options with the name of this start, whose steps are timed from now on."""
+    global _verifier, _name
+    if not options.verify or options.plan is not None or trial.directory() is not None:
+        return options
+    with _lock:
+        if _verifier is None:
+            _name = f"{_script_id()}.{os.urandom(8).hex()}"
+            _verifier = Verifier(_name)
+            _verifier.install()
+            batches.install()
+        _verifier.options = options
+    return replace(options, start=options.start or _name)
+
+
+def on_keras() -> None:
+    """Keras 3 was imported."""
+    if _verifier is not None:
+        batches.install_keras()
+
+
+class Verifier(Watch):
+    """Times the steps of this start."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.options = Options()
+        self._name = name
+        self._batches: str | None = None
+        self._began_s: float | None = None
+        os.register_at_fork(after_in_child=self._begin_anew)
+        atexit.register(self._finish_at_exit)
+
+    def _begin_anew(self) -> None:
+        """In a forked child; what its parent has timed says nothing of it."""
+        global _lock
+        _lock = threading.Lock()
+        self.recorder = Recorder(None)
+
+    def on_step(self, steps: Steps, call: Call, is_enough: bool) -> None:
+        """Stops the timing once enough is known."""
+        if len(steps.starts) == WARMUP:
+            self.synchronise()
+            if self.recorder.main is steps:
+                self._batches = batches.describe(call)
+        self._began_s = self._began_s or steps.starts[0]
+        if is_enough:
+            self.is_over = True
+            synced = self.synchronise()
+            threading.Thread(
+                target=self._finish, args=(steps, synced), name="hplacer-verify", daemon=True
+            ).start()
+        elif steps.ends[-1] - self._began_s > _LONGEST_S:
+            self.is_over = True
+
+    def _finish_at_exit(self) -> None:
+        """For scripts of few steps."""
+        main = self.recorder.main
+        if self.is_over or main is None or main.timed < LEAST:
+            return
+        self.is_over = True
+        thread = threading.Thread(target=self._finish, args=(main, None), daemon=True)
+        thread.start()
+        thread.join(_AT_EXIT_S)
+
+    def _finish(self, steps: Steps, synced: float | None) -> None:
+        try:
+            if len(steps.counted()) < LEAST:
+                return
+            self._remember(round(steps.step_s(synced) * 1e9))
+        except Exception as error:  # training goes on, whatever it is
+            warn_once("verify", f"option verify: the steps of this start are not kept: {error}")
+
+    def _remember(self, step_ns: int) -> None:
+        """Completes what the store holds of this start."""
+        store = PlanStore.from_options(self.options)
+        mine = {
+            fingerprint: start
+            for fingerprint in store.started()
+            for start in store.starts(fingerprint)
+            if start.start == self._name and start.step_ns is None
+        }
+        if not mine:
+            return
+        if self._batches is None:
+            LOGGER.info(
+                "option verify: what size the batches have cannot be seen, so starts of "
+                "this script are not compared"
+            )
+            return
+        if len({start.applied for start in mine.values() if start.moves}) > 1:
+            LOGGER.debug("option verify: not all graphs of this start are on one side")
+            return
+        for fingerprint in mine:
+            self._remember_of(store, fingerprint, mine, step_ns)
+
+    def _remember_of(
+        self, store: PlanStore, fingerprint: str, mine: Mapping[str, Start], step_ns: int
+    ) -> None:
+        context = self._context({f: one for f, one in mine.items() if f != fingerprint})
+
+        def complete(found: list[Start]) -> list[Start]:
+            return [
+                replace(one, step_ns=step_ns, context=context) if one.start == self._name else one
+                for one in found
+            ]
+
+        found = store.change_starts(fingerprint, complete)
+        name = mine[fingerprint].plan
+        if name is None or not mine[fingerprint].moves:
+            return
+        script = Path(sys.argv[0]).name or "a session"
+        verdict = plan_starts.verdict(
+            found,
+            name,
+            context,
+            by=lambda pairs: f"option verify in {2 * pairs} starts of {script}",
+        )
+        plan = None if verdict is None else store.get(fingerprint)
+        if verdict is not None and plan is not None and placement_id(plan) == name:
+            store.put(replace(plan, verdict=verdict))
+            LOGGER.info("%s: %s: %s", plan.label, verdict, _conclusion(verdict))
+
+    def _context(self, others: Mapping[str, Start]) -> str:
+        """What a step depends on besides the placement of the graph."""
+        import tensorflow as tf
+
+        threading_config = tf.config.threading
+        seen = [
+            self._name.partition(".")[0],
+            self._batches,
+            tf.__version__,
+            own_version(),
+            socket.gethostname(),
+            *host.models(),
+            len(os.sched_getaffinity(0)),
+            threading_config.get_inter_op_parallelism_threads(),
+            threading_config.get_intra_op_parallelism_threads(),
+            sorted((f, one.plan if one.moves else None) for f, one in others.items()),
+        ]
+        return hashlib.sha256(repr(seen).encode()).hexdigest()[:16]
+
+
+def _conclusion(verdict: Verdict) -> str:
+    return {FASTER: "the plan is confirmed", SLOWER: "the plan is retired"}.get(
+        verdict.outcome, "the plan makes no difference"
+    )
+
+
+def _script_id() -> str:
+    """Of the command line and the script's text."""
+    seen = hashlib.sha256("\0".join([os.getcwd(), *sys.orig_argv[1:]]).encode())
+    path = Path(sys.argv[0] if sys.argv else "")
+    if path.is_file() and path.stat().st_size <= _MAX_SCRIPT_BYTES:
+        seen.update(path.read_bytes())
+    return seen.hexdigest()[:16]
