@@ -29,15 +29,20 @@ class Checkpoint:
                 if stage.training.get("command") != self._command:
                     break
                 generations = int(stage.training["generations"])
+                seconds = float(stage.training["seconds"])
             except (PolicyError, KeyError, ValueError):
                 break
-            found.append(Found(policies=stage.policies, generations=generations))
+            found.append(Found(policies=stage.policies, generations=generations, seconds=seconds))
         return found
 
     def add(self, found: Found, stage: int) -> None:
         """Keeps what a stage has found."""
         chains = tuple((policy, "units") for policy in range(len(found.policies)))
-        training = {"command": self._command, "generations": str(found.generations)}
+        training = {
+            "command": self._command,
+            "generations": str(found.generations),
+            "seconds": f"{found.seconds:.1f}",
+        }
         path = self._path(stage)
         save_portfolio(Portfolio(policies=found.policies, chains=chains, training=training), path)
 

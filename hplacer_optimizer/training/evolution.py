@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,10 +53,20 @@ class Found:
     Attributes:
         policies: the mean of the last generation, then draws of its distribution.
         generations: how many there were.
+        seconds: how long it took.
     """
 
     policies: tuple[Policy, ...]
     generations: int
+    seconds: float
+
+    def after(self, earlier: Found) -> Found:
+        """This, with the effort of what it went on from."""
+        return replace(
+            self,
+            generations=earlier.generations + self.generations,
+            seconds=earlier.seconds + self.seconds,
+        )
 
 
 def evolve(
@@ -101,9 +111,9 @@ def evolve(
         },
     )
     random = np.random.default_rng(stage.seed)
-    ends = time.monotonic() + stage.seconds
+    begin_s = time.monotonic()
     generation = 0
-    while time.monotonic() < ends:
+    while time.monotonic() < begin_s + stage.seconds:
         batch = random.choice(len(problems), min(_BATCH, len(problems)), replace=False)
         drawn = strategy.ask()
         policies = [from_parameters(values, is_lazy=stage.start.is_lazy) for values in drawn]
@@ -121,6 +131,7 @@ def evolve(
     return Found(
         policies=tuple(from_parameters(row, is_lazy=stage.start.is_lazy) for row in rows),
         generations=generation,
+        seconds=time.monotonic() - begin_s,
     )
 
 

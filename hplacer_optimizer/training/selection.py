@@ -30,6 +30,7 @@ _ITEMS = (
     ("scopes", "large_clusters"),
 )
 STAGES = len(_SHARES)
+_LEAST_LEFT_S = 0.1  # checkpoints round to that
 _DRAWS = 10
 
 
@@ -58,7 +59,8 @@ def train(
         problems: at least one.
         seconds: in all, without what the choice at the end takes.
         seed: of all draws.
-        done: what earlier stages of a run that was stopped have found.
+        done: what the stages of a run that was stopped have found; the last one goes on from its
+            mean if it had time left.
         on_progress: says whether to go on; if not, chains are chosen of what there is.
         on_stage: told what each stage has found, and its number, to keep it.
     """
@@ -66,7 +68,9 @@ def train(
     found, goes_on = list(done), True
     best = np.full(len(problems), np.inf)
     for stage in range(STAGES):
-        if stage >= len(found):
+        earlier = found[stage] if stage < len(found) else None
+        left_s = _SHARES[stage] / sum(_SHARES) * seconds - (earlier.seconds if earlier else 0.0)
+        if left_s > _LEAST_LEFT_S:
 
             def report(generation: int, mean: float, stage: int = stage) -> bool:
                 nonlocal goes_on
@@ -81,13 +85,14 @@ def train(
                 return goes_on
 
             step = Stage(
-                start=BY_HAND.policies[stage],
+                start=earlier.policies[0] if earlier else BY_HAND.policies[stage],
                 items=_ITEMS[stage],
-                seconds=_SHARES[stage] / sum(_SHARES) * seconds,
+                seconds=left_s,
                 seed=seed * STAGES + stage,
             )
-            found.append(evolve(step, problems, best, on_generation=report, draws=_DRAWS))
-            on_stage(found[-1], stage)
+            now = evolve(step, problems, best, on_generation=report, draws=_DRAWS)
+            found[stage:] = [now if earlier is None else now.after(earlier)]
+            on_stage(found[stage], stage)
         if not goes_on:
             break
         mean_policy = found[stage].policies[:1]

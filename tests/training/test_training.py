@@ -98,7 +98,7 @@ def test_an_unknown_family_is_an_error(tmp_path: Path) -> None:
 
 def test_a_training_that_was_stopped_goes_on(tmp_path: Path) -> None:
     output = tmp_path / "policies.yaml"
-    kept = evolution.Found(policies=BY_HAND.policies[:2], generations=7)
+    kept = evolution.Found(policies=BY_HAND.policies[:2], generations=7, seconds=2.5)
     Checkpoint(output, "train a").add(kept, 0)
     assert Checkpoint(output, "train a").read() == [kept]
     assert Checkpoint(output, "train b").read() == []
@@ -106,6 +106,33 @@ def test_a_training_that_was_stopped_goes_on(tmp_path: Path) -> None:
     assert Checkpoint(output, "train a").read() == []
     Checkpoint(output, "train a").remove()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_interrupted_stage_goes_on_from_its_mean(some: list[problems.TrainingProblem]) -> None:
+    stages: dict[int, evolution.Found] = {}
+
+    def run(goes_on: bool, done: list[evolution.Found]) -> list[int]:
+        told: list[int] = []
+
+        def on_progress(progress: selection.Progress) -> bool:
+            told.append(progress.stage)
+            return goes_on
+
+        def on_stage(found: evolution.Found, stage: int) -> None:
+            stages[stage] = found
+
+        selection.train(some, seconds=4.0, done=done, on_progress=on_progress, on_stage=on_stage)
+        return told
+
+    assert run(False, []) == [0]
+    interrupted = stages[0]
+    assert interrupted.generations == 1
+    told = run(True, [interrupted])
+    assert set(told) == {0, 1, 2, 3}
+    assert stages[0].generations == 1 + told.count(0)
+    assert stages[0].seconds > interrupted.seconds + 1
+    # A stage that had all of its time is not run again.
+    assert 0 not in run(True, [stages[0]])
 
 
 def test_the_command_trains_shows_and_evaluates(
