@@ -133,6 +133,7 @@ def test_infeasible_steps_say_why() -> None:
     ]
     trace = simulate(problem_from_dict(chain()), [1, 0])
     assert trace.makespan_ns is None
+    assert critical_ops(problem_from_dict(chain()), np.array([1, 0], np.int32)).size == 0
     assert trace.infeasible_because == [
         "op 'a' is on device 'right' and its successor op 'b' is on device 'left', but no link "
         "leads there"

@@ -40,7 +40,6 @@ class ChainWalk {
 
   CriticalChain Run() {
     CriticalChain chain;
-    if (start_ns_.empty()) return chain;
     auto op = static_cast<int32_t>(std::max_element(finish_ns_.begin(), finish_ns_.end()) -
                                    finish_ns_.begin());
     // Ops without duration could be met again and again at one time.
@@ -124,6 +123,7 @@ class ChainWalk {
 
 CriticalChain FindCriticalChain(const Problem& problem, const int32_t* placement,
                                 const Schedule& schedule) {
+  if (schedule.start_ns.empty()) return {};  // no ops, or a placement that cannot run
   return ChainWalk(problem, placement, schedule).Run();
 }
 
