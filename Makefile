@@ -107,8 +107,14 @@ bazel: ## Build the native modules with Bazel
 lock: .venv/.locked ## Resolve requirements.lock anew
 	@mkdir -p build
 	@.venv/bin/python -m pip install --quiet --dry-run --ignore-installed --report build/lock.json \
-	  '.[cpu,bench,demo,dev,exact,planners,ray,train]'
+	  '.[cpu,bench,demo,dev,docs,exact,planners,ray,train]'
 	@.venv/bin/python tools/write_lock.py build/lock.json requirements.lock
+
+# Strict: a page outside of the menu, a broken link and a missing anchor are errors.
+.PHONY: docs
+docs: build ## Build the documentation into build/site, check its links and how it reads
+	@.venv/bin/python tools/readability.py
+	@NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --quiet --strict
 
 .PHONY: clean
 clean: ## Remove what was built, .venv included

@@ -6,9 +6,9 @@ Both sides see the same graphs (tf-slim's Inception-V3 and an unrolled LSTM of t
 training) on one CPU of the same rates. Theirs are the nanoseconds in the step_stats of
 `tensorflow.python.grappler.cluster.Cluster.MeasureCosts`; ours come from the captured step, without
 launch overhead. Compared are the ops whose type has a real cost function in TensorFlow, that is one
-that counts arithmetic or bytes, and no estimate of ours (docs/costs.md). Goal: 99% of them within
-1%, or within 1 ns, the unit of both. The other op types are listed with what each side says. Where
-shapes are unknown the sides differ: TensorFlow takes an unknown dimension as 1.
+that counts arithmetic or bytes, and no estimate of ours (docs/reference/costs.md). Goal: 99% of
+them within 1%, or within 1 ns, the unit of both. The other op types are listed with what each side
+says. Where shapes are unknown the sides differ: TensorFlow takes an unknown dimension as 1.
 """
 
 from __future__ import annotations

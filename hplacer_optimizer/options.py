@@ -98,7 +98,7 @@ class Options:
         "kind, which take effect after TensorFlow has rewritten the graph",
     )
     cost_table: str | None = _option(
-        None, "file of measured op costs (docs/costs.md); None: all costs are estimated"
+        None, "file of measured op costs (docs/reference/costs.md); None: all costs are estimated"
     )
     cache: str | None = _option(
         None,

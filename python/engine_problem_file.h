@@ -1,4 +1,4 @@
-// Problem files, format `hplacer-problem/2`, described in docs/problem-file.md. Version 1 is read
+// Problem files, format `hplacer-problem/2`, described in docs/reference/problem-file.md. Version 1 is read
 // too.
 //
 // Both directions stream: reading keeps the arrays of the problem and one value in memory, writing

@@ -1,4 +1,4 @@
-"""Which package may know which; docs/architecture.md shows it."""
+"""Which package may know which; docs/explanation/architecture.md shows it."""
 
 from __future__ import annotations
 

@@ -1,33 +1,49 @@
-"""What the documentation shows can be pasted: Python in documents, examples in docstrings."""
+"""What the documentation shows can be pasted, and its reference is complete."""
 
 from __future__ import annotations
 
+import argparse
 import contextlib
+import importlib.util
 import inspect
+import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
 import hplacer_optimizer as hp
+from hplacer_optimizer import cli
+from hplacer_optimizer.bench import demo
 from tests import examples
 from tests.processes import ROOT, clean_environment
 
-DOCUMENTS = {path.name: path.read_text() for path in (ROOT / "README.md", *ROOT.glob("docs/*.md"))}
+DOCUMENTS = {
+    str(path.relative_to(ROOT)): path.read_text()
+    for path in (ROOT / "README.md", *ROOT.glob("docs/**/*.md"))
+}
 PUBLIC = sorted({*hp.__all__} - {"__version__"})
 
 LANGUAGES = {"json", "python", "sh", "yaml"}
 MAX_NOT_RUN = 2
-LONG_SCRIPTS = {"loading.md", "measuring.md", "variables.md", "workloads.md"}
+LONG_SCRIPTS = {
+    "docs/how-to/loading.md",
+    "docs/how-to/measuring.md",
+    "docs/how-to/variables.md",
+    "docs/reference/workloads.md",
+    "docs/start/another-machine.md",
+}
+COMMANDS = ("README.md", "docs/start/first-plan.md", "docs/start/another-machine.md")
 
 _LANGUAGE = re.compile(r"^ *(?:```|~~~) *(\S+)", re.MULTILINE)
-_BLOCK = re.compile(
-    r"^(?:<!-- not run: (?P<reason>.+) -->\n)?```python\n(?P<code>.*?)^```$",
-    re.MULTILINE | re.DOTALL,
-)
+_FENCE = r"^(?:<!-- not run: (?P<reason>.+) -->\n)?```{}\n(?P<code>.*?)^```$"
+_BLOCK = re.compile(_FENCE.format("python"), re.MULTILINE | re.DOTALL)
+_SHELL_BLOCK = re.compile(_FENCE.format("sh"), re.MULTILINE | re.DOTALL)
 
 
 def run(arguments: list[str], directory: Path) -> subprocess.CompletedProcess[str]:
@@ -85,8 +101,9 @@ def test_every_block_has_a_language_and_all_python_is_found(name: str) -> None:
 )
 def test_the_python_of_a_document_runs_as_it_is_printed(name: str, tmp_path: Path) -> None:
     pytest.importorskip("tensorflow")
-    (tmp_path / name).write_text(script_of(DOCUMENTS[name]))
-    done = run([name], tmp_path)
+    script = Path(name).name
+    (tmp_path / script).write_text(script_of(DOCUMENTS[name]))
+    done = run([script], tmp_path)
     assert done.returncode == 0, done.stderr  # a traceback with the document's name and lines
     assert "hplacer: " not in done.stderr, done.stderr
 
@@ -95,6 +112,104 @@ def test_few_blocks_are_not_run() -> None:
     blocks = [block for text in DOCUMENTS.values() for block in _BLOCK.finditer(text)]
     reasons = [block["reason"] for block in blocks if block["reason"]]
     assert len(reasons) <= MAX_NOT_RUN, reasons
+
+
+# ---- commands ----
+
+
+def commands_of(text: str) -> str:
+    """The shell commands of a document, one block after the other."""
+    blocks = _SHELL_BLOCK.finditer(text)
+    return "".join(block["code"] for block in blocks if not block["reason"])
+
+
+def test_the_readme_shows_five_commands() -> None:
+    programs = [line.split()[0] for line in commands_of(DOCUMENTS["README.md"]).splitlines()]
+    assert programs == ["python", "hplacer", "hplacer", "hplacer", "hplacer"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_commands_of_a_document_run_one_after_the_other(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("tensorflow")
+    programs, directory = tmp_path / "programs", tmp_path / "directory"
+    programs.mkdir()
+    directory.mkdir()
+    for program, arguments in (("python", ""), ("hplacer", "-m hplacer_optimizer ")):
+        path = programs / program
+        path.write_text(f'#!/bin/sh\nexec "{sys.executable}" {arguments}"$@"\n')
+        path.chmod(0o755)
+    environment = clean_environment(directory) | {
+        "XDG_CACHE_HOME": str(tmp_path / "cache"),
+        "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
+    }
+    done = subprocess.run(
+        ["bash", "-euxo", "pipefail", "-c", commands_of(DOCUMENTS[name])],
+        capture_output=True,
+        text=True,
+        cwd=directory,
+        env=environment,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+# ---- reference ----
+
+
+def tool(name: str) -> ModuleType:
+    """A module of tools/."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_reference_has_every_public_name() -> None:
+    page = DOCUMENTS["docs/reference/api.md"]
+    shown = re.findall(r"^::: hplacer_optimizer\.(\w+)$", page, re.MULTILINE)
+    assert sorted(shown) == PUBLIC
+    assert "`hp.__version__`" in page
+
+
+def test_the_reference_has_every_option() -> None:
+    writer = tool("write_options")
+    page = DOCUMENTS["docs/reference/options.md"]
+    assert page.split(writer.BEGIN)[1].split(writer.END)[0] == writer.table()
+
+
+def leaves(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    """The parsers of the commands that have no commands of their own."""
+    choices = [action.choices for action in parser._actions if action.nargs == argparse.PARSER]
+    if not choices:
+        yield parser
+    for commands in choices:
+        for command in dict(commands or {}).values():
+            yield from leaves(command)
+
+
+def test_the_reference_has_every_option_of_every_command() -> None:
+    sections = {
+        section.partition("\n")[0]: section
+        for section in tool("site_pages").cli_page().split("\n## ")[1:]
+    }
+    parsers = {parser.prog: parser for parser in leaves(cli._parser())}
+    parsers["hplacer demo"] = demo._parser()
+    assert sections.keys() == parsers.keys()
+    for name, parser in parsers.items():
+        for action in parser._actions:
+            for option in action.option_strings:
+                if action.help != argparse.SUPPRESS and option not in ("-h", "--help"):
+                    assert re.search(rf"`{option}[ `]", sections[name]), f"{name} {option}"
+
+
+def test_pages_of_the_repository_link_to_pages_of_the_site() -> None:
+    linked = "[a](docs/faq.md), [b](CONTRIBUTING.md), ![c](docs/c.png), [d](https://a.org/docs/)"
+    assert tool("site_pages").site_links(linked) == (
+        "[a](faq.md), [b](contributing.md), ![c](c.png), [d](https://a.org/docs/)"
+    )
 
 
 # ---- docstrings ----

@@ -1,4 +1,4 @@
-"""Writes the packages of `hplacer_optimizer/`, their lines and arrows into docs/architecture.md.
+"""Writes the packages, their lines and arrows into docs/explanation/architecture.md.
 
     python tools/architecture.py
 
@@ -15,7 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "hplacer_optimizer"
-DOCUMENT = ROOT / "docs" / "architecture.md"
+DOCUMENT = ROOT / "docs" / "explanation" / "architecture.md"
 BEGIN = "<!-- packages: written by `python tools/architecture.py` -->\n"
 END = "<!-- end of packages -->\n"
 

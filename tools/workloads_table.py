@@ -1,6 +1,6 @@
-"""Builds every workload at its full size and writes the table of docs/workloads.md.
+"""Builds every workload at its full size and writes the table of docs/reference/workloads.md.
 
-    python tools/workloads_table.py              all rows, into docs/workloads.md; about 5 minutes
+    python tools/workloads_table.py              all rows, into the document; about 5 minutes
     python tools/workloads_table.py nmt rnnlm    their rows only, printed
 
 Every row is built in a process of its own.
@@ -15,7 +15,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
-DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "workloads.md"
+DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "reference" / "workloads.md"
 BEGIN, END = "<!-- table: python tools/workloads_table.py -->", "<!-- end of the table -->"
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("inception_v3", {}),

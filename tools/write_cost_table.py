@@ -1,11 +1,11 @@
-"""Writes the table of our own op estimates into docs/costs.md."""
+"""Writes the table of our own op estimates into docs/reference/costs.md."""
 
 from __future__ import annotations
 
 import collections
 from pathlib import Path
 
-DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "costs.md"
+DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "reference" / "costs.md"
 BEGIN = "checked by tests/costs/test_costs.py -->\n"
 END = "<!-- end of estimates -->\n"
 

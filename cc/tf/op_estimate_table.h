@@ -3,7 +3,7 @@
 //
 // An estimate is a rule with one or two numbers. The numbers count arithmetic as the kernels do it
 // per element; a transcendental function (exp, log, tanh, sqrt, a quotient excepted) counts 10.
-// docs/costs.md lists the whole table, and a test compares the two.
+// docs/reference/costs.md lists the whole table, and a test compares the two.
 #ifndef HPLACER_TF_OP_ESTIMATE_TABLE_H_
 #define HPLACER_TF_OP_ESTIMATE_TABLE_H_
 

@@ -4,7 +4,7 @@
 
 The signature (cc/tf/op_signature.h) is the canonical text of an op's type, attributes, dtypes and
 shapes. What a table does not hold keeps its estimate, and how many these are is part of the result.
-docs/costs.md describes the file.
+docs/reference/costs.md describes the file.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Machine files: YAML, format `hplacer-machine/1` (docs/machines.md), read strictly.
+"""Machine files: YAML, format `hplacer-machine/1` (docs/reference/machines.md), read strictly.
 
 Kinds that a file does not define come from the catalogue that is shipped with the machines.
 """

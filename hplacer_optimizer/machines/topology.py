@@ -1,7 +1,7 @@
 """Links by topology: what a machine file says of buses and networks, as links of device pairs.
 
-docs/machines.md defines the elements. A transfer occupies one channel, so each element decides
-which part of a path that is: the one that the most transfers share on the sender's side.
+docs/reference/machines.md defines the elements. A transfer occupies one channel, so each element
+decides which part of a path that is: the one that the most transfers share on the sender's side.
 """
 
 from __future__ import annotations

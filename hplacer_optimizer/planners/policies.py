@@ -169,7 +169,7 @@ _SET_BY_HAND = (
 )
 
 # Chosen one by one on training problems (training/selection.py). All twenty leave searches of a
-# second for 10,000 ops less time for sweeps (docs/benchmarks.md).
+# second for 10,000 ops less time for sweeps (docs/results/benchmarks.md).
 BY_HAND = Portfolio(
     policies=_SET_BY_HAND,
     chains=(

@@ -2,10 +2,10 @@
 
     Plan --save--> plan file --load_plan--> Plan
 
-The file format is described in docs/plan-format.md. Everything that is read is checked: a damaged,
-foreign or newer file is a `PlanError` that names the file, the reason and the remedy, never a wrong
-placement. The per-node columns are packed, so that a plan of 50,000 nodes loads in a few
-milliseconds; node names are split, and the planned problem is read, only when somebody asks.
+The file format is described in docs/reference/plan-format.md. Everything that is read is checked: a
+damaged, foreign or newer file is a `PlanError` that names the file, the reason and the remedy,
+never a wrong placement. The per-node columns are packed, so that a plan of 50,000 nodes loads in a
+few milliseconds; node names are split, and the planned problem is read, only when somebody asks.
 """
 
 from __future__ import annotations
@@ -488,9 +488,9 @@ class Plan(Described):
     def report(self, path: str | os.PathLike[str]) -> None:
         """Writes one HTML page: timeline, memory, graph, baselines, provenance.
 
-        It is what `hplacer report` writes (docs/inspection.md). A reader sees the old file or the
-        new one, never a part. Raises PlanError if the plan holds no problem, OSError if the page
-        cannot be written.
+        It is what `hplacer report` writes (docs/how-to/inspection.md). A reader sees the old file
+        or the new one, never a part. Raises PlanError if the plan holds no problem, OSError if the
+        page cannot be written.
         """
         write_report(self.simulated(), self, path)
 

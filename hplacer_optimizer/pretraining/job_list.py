@@ -1,4 +1,4 @@
-"""A list of jobs: YAML, format `hplacer-pretrain/1` (docs/pretraining.md), read strictly.
+"""A list of jobs: YAML, format `hplacer-pretrain/1` (docs/how-to/pretraining.md), read strictly.
 
 Each entry is a product: graphs x machines x planners x seeds. What an entry leaves out it takes
 from `defaults`; paths are relative to the file.

@@ -34,7 +34,7 @@ from hplacer_optimizer.problem.simulator import simulate
 
 ROOT = Path(__file__).resolve().parents[2]
 TOWERS = Path(__file__).parents[1] / "golden" / "two_towers.hplacer.json"
-# As docs/paper.md has them.
+# As docs/results/paper.md has them.
 FITTED = (Efficiency(rates=0.53, overhead=76.0), Efficiency(rates=0.56, overhead=8.0))
 TASK = Task(
     name="towers",

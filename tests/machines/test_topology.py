@@ -310,7 +310,7 @@ def test_two_k40_do_not_share_a_channel_but_eight_do() -> None:
 
 
 def test_the_worked_example_of_the_documentation(tmp_path: Path) -> None:
-    text = (Path(__file__).resolve().parents[2] / "docs" / "machines.md").read_text()
+    text = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "machines.md").read_text()
     path = tmp_path / "machine.yaml"
     path.write_text(text.split("```yaml\n")[1].split("```")[0])
     machine = hp.load_machine(path)

@@ -89,7 +89,7 @@ def _skip_without_the_library(request: pytest.FixtureRequest) -> None:
     """Planners of optional libraries are tested where these are installed, as in `.ci/run`."""
     name = getattr(request.node, "callspec", None) and request.node.callspec.params.get("name")
     if name in NEEDED_LIBRARY and not NEEDED_LIBRARY[name]():
-        pytest.skip(f"planner '{name}' is not available: see docs/planners.md")
+        pytest.skip(f"planner '{name}' is not available: see docs/reference/planners.md")
 
 
 @pytest.mark.parametrize("name", TESTED)

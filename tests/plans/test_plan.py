@@ -28,7 +28,7 @@ from hplacer_optimizer.plans.verdict import Verdict
 from hplacer_optimizer.support.formats import format_ns
 from tests.documents import problem_from_dict, problem_to_dict
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "plan-format.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "plan-format.md"
 FINGERPRINT = "3f9c2b1a" + "0" * 24
 VERDICT = Verdict.now(
     speedup=1.5, low=1.4, high=1.6, plan_ns=20, baseline_ns=30, turns=3, by="hplacer try train.py"
@@ -117,7 +117,7 @@ def pack(sections: dict[str, bytes], version: int = 4) -> bytes:
 
 
 def sections_of(data: bytes) -> dict[str, bytes]:
-    """Decompressed, read as docs/plan-format.md says, without the reader under test."""
+    """Decompressed, read as docs/reference/plan-format.md says, without the reader under test."""
     line, rest = data.split(b"\n", 1)
     magic, digest, length = line.decode("ascii").split(" ")
     assert magic == "hplacer-plan/4"

@@ -174,10 +174,10 @@ def test_the_networks_have_the_published_size(name: str, weights: int, tmp_path:
     assert report["weights"] == weights
 
 
-# ---- docs/workloads.md ----
+# ---- docs/reference/workloads.md ----
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENT = (ROOT / "docs" / "workloads.md").read_text()
+DOCUMENT = (ROOT / "docs" / "reference" / "workloads.md").read_text()
 
 
 def test_the_document_has_a_row_for_every_graph() -> None:

@@ -1,4 +1,6 @@
-"""The plan store: directories with one self-describing file per fingerprint (docs/plan-store.md).
+"""The plan store: directories with one self-describing file per fingerprint.
+
+docs/how-to/plan-store.md says what holds for it.
 
 plan_store.py   PlanStore: one layer or several, such as a local one in front of a shared one
 layer.py        one directory of plans: compare and keep the best, limit the size

@@ -1,7 +1,7 @@
 """A plan of a model: where each of its variables goes, and the plan of its step.
 
-A file of it is a plan file (docs/plan-format.md) with one more section, `variables`: a JSON list of
-the fields of `PlannedVariable`. `hplacer show` and the like read its step.
+A file of it is a plan file (docs/reference/plan-format.md) with one more section, `variables`: a
+JSON list of the fields of `PlannedVariable`. `hplacer show` and the like read its step.
 """
 
 from __future__ import annotations
