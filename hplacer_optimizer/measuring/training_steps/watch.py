@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import threading
 import time
 from collections import deque
@@ -24,7 +25,9 @@ from hplacer_optimizer.log import warn_once
 from hplacer_optimizer.measuring.training_steps.recording import SESSION, WARMUP, Recorder, Steps
 
 _STEPS_ATTRIBUTE = "_hplacer_steps"
+_NUMBER_ATTRIBUTE = "_hplacer_number"
 _MAX_SEEN = 50
+_numbers = itertools.count()
 _clock = time.perf_counter
 
 
@@ -172,7 +175,7 @@ class Watch:
         library = {found.signature.name: found for found in own.library.function}
         is_compiled = _is_compiled(function.function_def)
         # A function that is traced again updates the same variables.
-        key = graph.name, frozenset(id(variable) for variable in graph.variables)
+        key = graph.name, frozenset(map(_number, graph.variables))
         steps = self._look(key, f"function {graph.name}", own.node, library, is_compiled)
         function.__dict__[_STEPS_ATTRIBUTE] = steps
         return steps
@@ -185,7 +188,7 @@ class Watch:
             library = {found.signature.name: found for found in definition.function}
         updates = frozenset(op.name for op in ops if applies_updates([op.type]))
         nodes = [op.node_def for op in ops]
-        return self._look((id(graph), updates), SESSION, nodes, library, False)
+        return self._look((_number(graph), updates), SESSION, nodes, library, False)
 
     def _look(
         self,
@@ -247,6 +250,15 @@ class _Types:
         return applies_updates(self._types) or (
             self._has_gradients and assigns_what_it_reads(self._types)
         )
+
+
+def _number(thing: Any) -> int:
+    """Unlike `id`, it is never that of another one, either."""
+    number: int | None = getattr(thing, _NUMBER_ATTRIBUTE, None)
+    if number is None:
+        number = next(_numbers)
+        setattr(thing, _NUMBER_ATTRIBUTE, number)
+    return number
 
 
 def _called(node: Any) -> list[str]:
