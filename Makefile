@@ -114,7 +114,7 @@ lock: .venv/.locked ## Resolve requirements.lock anew
 .PHONY: docs
 docs: build ## Build the documentation into build/site, check its links and how it reads
 	@.venv/bin/python tools/readability.py
-	@NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --quiet --strict
+	@NO_MKDOCS_2_WARNING=1 TF_ENABLE_ONEDNN_OPTS=0 .venv/bin/mkdocs build --strict
 
 .PHONY: clean
 clean: ## Remove what was built, .venv included

@@ -1,5 +1,5 @@
-// Problem files, format `hplacer-problem/2`, described in docs/reference/problem-file.md. Version 1 is read
-// too.
+// Problem files, format `hplacer-problem/2`, described in docs/reference/problem-file.md. Version 1
+// is read too.
 //
 // Both directions stream: reading keeps the arrays of the problem and one value in memory, writing
 // one op. Reading checks what concerns single fields, and the keys; `Problem::Build` what relates
