@@ -26,14 +26,15 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
+from typing import Any
 
-from hplacer_optimizer.bench import demo
 from hplacer_optimizer.cli import (
     apply,
     bench,
     cache,
     calibrate,
     cluster,
+    demo,
     diff,
     doctor,
     explain,
@@ -47,8 +48,37 @@ from hplacer_optimizer.cli import (
     trying,
     why,
 )
-from hplacer_optimizer.cli.arguments import BROKEN_PIPE, FAILED, INTERRUPTED, USAGE, version
-from hplacer_optimizer.errors import HPlacerError
+from hplacer_optimizer.cli.arguments import BROKEN_PIPE, FAILED, INTERRUPTED, OK, USAGE, version
+from hplacer_optimizer.cli.parser import Parser
+from hplacer_optimizer.errors import HPlacerError, OptionError
+
+# In the order of the help: what plans, what looks at plans, what describes hardware, what compares.
+_COMMANDS: tuple[Any, ...] = (
+    demo,
+    trying,
+    steps,
+    pretrain,
+    why,
+    plans,
+    explain,
+    report,
+    diff,
+    apply,
+    graphs,
+    cache,
+    machines,
+    cluster,
+    calibrate,
+    bench,
+    policy,
+    doctor,
+)
+_EPILOG = """\
+start here:
+  hplacer doctor                  is this installation in order?
+  hplacer try train.py            what would a plan do for this script?
+  hplacer COMMAND --help          options and an example
+"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -65,14 +95,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except (HPlacerError, OSError) as error:
-        print("hplacer: error:", " ".join(str(error).splitlines()), file=sys.stderr)
-        return FAILED
+        print("hplacer: error:", _say(error), file=sys.stderr)
+        return USAGE if isinstance(error, OptionError) else FAILED
+
+
+def _say(error: Exception) -> str:
+    """On one line."""
+    text = str(error)
+    if isinstance(error, OSError) and error.filename and error.strerror:
+        text = f"{error.filename}: {error.strerror}"
+    return " ".join(text.splitlines())
 
 
 def _dispatch(arguments: list[str]) -> int:
-    if arguments[:1] == ["demo"]:  # has options of its own
-        return demo.main(arguments[1:])
     parser = _parser()
+    if not arguments:
+        parser.print_help()
+        return OK
     try:
         options = parser.parse_args(arguments)
     except SystemExit as stop:  # --help: 0, wrong usage: 2
@@ -81,25 +120,15 @@ def _dispatch(arguments: list[str]) -> int:
     return run(options)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="hplacer", description="Plan which device runs each operation of a TensorFlow graph."
+def _parser() -> Parser:
+    parser = Parser(
+        prog="hplacer",
+        description="Plan which device runs each operation of a TensorFlow graph.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"hplacer {version()}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    cache.add_commands(commands)
-    plans.add_commands(commands)
-    for command in (explain, report, diff, apply, why):
+    for command in _COMMANDS:
         command.add_commands(commands)
-    graphs.add_commands(commands)
-    steps.add_commands(commands)
-    pretrain.add_commands(commands)
-    policy.add_commands(commands)
-    trying.add_commands(commands)
-    machines.add_commands(commands)
-    cluster.add_commands(commands)
-    calibrate.add_commands(commands)
-    bench.add_commands(commands)
-    commands.add_parser("demo", help="plan and train a small model; see `hplacer demo --help`")
-    doctor.add_commands(commands)
     return parser

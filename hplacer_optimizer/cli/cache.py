@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import math
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 from hplacer_optimizer.cli.arguments import (
     FAILED,
     OK,
+    PLAN_HELP,
     add_command,
     add_json,
     add_store_options,
@@ -47,9 +50,7 @@ def add_commands(commands: Any) -> None:
     text = "take back the verdict of `hplacer try` on a plan, so that a retired one is used again"
     restore = add("restore", _restore, text, "restore 3f9c2b1a")
     for action in (remove, restore):
-        action.add_argument(
-            "fingerprints", nargs="+", metavar="FP", help="a fingerprint or its unique start"
-        )
+        action.add_argument("fingerprints", nargs="+", metavar="PLAN", help=PLAN_HELP)
     text = "remove the plans that were not used for longest, until a limit holds"
     prune = add("prune", _prune, text, "prune --max-size '200 MB' --unused-for 90")
     prune.add_argument(
@@ -72,7 +73,7 @@ def add_commands(commands: Any) -> None:
     imported.add_argument("source", metavar="FROM", help="a plan file, a directory or an address")
     for action in (export, imported):
         action.add_argument(
-            "fingerprints", nargs="*", metavar="FP", help="only these; the unique start will do"
+            "fingerprints", nargs="*", metavar="PLAN", help=f"only these: {PLAN_HELP}"
         )
     for action in (listing, path, verify, remove, restore, prune, export, imported):
         add_store_options(action)
@@ -87,10 +88,10 @@ def _size(text: str) -> int:
 
 
 def _days(text: str) -> float:
-    days = float(text)
-    if not days >= 0:
-        raise argparse.ArgumentTypeError(f"{text} is no number of days")
-    return days
+    with contextlib.suppress(ValueError):
+        if 0 <= (days := float(text)) < math.inf:
+            return days
+    raise argparse.ArgumentTypeError(f"must be a number of days, not {text!r}")
 
 
 def _list(options: argparse.Namespace) -> int:

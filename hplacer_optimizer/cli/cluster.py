@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import Any
 
-from hplacer_optimizer.cli.arguments import OK, add_command, add_json
+from hplacer_optimizer.cli.arguments import OK, add_command, add_json, add_output, whole
 from hplacer_optimizer.cli.interruption import Interruption
 from hplacer_optimizer.cli.printing import print_json, print_table
 from hplacer_optimizer.machines import save_machine
@@ -15,6 +15,7 @@ from hplacer_optimizer.measuring.clusters import local_cluster
 
 _LOOK_EVERY_S = 0.5
 _DESCRIBE_TIMEOUT_S = 120.0
+MAX_WORKERS = 256
 
 
 def add_commands(commands: Any) -> None:
@@ -25,17 +26,15 @@ def add_commands(commands: Any) -> None:
     actions = cluster.add_subparsers(metavar="ACTION", required=True)
     text = "start workers on cores of their own and keep them running until Ctrl-C"
     start = add_command(actions, "start", _start, text, example)
-    start.add_argument("--workers", type=_count, default=2, metavar="N", help="default: 2")
     start.add_argument(
-        "-o", "--output", metavar="FILE", help="write a machine file (YAML) of the cluster"
+        "--workers",
+        type=whole(1, MAX_WORKERS),
+        default=2,
+        metavar="N",
+        help="so many, each a task of its own (default: 2)",
     )
+    add_output(start, "write a machine file (YAML) of the cluster", required=False)
     add_json(start)
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text) <= 256:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of workers from 1 to 256")
-    return int(text)
 
 
 def _start(options: argparse.Namespace) -> int:

@@ -7,7 +7,14 @@ from collections import Counter
 from dataclasses import asdict
 from typing import Any
 
-from hplacer_optimizer.cli.arguments import OK, add_command, add_json, duration
+from hplacer_optimizer.cli.arguments import (
+    OK,
+    add_budget,
+    add_command,
+    add_json,
+    add_planner,
+    add_seed,
+)
 from hplacer_optimizer.cli.load_tables import print_step_loads
 from hplacer_optimizer.cli.plan_texts import comparison, print_plan
 from hplacer_optimizer.cli.printing import certificate, print_json, print_table, step_time
@@ -34,19 +41,9 @@ def add_commands(commands: Any) -> None:
     example = "hplacer explain 3f9c2b1a --planner heft"
     parser = add_command(commands, "explain", _explain, text, example)
     add_plan_arguments(parser, "plan")
-    parser.add_argument(
-        "--planner",
-        default="etf",
-        metavar="NAME",
-        help="places the graph again on each changed machine (default: etf)",
-    )
-    parser.add_argument(
-        "--budget",
-        type=duration,
-        metavar="T",
-        help="of the planner, on each of them, as 90s or 10m (default: the planner's own)",
-    )
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="default: 0")
+    add_planner(parser, "places the graph again on each changed machine (default: etf)", "etf")
+    add_budget(parser, "of the planner, on each of them, as 90s or 10m (default: its own)")
+    add_seed(parser)
     add_simulation_options(parser)
     add_json(parser)
 

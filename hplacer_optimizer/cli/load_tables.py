@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from hplacer_optimizer.cli.arguments import whole
 from hplacer_optimizer.cli.printing import count_per_device, print_table
 from hplacer_optimizer.inspection.loads import (
     ChannelLoad,
@@ -27,17 +28,11 @@ _MAX_SCOPES = 40  # in tables; JSON has all
 def add_depth(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--depth",
-        type=_depth,
+        type=whole(1, 100),
         default=1,
         metavar="N",
         help="of the table of name scopes: their first N parts (default: 1)",
     )
-
-
-def _depth(text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text) <= 100:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a depth from 1 to 100")
-    return int(text)
 
 
 def print_step_loads(devices: Sequence[DeviceLoad], channels: Sequence[ChannelLoad]) -> None:
@@ -145,7 +140,7 @@ def load_document(plan: Plan, step: SimulatedStep | None, depth: int) -> dict[st
 
     problem, placement, trace = step.problem, step.placement, step.trace
     document["simulated"] = {
-        "makespan_ns": trace.makespan_ns,
+        "step_time_ns": trace.makespan_ns,
         "feasible": trace.feasible,
         "infeasible_because": list(trace.infeasible_because),
         "devices": [asdict(load) for load in device_loads(problem, placement, trace)],

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import argparse
-import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
 from hplacer_optimizer import machines
-from hplacer_optimizer.cli.arguments import OK, add_cluster_option, add_command, add_json
+from hplacer_optimizer.cli.arguments import (
+    OK,
+    add_cluster_option,
+    add_command,
+    add_json,
+    add_output,
+    duration,
+)
+from hplacer_optimizer.cli.arguments import machine as machine_name
 from hplacer_optimizer.cli.printing import print_json, print_table
 from hplacer_optimizer.machines.describe import describe_cluster, describe_host
 from hplacer_optimizer.machines.topology import WORK
@@ -30,29 +37,24 @@ def add_commands(commands: Any) -> None:
 
     text = "show the kinds, devices and links of a machine"
     show = add_command(actions, "show", _show, text, "hplacer machine show 8xv100")
-    show.add_argument("machine", metavar="NAME|FILE", help="a shipped machine or a YAML file")
+    show.add_argument(
+        "machine", type=machine_name, metavar="MACHINE", help="a shipped machine or a YAML file"
+    )
 
     text = "describe this machine, or the TensorFlow servers of a cluster"
     example = "hplacer machine detect -o here.yaml"
     detect = add_command(actions, "detect", _detect, text, example)
-    detect.add_argument("-o", "--output", metavar="FILE", help="write a machine file (YAML)")
+    add_output(detect, "write a machine file (YAML)", required=False)
     add_cluster_option(detect)
     detect.add_argument(
-        "--timeout-s",
-        type=_seconds,
-        default=120.0,
-        metavar="S",
-        help="longest wait for TensorFlow and the servers (default: 120)",
+        "--timeout",
+        type=duration,
+        default="2m",
+        metavar="TIME",
+        help="longest wait for TensorFlow and the servers (default: 2m)",
     )
     for action in (listing, show, detect):
         add_json(action)
-
-
-def _seconds(text: str) -> float:
-    seconds = float(text)
-    if not 0 < seconds < math.inf:
-        raise ValueError
-    return seconds
 
 
 def _list(options: argparse.Namespace) -> int:
@@ -75,9 +77,9 @@ def _show(options: argparse.Namespace) -> int:
 
 def _detect(options: argparse.Namespace) -> int:
     if options.cluster is None:
-        machine = describe_host(timeout_s=options.timeout_s)
+        machine = describe_host(timeout_s=options.timeout)
     else:
-        machine = describe_cluster(options.cluster, timeout_s=options.timeout_s)
+        machine = describe_cluster(options.cluster, timeout_s=options.timeout)
     if options.output:
         machines.save_machine(machine, options.output)
     return _report(machine, options.json)

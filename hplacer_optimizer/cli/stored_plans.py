@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 
-from hplacer_optimizer.cli.arguments import add_store_options, open_store
+from hplacer_optimizer.cli.arguments import PLAN_HELP, add_store_options, open_store
 from hplacer_optimizer.cli.graphs import add_optional_graph, graph_options
 from hplacer_optimizer.inspection.simulated_step import SimulatedStep
 from hplacer_optimizer.plans.plan import Plan, load_plan
@@ -16,7 +16,7 @@ from hplacer_optimizer.plans.starts import placement_id
 def add_plan_arguments(parser: argparse.ArgumentParser, *names: str) -> None:
     """One positional argument for each name, and where to look for plans."""
     for name in names:
-        text = "a plan file, or the start of a fingerprint"
+        text = f"a plan file, {PLAN_HELP}"
         parser.add_argument(name, metavar=name.upper(), help=text)
     add_store_options(parser)
 

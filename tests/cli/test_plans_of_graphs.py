@@ -149,7 +149,7 @@ def test_an_applied_plan_takes_effect_without_the_optimizer(
     plan.write_bytes(trained.bare_plan.to_bytes())
     code, document = hplacer(
         capsys, "apply", plan, "--graph", trained.graph, "--machine", trained.machine,
-        "--target", "train", "--out", placed,
+        "--target", "train", "-o", placed,
     )  # fmt: skip
     assert code == 0
     planned, left = planned_devices(trained.plan), set(document["left"])
@@ -171,7 +171,7 @@ def test_apply_writes_text_and_refuses_a_directory(
     (tmp_path / "x.hplan").write_bytes(trained.bare_plan.to_bytes())
     code, document = hplacer(
         capsys, "apply", tmp_path / "x.hplan", "--graph", trained.directory / "graph.pbtxt",
-        "--machine", trained.machine, "--target", "train", "--out", tmp_path / "placed.pbtxt",
+        "--machine", trained.machine, "--target", "train", "-o", tmp_path / "placed.pbtxt",
     )  # fmt: skip
     assert code == 0
     assert document["num_set"] > 40

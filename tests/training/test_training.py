@@ -112,7 +112,7 @@ def test_the_command_trains_shows_and_evaluates(
     files: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     output = tmp_path / "policies.yaml"
-    assert main(["policy", "train", "-o", str(output), "--time", "2s", *files]) == 0
+    assert main(["policy", "train", "-o", str(output), "--budget", "2s", *files]) == 0
     portfolio = load_portfolio(output)
     assert len(portfolio.chains) == selection.CHAINS
     assert portfolio.training["problems"].startswith("3, on ")
@@ -146,7 +146,7 @@ sys.exit(main(sys.argv[2:]))
 
 def test_an_interrupted_training_keeps_what_it_found(files: list[str], tmp_path: Path) -> None:
     output, begun = tmp_path / "policies.yaml", tmp_path / "begun"
-    command = ["policy", "train", "--time", "1h", "-o", str(output), *files]
+    command = ["policy", "train", "--budget", "1h", "-o", str(output), *files]
     process = subprocess.Popen(
         [sys.executable, "-c", TRAINS, str(begun), *command],
         stderr=subprocess.PIPE,
