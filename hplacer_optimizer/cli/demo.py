@@ -12,8 +12,8 @@ example: hplacer demo --workload keras --steps 10
 
 Each model is trained on two logical CPU devices: without the optimizer, with it planning, and with
 it loading the plan. Then steps on two workers are measured, with TensorFlow's own placement and
-with a plan. Exit code 1: the losses differ, nothing ran on the second device, or the plan was not found
-again.
+with a plan. Exit code 1: the losses differ, nothing ran on the second device, or the plan was not
+found again.
 """
 
 

@@ -24,28 +24,6 @@ from tests.plans.test_plan import BASELINE, FINGERPRINT, changed, make_plan, wit
 
 ROOT = Path(__file__).resolve().parents[2]
 OTHER = "ab" * 16
-COMMANDS = [
-    ["cache"],
-    *(
-        ["cache", action]
-        for action in ("list", "path", "verify", "remove", "restore", "prune", "export", "import")
-    ),
-    ["show"],
-    ["explain"],
-    ["simulate"],
-    ["plan"],
-    ["export"],
-    ["machine"],
-    *(["machine", action] for action in ("list", "show", "detect")),
-    ["calibrate"],
-    ["try"],
-    ["measure"],
-    ["cluster"],
-    ["cluster", "start"],
-    ["bench"],
-    *(["bench", name] for name in ("paper", "modern", "predict", "cluster")),
-    ["doctor"],
-]
 needs_engine = pytest.mark.skipif(
     importlib.util.find_spec("hplacer_optimizer._engine") is None, reason="needs the native engine"
 )
@@ -84,14 +62,6 @@ def cache(tmp_path: Path) -> Path:
 
 
 # ---- grammar ----
-
-
-@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_every_command_has_help_with_an_example(
-    command: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert cli.main([*command, "--help"]) == 0
-    assert "example: hplacer " + command[0] in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
