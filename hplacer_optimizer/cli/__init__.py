@@ -1,7 +1,9 @@
 """The command `hplacer`: a thin layer that parses, calls the package and prints.
 
     arguments.py  what all grammars share        plans.py   show
-    printing.py   tables and JSON                graphs.py  export, the arguments of a graph
+    printing.py   step times, JSON               graphs.py  export, the arguments of a graph
+    parser.py     errors that suggest            tables.py  tables that fit the terminal
+    waiting.py    a line while one waits         demo.py    demo
     machines.py   machine                        steps.py   simulate, plan
     doctor.py     doctor                         bench.py   bench
     report.py     report                         diff.py    diff

@@ -11,6 +11,7 @@ from hplacer_optimizer.cli.arguments import OK, add_command, add_json, add_outpu
 from hplacer_optimizer.cli.graphs import add_graph_options, graph_options
 from hplacer_optimizer.cli.printing import print_json
 from hplacer_optimizer.cli.stored_plans import add_plan_arguments, find_plan
+from hplacer_optimizer.cli.waiting import waiting
 from hplacer_optimizer.plans.graph_file import apply_plan
 
 _MAX_NAMED = 3
@@ -40,7 +41,8 @@ def add_commands(commands: Any) -> None:
 
 def _apply(options: argparse.Namespace) -> int:
     plan = find_plan(options, options.plan)
-    applied = apply_plan(plan, options.graph, options.output, **graph_options(options))
+    with waiting(f"loading {options.graph}"):
+        applied = apply_plan(plan, options.graph, options.output, **graph_options(options))
     if options.json:
         print_json({"output": options.output, **asdict(applied)})
         return OK

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hplacer_optimizer.cli.parser import advanced
-from hplacer_optimizer.cli.printing import print_table
+from hplacer_optimizer.cli.tables import print_table
 from hplacer_optimizer.errors import MachineError, OptionError
 from hplacer_optimizer.machines import check_machine_name
 from hplacer_optimizer.planners import PLANNERS, check_planner_name
@@ -20,6 +20,7 @@ from hplacer_optimizer.support.new_file import check_new_directory, check_new_fi
 from hplacer_optimizer.support.quantities import parse_duration
 
 OK, FAILED, USAGE, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 130, 141
+MORE = "--all prints more"
 PLAN_HELP = "the start of a fingerprint, or latest"
 _LIST_PLANNERS = "help"
 _SECONDS = re.compile(r"\d{1,9}(\.\d{1,6})?", re.ASCII)
@@ -49,6 +50,10 @@ def add_command(
 
 def add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
+
+
+def add_all(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--all", action="store_true", help="print everything that is known")
 
 
 def add_host_offload(parser: argparse.ArgumentParser) -> None:

@@ -27,7 +27,8 @@ from hplacer_optimizer.cli.arguments import (
     machine,
     planner,
 )
-from hplacer_optimizer.cli.printing import print_json, print_table
+from hplacer_optimizer.cli.printing import print_json
+from hplacer_optimizer.cli.tables import print_table
 from hplacer_optimizer.planners import PLANNERS, get_planner
 
 

@@ -26,7 +26,8 @@ from hplacer_optimizer.cli.arguments import (
     count,
     duration,
 )
-from hplacer_optimizer.cli.printing import print_json, print_table
+from hplacer_optimizer.cli.printing import print_json
+from hplacer_optimizer.cli.tables import print_table
 from hplacer_optimizer.log import LOGGER
 
 

@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import math
 import os
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,13 +21,17 @@ from hplacer_optimizer.cli.arguments import (
 )
 from hplacer_optimizer.cli.plan_texts import measured, speedup
 from hplacer_optimizer.cli.plans import plan_document
-from hplacer_optimizer.cli.printing import print_json, print_table, step_time
+from hplacer_optimizer.cli.printing import print_json, step_time
+from hplacer_optimizer.cli.tables import fits, print_table
 from hplacer_optimizer.errors import DocumentError, HPlacerError, StoreError
 from hplacer_optimizer.plans.directories.paths import read_file
+from hplacer_optimizer.plans.plan import FINGERPRINT_HEX_DIGITS
 from hplacer_optimizer.plans.store import MAX_BYTES, PlanStore, StoreEntry
+from hplacer_optimizer.support.formats import format_age
 from hplacer_optimizer.support.quantities import SIZE
 
 _DAY_S = 86_400.0
+_SHORT_DIGITS = 8
 _COLUMNS = (
     *("fingerprint", "label", "planner", "step", "speedup"),
     *("measured", "gap", "ops", "devices", "created"),
@@ -99,26 +104,27 @@ def _list(options: argparse.Namespace) -> int:
     if options.json:
         print_json([_entry_document(entry) for entry in store.entries()])
         return OK
-    rows, errors = [], []
-    for entry in store.entries():
-        if entry.plan is None:
-            errors.append(entry.error)
-        else:
-            rows.append(_row(entry, len(store.layers) > 1))
-    if not rows and not errors:
+    entries = [*store.entries()]
+    plans = [entry for entry in entries if entry.plan]
+    errors = [entry.error for entry in entries if not entry.plan]
+    if not entries:
         print(f"no plans in {store.directory}")
-    directory = ("directory",) if len(store.layers) > 1 else ()
-    print_table((*_COLUMNS, *directory), rows)
+    several = len(store.layers) > 1
+    columns = (*_COLUMNS, "directory") if several else _COLUMNS
+    rows = [_row(entry, several, FINGERPRINT_HEX_DIGITS) for entry in plans]
+    if rows and not fits(columns, rows):
+        rows = [_row(entry, several, _SHORT_DIGITS) for entry in plans]
+    print_table(columns, rows)
     for error in errors:
         print(f"unreadable: {error}")
     return OK
 
 
-def _row(entry: StoreEntry, with_directory: bool) -> list[str]:
+def _row(entry: StoreEntry, with_directory: bool, digits: int) -> list[str]:
     plan = entry.plan
     assert plan is not None
     row = [
-        plan.short_fingerprint,
+        plan.fingerprint[:digits],
         plan.label,
         plan.planner,
         step_time(plan.step_ns, plan.feasible),
@@ -127,7 +133,7 @@ def _row(entry: StoreEntry, with_directory: bool) -> list[str]:
         "" if plan.gap is None else f"{plan.gap:.1%}",
         str(plan.num_ops),
         str(len(plan.device_names)),
-        plan.created,
+        format_age(plan.created, time.time()),
     ]
     return [*row, entry.path.rpartition("/")[0]] if with_directory else row
 

@@ -10,6 +10,7 @@ from hplacer_optimizer.capture.loading import load_problem
 from hplacer_optimizer.cli.arguments import OK, add_command, add_json, add_output, count, machine
 from hplacer_optimizer.cli.parser import advanced
 from hplacer_optimizer.cli.printing import print_json
+from hplacer_optimizer.cli.waiting import waiting
 from hplacer_optimizer.problem.files import save_problem
 
 
@@ -111,7 +112,8 @@ def _shape(text: str) -> tuple[str, list[int]]:
 
 def load(options: argparse.Namespace) -> Problem:
     """The problem that the arguments describe."""
-    return load_problem(options.graph, **graph_options(options))
+    with waiting(f"loading {options.graph}"):
+        return load_problem(options.graph, **graph_options(options))
 
 
 def graph_options(options: argparse.Namespace) -> dict[str, Any]:

@@ -18,7 +18,10 @@ from hplacer_optimizer.cli.arguments import (
     duration,
 )
 from hplacer_optimizer.cli.arguments import machine as machine_name
-from hplacer_optimizer.cli.printing import print_json, print_table
+from hplacer_optimizer.cli.printing import print_json
+from hplacer_optimizer.cli.tables import print_table
+from hplacer_optimizer.cli.waiting import waiting
+from hplacer_optimizer.inspection.loads import short_names
 from hplacer_optimizer.machines.describe import describe_cluster, describe_host
 from hplacer_optimizer.machines.topology import WORK
 from hplacer_optimizer.support.formats import format_bytes
@@ -77,9 +80,11 @@ def _show(options: argparse.Namespace) -> int:
 
 def _detect(options: argparse.Namespace) -> int:
     if options.cluster is None:
-        machine = describe_host(timeout_s=options.timeout)
+        with waiting("looking at this machine"):
+            machine = describe_host(timeout_s=options.timeout)
     else:
-        machine = describe_cluster(options.cluster, timeout_s=options.timeout)
+        with waiting("asking the servers"):
+            machine = describe_cluster(options.cluster, timeout_s=options.timeout)
     if options.output:
         machines.save_machine(machine, options.output)
     return _report(machine, options.json)
@@ -126,13 +131,14 @@ def _report(machine: machines.Machine, as_json: bool) -> int:
 
 def _print_links(machine: machines.Machine) -> None:
     if len(machine.devices) <= _MAX_MATRIX and machine.links:
+        names = machine.device_names
         found = {(link.src, link.dst): link for link in machine.links}
         print("GB/s from row to column:")
         print_table(
             ("", *(str(index) for index in range(len(machine.devices)))),
             [
-                (f"{index} {src}", *(_cell(found.get((src, dst))) for dst in machine.device_names))
-                for index, src in enumerate(machine.device_names)
+                (f"{index} {short}", *(_cell(found.get((src, dst))) for dst in names))
+                for index, (src, short) in enumerate(zip(names, short_names(names), strict=True))
             ],
         )
     channels: dict[str, list[machines.Link]] = {}

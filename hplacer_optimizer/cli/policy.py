@@ -26,7 +26,8 @@ from hplacer_optimizer.cli.arguments import (
     output_directory,
 )
 from hplacer_optimizer.cli.interruption import Interruption
-from hplacer_optimizer.cli.printing import print_json, print_table
+from hplacer_optimizer.cli.printing import print_json
+from hplacer_optimizer.cli.tables import print_table
 from hplacer_optimizer.errors import PolicyError
 from hplacer_optimizer.planners.native_search import cores
 from hplacer_optimizer.planners.policies import Portfolio, load_portfolio, save_portfolio, trained

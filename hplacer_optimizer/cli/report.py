@@ -20,6 +20,7 @@ from hplacer_optimizer.cli.stored_plans import (
     find_plan,
     simulated,
 )
+from hplacer_optimizer.cli.waiting import waiting
 from hplacer_optimizer.errors import OptionError
 from hplacer_optimizer.inspection.chrome_trace import write_chrome_trace
 from hplacer_optimizer.inspection.report import write_report
@@ -55,12 +56,13 @@ def _report(options: argparse.Namespace) -> int:
         raise OptionError("nothing to write: name -o, --trace or --tensorboard")
     plan = find_plan(options, options.plan)
     step = simulated(options, plan)
-    if options.output:
-        write_report(step, plan, options.output)
-    if options.trace:
-        write_chrome_trace(step.problem, step.placement, step.trace, options.trace)
-    if options.tensorboard:
-        write_tensorboard(step, options.tensorboard)
+    with waiting("writing"):
+        if options.output:
+            write_report(step, plan, options.output)
+        if options.trace:
+            write_chrome_trace(step.problem, step.placement, step.trace, options.trace)
+        if options.tensorboard:
+            write_tensorboard(step, options.tensorboard)
     written = {
         name: str(getattr(options, name))
         for name in ("output", "trace", "tensorboard")

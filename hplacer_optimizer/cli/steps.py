@@ -35,6 +35,7 @@ from hplacer_optimizer.cli.parser import advanced
 from hplacer_optimizer.cli.plan_texts import comparison, training_note
 from hplacer_optimizer.cli.printing import print_json, step_time
 from hplacer_optimizer.cli.search_progress import SearchProgress
+from hplacer_optimizer.cli.waiting import waiting
 from hplacer_optimizer.errors import OptionError, ProblemError
 from hplacer_optimizer.inspection.chrome_trace import write_chrome_trace
 from hplacer_optimizer.inspection.loads import channel_loads, device_loads
@@ -101,7 +102,8 @@ def _add_trace(parser: argparse.ArgumentParser) -> None:
 
 def _simulate(options: argparse.Namespace) -> int:
     problem = load(options)
-    placement = _placement(problem, options.placement)
+    with waiting(f"placing {options.graph}"):
+        placement = _placement(problem, options.placement)
     trace = simulate(problem, placement)
     return _report_step(problem, placement, trace, strongest(problem, []), {}, options)
 
@@ -115,7 +117,10 @@ def _plan(options: argparse.Namespace) -> int:
         cost_table=options.cost_table,
         host_offload=bool(options.host_offload),
     )
-    loaded = load_graph_or_problem(options.graph, machine=options.machine, **step_options(options))
+    with waiting(f"loading {options.graph}"):
+        loaded = load_graph_or_problem(
+            options.graph, machine=options.machine, **step_options(options)
+        )
     with SearchProgress() as shown, interruption.watched():
         shown.watch(f"{options.graph}: {options.planner}", search.budget)
         plan, trace = plan_loaded(loaded, search, on_progress=shown.update)

@@ -7,6 +7,7 @@ import os
 
 from hplacer_optimizer.cli.arguments import PLAN_HELP, add_store_options, open_store
 from hplacer_optimizer.cli.graphs import add_optional_graph, graph_options
+from hplacer_optimizer.cli.waiting import waiting
 from hplacer_optimizer.inspection.simulated_step import SimulatedStep
 from hplacer_optimizer.plans.plan import Plan, load_plan
 from hplacer_optimizer.plans.simulation import simulate_plan
@@ -53,7 +54,8 @@ def timed_starts(options: argparse.Namespace, text: str, plan: Plan) -> dict[str
 
 def simulated(options: argparse.Namespace, plan: Plan) -> SimulatedStep:
     """The step of the plan, simulated again."""
-    return simulate_plan(plan, options.graph, **graph_options(options))
+    with waiting(f"simulating {plan.label}"):
+        return simulate_plan(plan, options.graph, **graph_options(options))
 
 
 def simulated_if_possible(options: argparse.Namespace, plan: Plan) -> SimulatedStep | None:

@@ -27,8 +27,10 @@ from hplacer_optimizer.cli.arguments import (
     open_store,
 )
 from hplacer_optimizer.cli.graphs import add_graph_options, graph_options
-from hplacer_optimizer.cli.printing import print_json, print_table
+from hplacer_optimizer.cli.printing import print_json
 from hplacer_optimizer.cli.stored_plans import add_plan_arguments, find_plan, is_file
+from hplacer_optimizer.cli.tables import print_table
+from hplacer_optimizer.cli.waiting import waiting
 from hplacer_optimizer.errors import HPlacerError, OptionError
 from hplacer_optimizer.log import LOGGER
 from hplacer_optimizer.plans.verdict import FASTER
@@ -163,7 +165,8 @@ def _measure(options: argparse.Namespace) -> int:
     os.environ["HPLACER_DISABLE"] = "1"  # what is measured is the placement, not a plan for it
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     plan = find_plan(options, options.plan)
-    loaded = load_graph(options.graph, keep_graph=True, **graph_options(options))
+    with waiting(f"loading {options.graph}"):
+        loaded = load_graph(options.graph, keep_graph=True, **graph_options(options))
     with _told(options.graph) as on_start:
         found = compare_steps(
             plan,

@@ -20,8 +20,11 @@ from hplacer_optimizer.cli.arguments import (
 )
 from hplacer_optimizer.cli.graphs import add_optional_graph, graph_options
 from hplacer_optimizer.cli.plan_texts import verdict_lines
-from hplacer_optimizer.cli.printing import print_json, print_table
+from hplacer_optimizer.cli.printing import print_json
+from hplacer_optimizer.cli.tables import print_table
+from hplacer_optimizer.cli.waiting import waiting
 from hplacer_optimizer.errors import OptionError
+from hplacer_optimizer.inspection.loads import short_names
 from hplacer_optimizer.plans.fingerprint import Miss, differences, read_misses
 from hplacer_optimizer.plans.plan import Plan
 
@@ -74,8 +77,8 @@ def _of_log(name: str) -> tuple[list[Miss], list[str]]:
 
 
 def _of_graph(options: argparse.Namespace) -> tuple[list[Miss], list[str]]:
-
-    captured = load_graph(options.graph, **graph_options(options)).captured
+    with waiting(f"loading {options.graph}"):
+        captured = load_graph(options.graph, **graph_options(options)).captured
     return [Miss(label=captured.label, parts=dict(captured.fingerprint_parts))], []
 
 
@@ -138,4 +141,4 @@ def _print(answer: dict[str, Any]) -> None:
         ],
     )
     if any(difference["part"] == "machine" for difference in answer["differences"]):
-        print(f"devices of the plan: {', '.join(nearest['device_names'])}")
+        print(f"devices of the plan: {', '.join(short_names(nearest['device_names']))}")

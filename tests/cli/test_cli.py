@@ -101,7 +101,7 @@ def test_commands_without_a_graph_start_fast_and_without_tensorflow(cache: Path)
 def test_cache_list(cache: Path) -> None:
     done = hplacer("cache", "list", "--cache", cache)
     assert (done.returncode, done.stderr) == (0, "")
-    for text in ("3f9c2b1a", "train_step", "etf", "41.2 ms", "2024-05-01T12:00:00Z"):
+    for text in ("3f9c2b1a", "train_step", "etf", "41.2 ms", "2024-05-01"):
         assert text in done.stdout
     assert re.search(r"41.2 ms +- +37.3%", done.stdout)
     assert f"unreadable: {cache}/{OTHER}.hplan: has format hplacer-plan/5" in done.stdout
@@ -246,14 +246,14 @@ def test_a_directory_that_others_can_write(cache: Path) -> None:
 
 
 def test_show_by_prefix_and_by_path(cache: Path) -> None:
-    by_prefix = hplacer("show", "3f9", "--cache", cache)
-    by_path = hplacer("show", PlanStore(cache).path(FINGERPRINT))
+    by_prefix = hplacer("show", "3f9", "--all", "--cache", cache)
+    by_path = hplacer("show", PlanStore(cache).path(FINGERPRINT), "--all")
     assert by_prefix.returncode == 0
     assert by_prefix.stdout == by_path.stdout
     expected = (
         "train_step: 3f9c2b1a (etf): 41.2 ms/step predicted",
         "(seed 7) in 0.25 s on worker-0",
-        "/job:localhost/replica:0/task:0/device:GPU:0",
+        "nodes: GPU:0 2, CPU:0 1",
         "66.7%",
         "1 TiB",
         "constraints",
@@ -289,7 +289,7 @@ def test_the_ratio_to_tensorflows_placement(tmp_path: Path) -> None:
 def test_show_prints_markup_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "x.hplan"
     path.write_bytes(make_plan(fingerprint_parts={"graph": "[red]a[/red]"}).to_bytes())
-    assert "[red]a[/red]" in hplacer("show", path).stdout
+    assert "[red]a[/red]" in hplacer("show", path, "--all").stdout
 
 
 def test_show_json(cache: Path) -> None:
@@ -349,7 +349,7 @@ def test_simulate(problem: Path, placement: str, step_time_ns: int, counts: list
     assert done.returncode == 0
     assert f"step time: {step_time_ns / 1000:.3g} us" in done.stdout
     assert "lower bound: 3 us (critical path" in done.stdout
-    assert "/cpu:1" in done.stdout
+    assert "cpu:1" in done.stdout
 
 
 @needs_engine
