@@ -4,6 +4,7 @@
     printing.py   step times, JSON               graphs.py  export, the arguments of a graph
     parser.py     errors that suggest            tables.py  tables that fit the terminal
     waiting.py    a line while one waits         demo.py    demo
+    completion.py  completion
     machines.py   machine                        steps.py   simulate, plan
     doctor.py     doctor                         bench.py   bench
     report.py     report                         diff.py    diff
@@ -36,6 +37,7 @@ from hplacer_optimizer.cli import (
     cache,
     calibrate,
     cluster,
+    completion,
     demo,
     diff,
     doctor,
@@ -74,6 +76,7 @@ _COMMANDS: tuple[Any, ...] = (
     bench,
     policy,
     doctor,
+    completion,
 )
 _EPILOG = """\
 start here:
@@ -130,6 +133,7 @@ def _parser() -> Parser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"hplacer {version()}")
+    parser.set_defaults(whole=parser)
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for command in _COMMANDS:
         command.add_commands(commands)

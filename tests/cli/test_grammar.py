@@ -199,6 +199,8 @@ WRONG: dict[str, tuple[int, str]] = {
     "why": (2, "name a LOG or a --graph"),
     "try": (2, "name a script, or a module with -m"),
     "calibrate -o m.yaml --cost-table c.json": (2, "belong together"),
+    "completion": (2, "the following arguments are required: SHELL"),
+    "completion fsh": (2, "did you mean 'fish'?"),
     # files that are not there
     "plan none.meta": (1, "none.meta: no such file"),
     "export none.hplacer.json -o y": (1, "none.hplacer.json: no such file"),
