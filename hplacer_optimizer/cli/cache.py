@@ -7,7 +7,7 @@ import contextlib
 import math
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from hplacer_optimizer.cli.arguments import (
@@ -22,20 +22,16 @@ from hplacer_optimizer.cli.arguments import (
 from hplacer_optimizer.cli.plan_texts import measured, speedup
 from hplacer_optimizer.cli.plans import plan_document
 from hplacer_optimizer.cli.printing import print_json, step_time
-from hplacer_optimizer.cli.tables import fits, print_table
+from hplacer_optimizer.cli.tables import fits, print_table, without_empty_columns
 from hplacer_optimizer.errors import DocumentError, HPlacerError, StoreError
 from hplacer_optimizer.plans.directories.paths import read_file
-from hplacer_optimizer.plans.plan import FINGERPRINT_HEX_DIGITS
 from hplacer_optimizer.plans.store import MAX_BYTES, PlanStore, StoreEntry
 from hplacer_optimizer.support.formats import format_age
 from hplacer_optimizer.support.quantities import SIZE
 
 _DAY_S = 86_400.0
 _SHORT_DIGITS = 8
-_COLUMNS = (
-    *("fingerprint", "label", "planner", "step", "speedup"),
-    *("measured", "gap", "ops", "devices", "created"),
-)
+_LEFT_OUT = {"ops": "", "devices": ""}  # on a narrow terminal
 
 
 def add_commands(commands: Any) -> None:
@@ -109,33 +105,42 @@ def _list(options: argparse.Namespace) -> int:
     errors = [entry.error for entry in entries if not entry.plan]
     if not entries:
         print(f"no plans in {store.directory}")
-    several = len(store.layers) > 1
-    columns = (*_COLUMNS, "directory") if several else _COLUMNS
-    rows = [_row(entry, several, FINGERPRINT_HEX_DIGITS) for entry in plans]
-    if rows and not fits(columns, rows):
-        rows = [_row(entry, several, _SHORT_DIGITS) for entry in plans]
-    print_table(columns, rows)
+    rows = [_row(entry) for entry in plans]
+    columns, table = _table(rows, len(store.layers) > 1)
+    if not fits(columns, table):
+        short = [row | {"plan": row["plan"][:_SHORT_DIGITS]} | _LEFT_OUT for row in rows]
+        columns, table = _table(short, len(store.layers) > 1)
+    print_table(columns, table)
     for error in errors:
         print(f"unreadable: {error}")
     return OK
 
 
-def _row(entry: StoreEntry, with_directory: bool, digits: int) -> list[str]:
+def _row(entry: StoreEntry) -> dict[str, str]:
     plan = entry.plan
     assert plan is not None
-    row = [
-        plan.fingerprint[:digits],
-        plan.label,
-        plan.planner,
-        step_time(plan.step_ns, plan.feasible),
-        speedup(plan),
-        measured(plan),
-        "" if plan.gap is None else f"{plan.gap:.1%}",
-        str(plan.num_ops),
-        str(len(plan.device_names)),
-        format_age(plan.created, time.time()),
-    ]
-    return [*row, entry.path.rpartition("/")[0]] if with_directory else row
+    return {
+        "plan": plan.fingerprint,
+        "label": plan.label,
+        "planner": plan.planner,
+        "step": step_time(plan.step_ns, plan.feasible),
+        "speedup": speedup(plan),
+        "measured": measured(plan),
+        "gap": "" if plan.gap is None else f"{plan.gap:.1%}",
+        "ops": str(plan.num_ops),
+        "devices": str(len(plan.device_names)),
+        "created": format_age(plan.created, time.time()),
+        "directory": entry.path.rpartition("/")[0],
+    }
+
+
+def _table(
+    rows: list[dict[str, str]], with_directory: bool
+) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
+    if not rows:
+        return (), ()
+    columns = [name for name in rows[0] if with_directory or name != "directory"]
+    return without_empty_columns(columns, [[row[name] for name in columns] for row in rows])
 
 
 def _entry_document(entry: StoreEntry) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from hplacer_optimizer.cli.stored_plans import (
     find_plan,
     simulated,
 )
-from hplacer_optimizer.cli.tables import print_table
+from hplacer_optimizer.cli.tables import print_line, print_table
 from hplacer_optimizer.inspection.critical_path import Stage
 from hplacer_optimizer.inspection.explanation import Explanation, explain
 from hplacer_optimizer.inspection.loads import short_names
@@ -71,12 +71,12 @@ def _explain(options: argparse.Namespace) -> int:
     print_plan(plan)
     names = _names(found)
     for line in _headline(found, names):
-        print(line)
+        print_line(line)
     bound = found.lower_bound_ns, found.lower_bound_term
     if line := certificate(found.step_time_ns, found.feasible, *bound, said_ns=plan.step_ns):
-        print(line)
+        print_line(line)
     for reason in found.infeasible_because:
-        print(f"does not fit: {reason}")
+        print_line(f"does not fit: {reason}")
     if options.all:
         _print_path(found, names)
         print_step_loads(found.devices, found.channels)

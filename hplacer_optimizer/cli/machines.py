@@ -19,7 +19,7 @@ from hplacer_optimizer.cli.arguments import (
 )
 from hplacer_optimizer.cli.arguments import machine as machine_name
 from hplacer_optimizer.cli.printing import print_json
-from hplacer_optimizer.cli.tables import print_table
+from hplacer_optimizer.cli.tables import print_table, without_empty_columns
 from hplacer_optimizer.cli.waiting import waiting
 from hplacer_optimizer.inspection.loads import short_names
 from hplacer_optimizer.machines.describe import describe_cluster, describe_host
@@ -163,10 +163,7 @@ def _print_links(machine: machines.Machine) -> None:
 
 
 def _print_used(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """The table without the columns that are empty in every row."""
-    used = [column for column in range(len(header)) if any(row[column] for row in rows)]
-    kept = [tuple(row[column] for column in used) for row in (header, *rows)]
-    print_table(kept[0], kept[1:])
+    print_table(*without_empty_columns(header, rows))
 
 
 def _cell(link: machines.Link | None) -> str:

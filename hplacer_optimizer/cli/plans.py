@@ -22,7 +22,7 @@ from hplacer_optimizer.cli.stored_plans import (
     simulated_if_possible,
     timed_starts,
 )
-from hplacer_optimizer.cli.tables import print_table
+from hplacer_optimizer.cli.tables import print_line, print_table
 from hplacer_optimizer.inspection.simulated_step import SimulatedStep
 from hplacer_optimizer.plans.plan import Plan
 from hplacer_optimizer.support.formats import format_age, format_ns
@@ -59,26 +59,28 @@ def _print_summary(plan: Plan, step: SimulatedStep | None) -> None:
     print_plan(plan)
     bound = plan.lower_bound_ns, plan.lower_bound_term
     if line := certificate(plan.step_time_ns, plan.feasible, *bound, said_ns=plan.step_ns):
-        print(line)
-    print(devices_line(plan, step))
-    print(f"planned by {plan.planner} (seed {plan.seed}) in {plan.planning_s:.3g} s", end="")
-    age = format_age(plan.created, time.time())
-    day = plan.created.partition("T")[0]
-    print(f" on {plan.host}, {age if age == day else f'{day} ({age})'}; costs: {plan.cost_source}")
+        print_line(line)
+    print_line(devices_line(plan, step))
+    age, day = format_age(plan.created, time.time()), plan.created.partition("T")[0]
+    when = age if age == day else f"{day} ({age})"
+    made = f"planned by {plan.planner} (seed {plan.seed}) in {plan.planning_s:.3g} s"
+    print_line(f"{made} on {plan.host}, {when}; costs: {plan.cost_source}")
 
 
 def _print_rest(plan: Plan, step: SimulatedStep | None, timed: dict[str, int], depth: int) -> None:
     if any(timed.values()) and not plan.verdict:
         with_plan, without = timed["with_plan"], timed["without"]
-        print(f"option verify has timed {with_plan} starts with this plan, {without} without it")
+        print_line(
+            f"option verify has timed {with_plan} starts with this plan, {without} without it"
+        )
     if plan.step_spread_ns:
         low, high = map(format_ns, plan.step_spread_ns)
-        print(f"with typical errors of the costs: {low} to {high} in 90% of the cases")
-    print(f"{plan.num_ops} ops, {plan.num_units} units, {len(plan.node_names)} nodes")
+        print_line(f"with typical errors of the costs: {low} to {high} in 90% of the cases")
+    print_line(f"{plan.num_ops} ops, {plan.num_units} units, {len(plan.node_names)} nodes")
     for note in plan.planner_notes:
-        print(note)
+        print_line(note)
     for assumption in plan.assumptions:
-        print(f"assumes {assumption}")
+        print_line(f"assumes {assumption}")
     print_loads(plan, step, depth)
     print_table(("fingerprint part", "value"), list(plan.fingerprint_parts.items()))
 

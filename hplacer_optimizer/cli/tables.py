@@ -17,16 +17,38 @@ def terminal_width() -> int | None:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
+def print_line(text: str) -> None:
+    """Wrapped between words on a terminal, in one line elsewhere."""
+    width = terminal_width()
+    if width is None:
+        print(text)
+        return
+    print(
+        *textwrap.wrap(
+            text, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+        ),
+        sep="\n",
+    )
+
+
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Nothing without rows."""
     if rows:
         print("", *table_lines(columns, rows, terminal_width()), "", sep="\n")
 
 
+def without_empty_columns(
+    columns: Sequence[str], rows: Sequence[Sequence[str]]
+) -> tuple[list[str], list[list[str]]]:
+    """The table without the columns that are empty in every row."""
+    used = [i for i in range(len(columns)) if any(row[i] for row in rows)]
+    return [columns[i] for i in used], [[row[i] for i in used] for row in rows]
+
+
 def fits(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
     """Whether the terminal is wide enough to show everything in one line each."""
     width = terminal_width()
-    return width is None or _total(_natural([columns, *rows])) <= width
+    return not rows or width is None or _total(_natural([columns, *rows])) <= width
 
 
 def table_lines(
@@ -61,7 +83,8 @@ def _total(widths: Sequence[int]) -> int:
 
 
 def _longest_word(cell: str) -> int:
-    return max(map(len, cell.split()), default=0)
+    """A short cell, such as a quantity with its unit, counts as one word."""
+    return len(cell) if len(cell) <= _LEAST_NAME else max(map(len, cell.split()), default=0)
 
 
 def _shrink(widths: list[int], least: Sequence[int], width: int) -> None:

@@ -24,7 +24,6 @@ from hplacer_optimizer.cli.printing import print_json
 from hplacer_optimizer.cli.tables import print_table
 from hplacer_optimizer.cli.waiting import waiting
 from hplacer_optimizer.errors import OptionError
-from hplacer_optimizer.inspection.loads import short_names
 from hplacer_optimizer.plans.fingerprint import Miss, differences, read_misses
 from hplacer_optimizer.plans.plan import Plan
 
@@ -141,4 +140,4 @@ def _print(answer: dict[str, Any]) -> None:
         ],
     )
     if any(difference["part"] == "machine" for difference in answer["differences"]):
-        print(f"devices of the plan: {', '.join(short_names(nearest['device_names']))}")
+        print(f"devices of the plan: {', '.join(nearest['device_names'])}")

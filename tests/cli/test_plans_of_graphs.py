@@ -271,4 +271,4 @@ def test_why_looks_a_graph_up(trained: Trained, capsys: pytest.CaptureFixture[st
 def test_why_needs_one_of_log_and_graph(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["why"]) == 2
     assert main(["why", "x.log", "--graph", "y.meta"]) == 2
-    assert "name a log or a --graph" in capsys.readouterr().err
+    assert "name a LOG or a --graph" in capsys.readouterr().err

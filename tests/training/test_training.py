@@ -123,7 +123,7 @@ def test_the_command_trains_shows_and_evaluates(
     assert main(["policy", "show"]) == 0
     assert "command: hplacer policy train" in capsys.readouterr().out
     assert main(["policy", "evaluate", str(output), "--json", *files[:2]]) == 0
-    found = json.loads(capsys.readouterr().out)["step_ns"]
+    found = json.loads(capsys.readouterr().out)["step_time_ns"]
     assert list(found) == ["layered.hplacer.json"]
     assert main(["plan", files[1], "--planner", f"rollout:{output}", "--json"]) == 0
 
