@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import sys
+from contextlib import ExitStack
 from typing import Any
 
 from hplacer_optimizer.cli.arguments import OK, add_command, add_json, add_output, whole
 from hplacer_optimizer.cli.interruption import Interruption
 from hplacer_optimizer.cli.printing import print_json
 from hplacer_optimizer.cli.tables import print_table
+from hplacer_optimizer.cli.waiting import waiting
 from hplacer_optimizer.machines import save_machine
 from hplacer_optimizer.machines.describe import describe_cluster
 from hplacer_optimizer.measuring.clusters import local_cluster
@@ -40,9 +42,11 @@ def add_commands(commands: Any) -> None:
 
 def _start(options: argparse.Namespace) -> int:
     interruption = Interruption()
-    with interruption.watched(), local_cluster(workers=options.workers) as cluster:
-        if options.output:
-            _describe(cluster.addresses, options.output)
+    with interruption.watched(), ExitStack() as running:
+        with waiting("starting the workers"):
+            cluster = running.enter_context(local_cluster(workers=options.workers))
+            if options.output:
+                _describe(cluster.addresses, options.output)
         facts = {"target": cluster.target, "addresses": cluster.addresses, "pids": cluster.pids}
         if options.json:
             print_json({**facts, "cores": cluster.cores, "device_names": cluster.device_names})

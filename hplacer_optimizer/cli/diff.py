@@ -15,7 +15,7 @@ from hplacer_optimizer.cli.stored_plans import (
     find_plan,
     simulated_if_possible,
 )
-from hplacer_optimizer.cli.tables import print_table
+from hplacer_optimizer.cli.tables import print_line, print_table
 from hplacer_optimizer.inspection.loads import short_names
 from hplacer_optimizer.plans.comparison import (
     Moves,
@@ -65,11 +65,11 @@ def _diff(options: argparse.Namespace) -> int:
             }
         )
         return OK
-    print(f"A: {a.label}: {a.summary_line()}")
-    print(f"B: {b.label}: {b.summary_line()}")
+    print_line(f"A: {a.label}: {a.summary_line()}")
+    print_line(f"B: {b.label}: {b.summary_line()}")
     for part in parts:
-        print(f"fingerprints differ in {part.part}: {part.meaning}")
-    print(basis)
+        print_line(f"fingerprints differ in {part.part}: {part.meaning}")
+    print_line(basis)
     _print_facts(a, b, facts_a, facts_b, comparable)
     _print_moves(moves)
     return OK

@@ -129,7 +129,7 @@ def _print_path(found: Explanation, names: dict[str, str]) -> None:
     for share in found.path_shares:
         totals[share.kind] += share.ns
     parts = [f"{kind} {_share(ns, found.step_time_ns)}" for kind, ns in totals.most_common()]
-    print(f"critical path: {', '.join(parts)}")
+    print_line(f"critical path: {', '.join(parts)}")
     print_table(
         ("", "where", "stages", "time", "of the step"),
         [
@@ -146,7 +146,9 @@ def _print_path(found: Explanation, names: dict[str, str]) -> None:
     longest = sorted(found.path, key=lambda stage: -stage.duration_ns)[:_MAX_STAGES]
     rest = len(found.path) - len(longest)
     if rest:
-        print(f"its {len(longest)} longest stages in the order of time; {rest} more: see --json")
+        print_line(
+            f"its {len(longest)} longest stages in the order of time; {rest} more: see --json"
+        )
     print_table(
         ("from", "", "what", "where", "time", "of the step"),
         [
@@ -210,7 +212,9 @@ def _print_transfers(found: Explanation, names: dict[str, str]) -> None:
 
 
 def _print_changes(found: Explanation) -> None:
-    print("single changes of the machine, each simulated; placed again by a search from this plan")
+    print_line(
+        "single changes of the machine, each simulated; placed again by a search from this plan"
+    )
     print_table(
         ("change", "this placement", "placed again", "times as fast"),
         [

@@ -19,7 +19,7 @@ from hplacer_optimizer.cli.arguments import (
 )
 from hplacer_optimizer.cli.arguments import machine as machine_name
 from hplacer_optimizer.cli.printing import print_json
-from hplacer_optimizer.cli.tables import print_table, without_empty_columns
+from hplacer_optimizer.cli.tables import print_line, print_table, without_empty_columns
 from hplacer_optimizer.cli.waiting import waiting
 from hplacer_optimizer.inspection.loads import short_names
 from hplacer_optimizer.machines.describe import describe_cluster, describe_host
@@ -96,7 +96,7 @@ def _report(machine: machines.Machine, as_json: bool) -> int:
         return OK
     print(f"{machine.name}: {len(machine.devices)} devices, {len(machine.links)} links")
     for assumption in machine.assumptions:
-        print(f"assumes {assumption}")
+        print_line(f"assumes {assumption}")
     _print_used(
         ("kind", "type", "peak", "memory bandwidth", "op overhead", "slots", "turn"),
         [

@@ -60,6 +60,9 @@ def _print_summary(plan: Plan, step: SimulatedStep | None) -> None:
     bound = plan.lower_bound_ns, plan.lower_bound_term
     if line := certificate(plan.step_time_ns, plan.feasible, *bound, said_ns=plan.step_ns):
         print_line(line)
+    if plan.step_spread_ns:
+        low, high = map(format_ns, plan.step_spread_ns)
+        print_line(f"with typical errors of the costs: {low} to {high} in 90% of the cases")
     print_line(devices_line(plan, step))
     age, day = format_age(plan.created, time.time()), plan.created.partition("T")[0]
     when = age if age == day else f"{day} ({age})"
@@ -73,9 +76,6 @@ def _print_rest(plan: Plan, step: SimulatedStep | None, timed: dict[str, int], d
         print_line(
             f"option verify has timed {with_plan} starts with this plan, {without} without it"
         )
-    if plan.step_spread_ns:
-        low, high = map(format_ns, plan.step_spread_ns)
-        print_line(f"with typical errors of the costs: {low} to {high} in 90% of the cases")
     print_line(f"{plan.num_ops} ops, {plan.num_units} units, {len(plan.node_names)} nodes")
     for note in plan.planner_notes:
         print_line(note)

@@ -27,7 +27,7 @@ from hplacer_optimizer.cli.arguments import (
 )
 from hplacer_optimizer.cli.interruption import Interruption
 from hplacer_optimizer.cli.printing import print_json
-from hplacer_optimizer.cli.tables import print_table
+from hplacer_optimizer.cli.tables import print_line, print_table
 from hplacer_optimizer.errors import PolicyError
 from hplacer_optimizer.planners.native_search import cores
 from hplacer_optimizer.planners.policies import Portfolio, load_portfolio, save_portfolio, trained
@@ -296,7 +296,7 @@ def _show(options: argparse.Namespace) -> int:
         print_json(_document(portfolio))
         return OK
     for key, value in portfolio.training.items():
-        print(f"{key}: {value}")
+        print_line(f"{key}: {value}")
     rows = []
     for i, (index, items) in enumerate(portfolio.chains):
         policy = portfolio.policies[index]

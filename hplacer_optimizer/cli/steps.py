@@ -35,6 +35,7 @@ from hplacer_optimizer.cli.parser import advanced
 from hplacer_optimizer.cli.plan_texts import comparison, training_note
 from hplacer_optimizer.cli.printing import print_json, step_time
 from hplacer_optimizer.cli.search_progress import SearchProgress
+from hplacer_optimizer.cli.tables import print_line
 from hplacer_optimizer.cli.waiting import waiting
 from hplacer_optimizer.errors import OptionError, ProblemError
 from hplacer_optimizer.inspection.chrome_trace import write_chrome_trace
@@ -142,7 +143,7 @@ def _plan(options: argparse.Namespace) -> int:
     code = _report_step(step.problem, step.placement, trace, step.bound, facts, options)
     note = training_note(plan)
     if note and not options.json:
-        print(note)
+        print_line(note)
     if interruption.signal is None:
         return code
     kept = f"the best plan so far is in {options.output}" if options.output else "not written"
@@ -225,11 +226,11 @@ def _report_step(
         )
     else:
         compared = baseline.beside(*step) if baseline else ""
-        print(f"step time: {step_time(*step)}" + (f", {compared}" if compared else ""))
+        print_line(f"step time: {step_time(*step)}" + (f", {compared}" if compared else ""))
         if bound.ns is not None:
             gap_text = "" if share is None else f", gap {share:.1%}"
-            print(f"lower bound: {format_ns(bound.ns)} ({bound.term}){gap_text}")
+            print_line(f"lower bound: {format_ns(bound.ns)} ({bound.term}){gap_text}")
         for reason in dict.fromkeys([*trace.infeasible_because, *bound.infeasible_because]):
-            print(f"infeasible: {reason}")
+            print_line(f"infeasible: {reason}")
         print_step_loads(devices, channels)
     return OK if trace.feasible else FAILED

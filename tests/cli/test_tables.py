@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+import hplacer_optimizer as hp
+from hplacer_optimizer.cli import main, tables
 from hplacer_optimizer.cli.tables import table_lines
+from hplacer_optimizer.plans.store import PlanStore
+from tests.plans.test_plan import FINGERPRINT, make_plan
+
+GOLDEN = str(Path(__file__).parents[1] / "golden" / "two_towers.hplacer.json")
 
 NAME = "gradients/tower_0/convolution_22/BiasAddGrad"
 SENTENCE = "list scheduling by earliest start, within the memories; takes milliseconds"
@@ -44,3 +52,32 @@ def test_many_columns_are_shortened_as_far_as_needed() -> None:
     found = [*table_lines(tuple("abcde"), [row], 80)]
     assert max(map(len, found)) <= 80
     assert [cell[-1] for cell in found[2].split()] == list("01234")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "cache list --cache plans",
+        "show 3f9c --all --cache plans",
+        "show x.hplan --all --depth 2",
+        "explain x.hplan --all --budget 1",
+        "diff x.hplan x.hplan",
+        f"simulate {GOLDEN} --placement etf",
+        "machine list",
+        "machine show 8xv100",
+        "machine show 2hosts-2xcpu",
+        "policy show",
+        "plan --planner help",
+    ],
+)
+def test_what_is_printed_fits_80_columns(
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    PlanStore(tmp_path / "plans").put(make_plan())
+    hp.plan(GOLDEN, "etf").save(tmp_path / "x.hplan")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tables, "terminal_width", lambda: 80)
+    assert main(line.split()) == 0
+    printed = capsys.readouterr().out
+    assert [one for one in printed.splitlines() if len(one) > 80] == []
+    assert FINGERPRINT not in printed

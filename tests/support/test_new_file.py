@@ -41,7 +41,11 @@ def test_a_directory_of_somebody_else(tmp_path: Path) -> None:
 def test_nothing_is_left_of_a_file_that_was_not_finished(
     failure: type[BaseException], tmp_path: Path
 ) -> None:
-    with pytest.raises(failure), new_file(tmp_path / "x") as file:
-        file.write(b"a part")
-        raise failure
+    def write_a_part() -> None:
+        with new_file(tmp_path / "x") as file:
+            file.write(b"a part")
+            raise failure
+
+    with pytest.raises(failure):
+        write_a_part()
     assert not [*tmp_path.iterdir()]
