@@ -1,10 +1,8 @@
 """The command `hplacer`: a thin layer that parses, calls the package and prints.
 
     arguments.py  what all grammars share        plans.py   show
-    printing.py   step times, JSON               graphs.py  export, the arguments of a graph
-    parser.py     errors that suggest            tables.py  tables that fit the terminal
-    waiting.py    a line while one waits         demo.py    demo
-    completion.py  completion
+    parser.py     errors that suggest            graphs.py  export, the arguments of a graph
+    completion.py completion                     demo.py    demo
     machines.py   machine                        steps.py   simulate, plan
     doctor.py     doctor                         bench.py   bench
     report.py     report                         diff.py    diff
@@ -14,13 +12,16 @@
     calibrate.py  calibrate                      bench_cluster.py  bench predict, bench cluster
     policy.py     policy                         trying.py  try, measure
 
+    printing.py, tables.py: step times and JSON, tables that fit the terminal
     stored_plans.py, load_tables.py: plans as arguments, tables of what they ask of devices
-    search_progress.py, interruption.py: a long search's line on stderr, its end by a signal
+    waiting.py, search_progress.py, interruption.py: a line on stderr while one waits or while a
+        long search goes on, its end by a signal
 
 Exit codes: 0 done, 1 failed (the reason is one line on stderr), 2 wrong usage, 130 interrupted,
 141 the reader of stdout went away. People get tables; with `--json` stdout holds JSON and nothing
-else. Nothing here imports TensorFlow: `doctor`, `machine detect` and whoever loads a graph do, in
-processes of their own, and a plan store at a TensorFlow address.
+else. Its times end in `_ns` or `_s`, and that of a step is `step_time_ns`; what was written is in
+`output`. Nothing here imports TensorFlow: `doctor`, `machine detect` and whoever loads a graph do,
+in processes of their own, and a plan store at a TensorFlow address.
 """
 
 from __future__ import annotations

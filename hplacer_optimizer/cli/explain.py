@@ -108,6 +108,8 @@ def _headline(found: Explanation, names: dict[str, str]) -> Iterator[str]:
         yield f"another plan would do for this machine: a search makes it {gain:.2f} times as fast"
     helps = [tried for tried in found.changes if _helps(before, tried)]
     shown = [f"{tried.change} ({_speedup(before, tried)})" for tried in helps[:_MAX_CHANGES]]
+    if len(helps) > _MAX_CHANGES:
+        shown.append(f"and {len(helps) - _MAX_CHANGES} more")
     yield f"helps most (times as fast): {', '.join(shown) or 'no single change of the machine'}"
     rest = [tried.change for tried in found.changes if not _helps(before, tried)]
     if rest:
