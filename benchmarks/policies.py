@@ -1,6 +1,6 @@
 """What trained policies of rollouts give on families of graphs that they never saw.
 
-    hplacer policy train -o fold.yaml --time 20m --leave-out recurrent
+    hplacer policy train -o fold.yaml --budget 20m --leave-out recurrent
     python benchmarks/policies.py fold.yaml=recurrent [FILE=FAMILY,FAMILY ...]
 
 A policy file stands for a fold: it was trained without the families beside it. On generated

@@ -19,7 +19,6 @@ import pytest
 
 import hplacer_optimizer as hp
 from hplacer_optimizer import cli
-from hplacer_optimizer.bench import demo
 from tests import examples
 from tests.processes import ROOT, clean_environment
 
@@ -196,7 +195,6 @@ def test_the_reference_has_every_option_of_every_command() -> None:
         for section in tool("site_pages").cli_page().split("\n## ")[1:]
     }
     parsers = {parser.prog: parser for parser in leaves(cli._parser())}
-    parsers["hplacer demo"] = demo._parser()
     assert sections.keys() == parsers.keys()
     for name, parser in parsers.items():
         for action in parser._actions:

@@ -122,7 +122,7 @@ def test_values_become_the_declared_type(name: str, given: Any, kept: Any) -> No
         ("plan", "", "plan: must be a non-empty string, got ''"),
         ("trust_shared", 1, "trust_shared: must be True or False, got 1"),
         ("on_miss", "wait", "on_miss: must be 'plan' or 'background' or 'learn' or 'skip'"),
-        ("planner", "eft", "planner: unknown name 'eft'; valid are auto, colocrl, cpu_only, etf"),
+        ("planner", "eft", "planner: unknown name 'eft'; did you mean 'heft'? valid are auto, "),
         ("planner", "a module:f", "'package.module:function'"),
     ],
 )

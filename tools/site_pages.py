@@ -48,7 +48,6 @@ def site_links(markdown: str) -> str:
 def cli_page() -> str:
     """Markdown: a section for each command with its usage, arguments and options."""
     from hplacer_optimizer import cli
-    from hplacer_optimizer.bench import demo
 
     parser = cli._parser()
     text = (
@@ -58,8 +57,6 @@ def cli_page() -> str:
         "The reason of a failure is one line on stderr.\n"
     )
     for name, command in commands(parser):
-        if name == "hplacer demo":
-            command = demo._parser()
         text += f"\n## {name}\n\n{_section(command)}"
     return text
 

@@ -1,4 +1,4 @@
-"""`hplacer demo`: trains small models with and without the optimizer, and measures a gain.
+"""What `hplacer demo` runs: small models with and without the optimizer, and a measured gain.
 
     without   TensorFlow alone
     miss      with the optimizer and an empty plan store: it plans
@@ -23,7 +23,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,13 +38,14 @@ from hplacer_optimizer.workloads.setup import Setup
 if TYPE_CHECKING:
     from rich.table import Table
 
-OK, FAILED, USAGE = 0, 1, 2
+OK, FAILED = 0, 1
 TWO_WORKERS = "two_workers"
 RUNS = ("without", "miss", "hit")
 _WORKLOADS = {
     "inception": ("inception_v3", "Inception-V3 in a TF1 session"),
     "keras": ("keras_digits", "Keras classifier of digits, model.fit"),
 }
+NAMES = (*_WORKLOADS, TWO_WORKERS)
 _NEEDS = {
     "inception": ("tensorflow", "tf_slim", "tf_keras"),
     "keras": ("tensorflow", "sklearn"),
@@ -65,14 +66,12 @@ class Run:
     wall_s: float
 
 
-def main(argv: Sequence[str]) -> int:
-    """Runs the demo; `argv` without `hplacer demo`. 0: as promised, 1: not, 2: wrong usage."""
-    try:
-        options = _parser().parse_args(argv)
-    except SystemExit as stop:  # --help: 0, wrong usage: 2
-        return stop.code if isinstance(stop.code, int) else USAGE
-    everything = [*_WORKLOADS, TWO_WORKERS]
-    names = everything if options.workload == "all" else [options.workload]
+def run(options: argparse.Namespace) -> int:
+    """Runs the demo; 0: as promised, 1: not.
+
+    `options` has workload, steps, cache, output and json, as the command line has them.
+    """
+    names = NAMES if options.workload == "all" else (options.workload,)
     for name in names:
         _check_packages(name)
     documents: list[dict[str, Any]] = []
@@ -95,40 +94,6 @@ def main(argv: Sequence[str]) -> int:
     for problem in problems:
         print(f"hplacer: error: {problem}", file=sys.stderr)
     return FAILED if problems else OK
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="hplacer demo",
-        description="Train small models on two logical CPU devices: without the optimizer, with it "
-        "planning, and with it loading the plan. Then measure on two workers what a plan gains on "
-        "TensorFlow's own placement. Exit code 1 if the losses differ, nothing ran on the second "
-        "device, or the plan was not found again.",
-        epilog="example: hplacer demo --workload keras --steps 10",
-    )
-    choices = [*_WORKLOADS, TWO_WORKERS, "all"]
-    parser.add_argument("--workload", choices=choices, default="all", help="default: all")
-    parser.add_argument("--steps", type=_positive, default=5, metavar="N", help="default: 5")
-    parser.add_argument(
-        "--cache",
-        metavar="DIR",
-        help="keep the plans here; plans that lie there already make the second run a hit "
-        "(default: a temporary directory)",
-    )
-    parser.add_argument(
-        "--report",
-        default="hplacer-demo.html",
-        metavar="FILE",
-        help="write the report of the plan for two workers here (default: %(default)s)",
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
-    return parser
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, not {text!r}")
-    return int(text)
 
 
 def _check_packages(name: str) -> None:
@@ -178,11 +143,11 @@ def _measure(cache: str, options: argparse.Namespace) -> dict[str, Any]:
             print(f"{title}: {what}", file=sys.stderr, flush=True)
 
         found = try_script(trial, on_start)
-    found.plans[0].report(options.report)
+    found.plans[0].report(options.output)
     if not options.json:
         _print_comparison(title, found)
-        print(f"report of the plan: {options.report}")
-    return {"workload": TWO_WORKERS, "report": options.report, **trial_texts.document(found)}
+        print(f"report of the plan: {options.output}")
+    return {"workload": TWO_WORKERS, "output": options.output, **trial_texts.document(found)}
 
 
 @contextlib.contextmanager

@@ -1,7 +1,8 @@
 """The command `hplacer`: a thin layer that parses, calls the package and prints.
 
     arguments.py  what all grammars share        plans.py   show
-    printing.py   tables and JSON                graphs.py  export, the arguments of a graph
+    parser.py     errors that suggest            graphs.py  export, the arguments of a graph
+    completion.py completion                     demo.py    demo
     machines.py   machine                        steps.py   simulate, plan
     doctor.py     doctor                         bench.py   bench
     report.py     report                         diff.py    diff
@@ -11,13 +12,16 @@
     calibrate.py  calibrate                      bench_cluster.py  bench predict, bench cluster
     policy.py     policy                         trying.py  try, measure
 
+    printing.py, tables.py: step times and JSON, tables that fit the terminal
     stored_plans.py, load_tables.py: plans as arguments, tables of what they ask of devices
-    search_progress.py, interruption.py: a long search's line on stderr, its end by a signal
+    waiting.py, search_progress.py, interruption.py: a line on stderr while one waits or while a
+        long search goes on, its end by a signal
 
 Exit codes: 0 done, 1 failed (the reason is one line on stderr), 2 wrong usage, 130 interrupted,
 141 the reader of stdout went away. People get tables; with `--json` stdout holds JSON and nothing
-else. Nothing here imports TensorFlow: `doctor`, `machine detect` and whoever loads a graph do, in
-processes of their own, and a plan store at a TensorFlow address.
+else. Its times end in `_ns` or `_s`, and that of a step is `step_time_ns`; what was written is in
+`output`. Nothing here imports TensorFlow: `doctor`, `machine detect` and whoever loads a graph do,
+in processes of their own, and a plan store at a TensorFlow address.
 """
 
 from __future__ import annotations
@@ -26,14 +30,16 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
+from typing import Any
 
-from hplacer_optimizer.bench import demo
 from hplacer_optimizer.cli import (
     apply,
     bench,
     cache,
     calibrate,
     cluster,
+    completion,
+    demo,
     diff,
     doctor,
     explain,
@@ -47,8 +53,38 @@ from hplacer_optimizer.cli import (
     trying,
     why,
 )
-from hplacer_optimizer.cli.arguments import BROKEN_PIPE, FAILED, INTERRUPTED, USAGE, version
-from hplacer_optimizer.errors import HPlacerError
+from hplacer_optimizer.cli.arguments import BROKEN_PIPE, FAILED, INTERRUPTED, OK, USAGE, version
+from hplacer_optimizer.cli.parser import Parser
+from hplacer_optimizer.errors import HPlacerError, OptionError
+
+# In the order of the help: what plans, what looks at plans, what describes hardware, what compares.
+_COMMANDS: tuple[Any, ...] = (
+    demo,
+    trying,
+    steps,
+    pretrain,
+    why,
+    plans,
+    explain,
+    report,
+    diff,
+    apply,
+    graphs,
+    cache,
+    machines,
+    cluster,
+    calibrate,
+    bench,
+    policy,
+    doctor,
+    completion,
+)
+_EPILOG = """\
+start here:
+  hplacer doctor                  is this installation in order?
+  hplacer try train.py            what would a plan do for this script?
+  hplacer COMMAND --help          options and an example
+"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -65,14 +101,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except (HPlacerError, OSError) as error:
-        print("hplacer: error:", " ".join(str(error).splitlines()), file=sys.stderr)
-        return FAILED
+        print("hplacer: error:", _say(error), file=sys.stderr)
+        return USAGE if isinstance(error, OptionError) else FAILED
+
+
+def _say(error: Exception) -> str:
+    """On one line."""
+    text = str(error)
+    if isinstance(error, OSError) and error.filename and error.strerror:
+        text = f"{error.filename}: {error.strerror}"
+    return " ".join(text.splitlines())
 
 
 def _dispatch(arguments: list[str]) -> int:
-    if arguments[:1] == ["demo"]:  # has options of its own
-        return demo.main(arguments[1:])
     parser = _parser()
+    if not arguments:
+        parser.print_help()
+        return OK
     try:
         options = parser.parse_args(arguments)
     except SystemExit as stop:  # --help: 0, wrong usage: 2
@@ -81,25 +126,16 @@ def _dispatch(arguments: list[str]) -> int:
     return run(options)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="hplacer", description="Plan which device runs each operation of a TensorFlow graph."
+def _parser() -> Parser:
+    parser = Parser(
+        prog="hplacer",
+        description="Plan which device runs each operation of a TensorFlow graph.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"hplacer {version()}")
+    parser.set_defaults(whole=parser)
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    cache.add_commands(commands)
-    plans.add_commands(commands)
-    for command in (explain, report, diff, apply, why):
+    for command in _COMMANDS:
         command.add_commands(commands)
-    graphs.add_commands(commands)
-    steps.add_commands(commands)
-    pretrain.add_commands(commands)
-    policy.add_commands(commands)
-    trying.add_commands(commands)
-    machines.add_commands(commands)
-    cluster.add_commands(commands)
-    calibrate.add_commands(commands)
-    bench.add_commands(commands)
-    commands.add_parser("demo", help="plan and train a small model; see `hplacer demo --help`")
-    doctor.add_commands(commands)
     return parser

@@ -7,10 +7,11 @@ import sys
 from dataclasses import asdict
 from typing import Any
 
-from hplacer_optimizer.cli.arguments import OK, add_command, add_json
+from hplacer_optimizer.cli.arguments import OK, add_command, add_json, add_output
 from hplacer_optimizer.cli.graphs import add_graph_options, graph_options
 from hplacer_optimizer.cli.printing import print_json
 from hplacer_optimizer.cli.stored_plans import add_plan_arguments, find_plan
+from hplacer_optimizer.cli.waiting import waiting
 from hplacer_optimizer.plans.graph_file import apply_plan
 
 _MAX_NAMED = 3
@@ -24,7 +25,7 @@ def add_commands(commands: Any) -> None:
         "apply",
         _apply,
         text,
-        "hplacer apply 3f9c2b1a --graph model.meta --out placed.meta",
+        "hplacer apply 3f9c2b1a --graph model.meta -o placed.meta",
     )
     add_plan_arguments(apply, "plan")
     apply.add_argument(
@@ -33,18 +34,19 @@ def add_commands(commands: Any) -> None:
         metavar="GRAPH",
         help="the graph that the plan is for: a MetaGraphDef or GraphDef, binary or text",
     )
-    apply.add_argument("-o", "--out", required=True, metavar="FILE", help="the new graph file")
+    add_output(apply, "the new graph file")
     add_graph_options(apply)
     add_json(apply)
 
 
 def _apply(options: argparse.Namespace) -> int:
     plan = find_plan(options, options.plan)
-    applied = apply_plan(plan, options.graph, options.out, **graph_options(options))
+    with waiting(f"loading {options.graph}"):
+        applied = apply_plan(plan, options.graph, options.output, **graph_options(options))
     if options.json:
-        print_json({"output": options.out, **asdict(applied)})
+        print_json({"output": options.output, **asdict(applied)})
         return OK
-    print(f"{options.out}: {applied.num_set} of {applied.num_nodes} nodes have their device")
+    print(f"{options.output}: {applied.num_set} of {applied.num_nodes} nodes have their device")
     if applied.left:
         named = ", ".join(applied.left[:_MAX_NAMED])
         print(

@@ -14,9 +14,21 @@ from hplacer_optimizer.bench import charts, tables
 from hplacer_optimizer.bench import experiment as runner
 from hplacer_optimizer.bench.tasks import PAPER, PUBLISHED_PLANNER, modern_tasks
 from hplacer_optimizer.cli import bench_cluster
-from hplacer_optimizer.cli.arguments import INTERRUPTED, OK, add_command, add_json, chosen_tasks
-from hplacer_optimizer.cli.printing import print_json, print_table
-from hplacer_optimizer.errors import BenchError
+from hplacer_optimizer.cli.arguments import (
+    INTERRUPTED,
+    OK,
+    AppendPlanner,
+    add_budget,
+    add_command,
+    add_json,
+    add_output_directory,
+    chosen_tasks,
+    count,
+    machine,
+    planner,
+)
+from hplacer_optimizer.cli.printing import print_json
+from hplacer_optimizer.cli.tables import print_table
 from hplacer_optimizer.planners import PLANNERS, get_planner
 
 
@@ -49,30 +61,31 @@ def _add_options(parser: argparse.ArgumentParser, name: str) -> None:
         "--workload", action="append", metavar="TASK", help="only this task; may be repeated"
     )
     parser.add_argument(
-        "--planner", action="append", metavar="NAME", help="only this planner; may be repeated"
+        "--planner",
+        action=AppendPlanner,
+        type=planner,
+        metavar="NAME",
+        help="only this planner; may be repeated; `--planner help` lists them all",
     )
     parser.add_argument(
-        "--machine", action="append", metavar="M", help="another machine: a shipped name or a file"
+        "--machine",
+        action="append",
+        type=machine,
+        metavar="MACHINE",
+        help="another machine: a shipped name or a file",
     )
     parser.add_argument(
-        "--seeds", type=int, default=1, metavar="N", help="run seeds 0 to N-1 (default: 1)"
+        "--seeds", type=count, default=1, metavar="N", help="run seeds 0 to N-1 (default: 1)"
     )
-    parser.add_argument(
-        "--budget", type=float, metavar="SECONDS", help="per placement; default: the planner's own"
-    )
+    add_budget(parser, "of each search, as 90s, 10m or 1h30m (default: the planner's own)")
     parser.add_argument(
         "--placements",
-        type=int,
+        type=count,
         metavar="N",
         help="so many scored placements for each planner that learns, in place of its budget",
     )
-    parser.add_argument(
-        "-o",
-        "--output",
-        type=Path,
-        default=Path(f"hplacer-bench-{name}"),
-        metavar="DIR",
-        help="journal, tables.md, results.json and charts (default: %(default)s)",
+    add_output_directory(
+        parser, f"hplacer-bench-{name}", "journal, tables.md, results.json and charts"
     )
     parser.add_argument("--resume", action="store_true", help="go on with the run in the directory")
     add_json(parser)
@@ -100,13 +113,9 @@ def _modern(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace, tasks: Any, all_planners: Sequence[str]) -> int:
-    if options.seeds < 1:
-        raise BenchError(f"--seeds: must be at least 1, got {options.seeds}")
-    if options.placements is not None and options.placements < 1:
-        raise BenchError(f"--placements: must be at least 1, got {options.placements}")
     planners = tuple(options.planner or all_planners)
-    for planner in planners:
-        get_planner(planner)  # an unknown name is an error now, not after the first graph
+    for name in planners:
+        get_planner(name)  # an unknown name is an error now, not after the first graph
     experiment = runner.Experiment(
         tasks=chosen_tasks(tasks, options.workload),
         planners=planners,

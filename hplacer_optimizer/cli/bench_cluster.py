@@ -17,13 +17,17 @@ from hplacer_optimizer.bench.measured import calibrated_cluster
 from hplacer_optimizer.cli.arguments import (
     INTERRUPTED,
     OK,
+    add_budget,
     add_command,
     add_json,
+    add_output_directory,
+    add_time,
     chosen_tasks,
+    count,
     duration,
 )
-from hplacer_optimizer.cli.printing import print_json, print_table
-from hplacer_optimizer.errors import BenchError
+from hplacer_optimizer.cli.printing import print_json
+from hplacer_optimizer.cli.tables import print_table
 from hplacer_optimizer.log import LOGGER
 
 
@@ -52,38 +56,29 @@ def add_commands(sets: Any) -> None:
             metavar="TASK",
             help=f"may be repeated: {', '.join(task.name for task in TASKS)} (default: all)",
         )
-        parser.add_argument(
-            "-o",
-            "--output",
-            type=Path,
-            default=Path(f"hplacer-bench-{name}"),
-            metavar="DIR",
-            help="where results go (default: %(default)s)",
-        )
+        add_output_directory(parser, f"hplacer-bench-{name}", "where results go")
         add_json(parser)
     predict.add_argument(
         "--rounds",
-        type=int,
+        type=count,
         default=2,
         metavar="N",
         help="how often each placement has its turn of 5 steps (default: %(default)s)",
     )
-    for option, default, text in (
-        ("--plan", "20s", "for the planner that simulates"),
-        ("--refine", "60s", "for the search by measured steps"),
-        ("--limit", "60s", "for the turns of a graph, which end when its speedups are known"),
-    ):
-        compare.add_argument(
-            option,
-            type=duration,
-            default=default,
-            metavar="T",
-            help=f"time {text} (default: {default})",
-        )
+    add_budget(compare, "of the planner that simulates (default: 20s)", "20s")
+    compare.add_argument(
+        "--refine",
+        type=duration,
+        default="60s",
+        metavar="TIME",
+        help="time for the search by measured steps (default: 60s)",
+    )
+    text = "begin no turn of a graph later; fewer do where speedups are plain (default: 60s)"
+    add_time(compare, text, "60s")
     compare.add_argument(
         "--learn",
         type=duration,
-        metavar="T",
+        metavar="TIME",
         help="also learn from measured steps, with hierarchical, for that time",
     )
 
@@ -131,8 +126,8 @@ def _cluster(options: argparse.Namespace) -> int:
         rows = cluster.compare(
             bench,
             tasks,
-            limit_s=options.limit,
-            planning_s=options.plan,
+            limit_s=options.time,
+            planning_s=options.budget,
             refining_s=options.refine,
             learning_s=options.learn,
         )
@@ -190,8 +185,6 @@ def _bench(options: argparse.Namespace) -> Iterator[Any]:
     LOGGER.setLevel("WARNING")  # what is assumed of a graph stands in the results
     from rich.console import Console
 
-    if getattr(options, "rounds", 1) < 1:
-        raise BenchError(f"--rounds: must be at least 1, got {options.rounds}")
     tasks = chosen_tasks(TASKS, options.workload)
     console = Console(file=sys.stderr)
     with (

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import math
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from hplacer_optimizer.cli.arguments import (
     FAILED,
     OK,
+    PLAN_HELP,
     add_command,
     add_json,
     add_store_options,
@@ -17,17 +21,17 @@ from hplacer_optimizer.cli.arguments import (
 )
 from hplacer_optimizer.cli.plan_texts import measured, speedup
 from hplacer_optimizer.cli.plans import plan_document
-from hplacer_optimizer.cli.printing import print_json, print_table, step_time
+from hplacer_optimizer.cli.printing import print_json, step_time
+from hplacer_optimizer.cli.tables import fits, print_table, without_empty_columns
 from hplacer_optimizer.errors import DocumentError, HPlacerError, StoreError
 from hplacer_optimizer.plans.directories.paths import read_file
 from hplacer_optimizer.plans.store import MAX_BYTES, PlanStore, StoreEntry
+from hplacer_optimizer.support.formats import format_age
 from hplacer_optimizer.support.quantities import SIZE
 
 _DAY_S = 86_400.0
-_COLUMNS = (
-    *("fingerprint", "label", "planner", "step", "speedup"),
-    *("measured", "gap", "ops", "devices", "created"),
-)
+_SHORT_DIGITS = 8
+_LEFT_OUT = {"ops": "", "devices": ""}  # on a narrow terminal
 
 
 def add_commands(commands: Any) -> None:
@@ -47,9 +51,7 @@ def add_commands(commands: Any) -> None:
     text = "take back the verdict of `hplacer try` on a plan, so that a retired one is used again"
     restore = add("restore", _restore, text, "restore 3f9c2b1a")
     for action in (remove, restore):
-        action.add_argument(
-            "fingerprints", nargs="+", metavar="FP", help="a fingerprint or its unique start"
-        )
+        action.add_argument("fingerprints", nargs="+", metavar="PLAN", help=PLAN_HELP)
     text = "remove the plans that were not used for longest, until a limit holds"
     prune = add("prune", _prune, text, "prune --max-size '200 MB' --unused-for 90")
     prune.add_argument(
@@ -72,7 +74,7 @@ def add_commands(commands: Any) -> None:
     imported.add_argument("source", metavar="FROM", help="a plan file, a directory or an address")
     for action in (export, imported):
         action.add_argument(
-            "fingerprints", nargs="*", metavar="FP", help="only these; the unique start will do"
+            "fingerprints", nargs="*", metavar="PLAN", help=f"only these: {PLAN_HELP}"
         )
     for action in (listing, path, verify, remove, restore, prune, export, imported):
         add_store_options(action)
@@ -87,10 +89,10 @@ def _size(text: str) -> int:
 
 
 def _days(text: str) -> float:
-    days = float(text)
-    if not days >= 0:
-        raise argparse.ArgumentTypeError(f"{text} is no number of days")
-    return days
+    with contextlib.suppress(ValueError):
+        if 0 <= (days := float(text)) < math.inf:
+            return days
+    raise argparse.ArgumentTypeError(f"must be a number of days, not {text!r}")
 
 
 def _list(options: argparse.Namespace) -> int:
@@ -98,37 +100,47 @@ def _list(options: argparse.Namespace) -> int:
     if options.json:
         print_json([_entry_document(entry) for entry in store.entries()])
         return OK
-    rows, errors = [], []
-    for entry in store.entries():
-        if entry.plan is None:
-            errors.append(entry.error)
-        else:
-            rows.append(_row(entry, len(store.layers) > 1))
-    if not rows and not errors:
+    entries = [*store.entries()]
+    plans = [entry for entry in entries if entry.plan]
+    errors = [entry.error for entry in entries if not entry.plan]
+    if not entries:
         print(f"no plans in {store.directory}")
-    directory = ("directory",) if len(store.layers) > 1 else ()
-    print_table((*_COLUMNS, *directory), rows)
+    rows = [_row(entry) for entry in plans]
+    columns, table = _table(rows, len(store.layers) > 1)
+    if not fits(columns, table):
+        short = [row | {"plan": row["plan"][:_SHORT_DIGITS]} | _LEFT_OUT for row in rows]
+        columns, table = _table(short, len(store.layers) > 1)
+    print_table(columns, table)
     for error in errors:
         print(f"unreadable: {error}")
     return OK
 
 
-def _row(entry: StoreEntry, with_directory: bool) -> list[str]:
+def _row(entry: StoreEntry) -> dict[str, str]:
     plan = entry.plan
     assert plan is not None
-    row = [
-        plan.short_fingerprint,
-        plan.label,
-        plan.planner,
-        step_time(plan.step_ns, plan.feasible),
-        speedup(plan),
-        measured(plan),
-        "" if plan.gap is None else f"{plan.gap:.1%}",
-        str(plan.num_ops),
-        str(len(plan.device_names)),
-        plan.created,
-    ]
-    return [*row, entry.path.rpartition("/")[0]] if with_directory else row
+    return {
+        "plan": plan.fingerprint,
+        "label": plan.label,
+        "planner": plan.planner,
+        "step": step_time(plan.step_ns, plan.feasible),
+        "speedup": speedup(plan),
+        "measured": measured(plan),
+        "gap": "" if plan.gap is None else f"{plan.gap:.1%}",
+        "ops": str(plan.num_ops),
+        "devices": str(len(plan.device_names)),
+        "created": format_age(plan.created, time.time()),
+        "directory": entry.path.rpartition("/")[0],
+    }
+
+
+def _table(
+    rows: list[dict[str, str]], with_directory: bool
+) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
+    if not rows:
+        return (), ()
+    columns = [name for name in rows[0] if with_directory or name != "directory"]
+    return without_empty_columns(columns, [[row[name] for name in columns] for row in rows])
 
 
 def _entry_document(entry: StoreEntry) -> dict[str, Any]:

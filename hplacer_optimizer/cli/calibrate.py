@@ -9,10 +9,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from hplacer_optimizer.cli.arguments import OK, add_cluster_option, add_command, add_json
+from hplacer_optimizer.cli.arguments import (
+    OK,
+    add_cluster_option,
+    add_command,
+    add_json,
+    add_output,
+    count,
+    output_file,
+    whole,
+)
+from hplacer_optimizer.cli.cluster import MAX_WORKERS
 from hplacer_optimizer.cli.graphs import add_step_options, step_options
 from hplacer_optimizer.cli.printing import print_json
-from hplacer_optimizer.errors import HPlacerError
+from hplacer_optimizer.errors import OptionError
 from hplacer_optimizer.machines import save_machine
 from hplacer_optimizer.measuring.calibration.calibrate import calibrate_graph, calibrate_machine
 from hplacer_optimizer.measuring.clusters import local_cluster
@@ -21,9 +31,9 @@ _EXAMPLES = """\
 example: hplacer calibrate -o here.yaml
 
 more:
-  hplacer calibrate model.meta -o here.yaml --costs costs.json
+  hplacer calibrate model.meta -o here.yaml --cost-table costs.json
   hplacer calibrate --cluster 127.0.0.1:40001,127.0.0.1:40002 -o cluster.yaml
-  hplacer calibrate model.meta --local-cluster 2 -o cluster.yaml --costs costs.json
+  hplacer calibrate model.meta --local-cluster 2 -o cluster.yaml --cost-table costs.json
 
 Then plan with what was measured:
   hplacer plan model.meta --machine cluster.yaml --cost-table costs.json --planner auto
@@ -44,26 +54,27 @@ def add_commands(commands: Any) -> None:
     add_cluster_option(where)
     where.add_argument(
         "--local-cluster",
-        type=int,
+        type=whole(1, MAX_WORKERS),
         metavar="N",
         help="start N workers on this machine, as `hplacer cluster start` does, and measure them",
     )
+    add_output(parser, "the machine file (YAML) to write")
     parser.add_argument(
-        "-o", "--output", required=True, metavar="FILE", help="the machine file (YAML) to write"
+        "--cost-table",
+        type=output_file,
+        metavar="FILE",
+        help="the cost table (JSON) of GRAPH to write",
     )
-    parser.add_argument("--costs", metavar="FILE", help="the cost table (JSON) to write")
     parser.add_argument(
-        "--steps", type=int, default=8, metavar="N", help="traced steps of GRAPH (default: 8)"
+        "--steps", type=count, default=8, metavar="N", help="traced steps of GRAPH (default: 8)"
     )
     add_step_options(parser)
     add_json(parser)
 
 
 def _calibrate(options: argparse.Namespace) -> int:
-    if (options.graph is None) != (options.costs is None):
-        raise HPlacerError("calibrate: GRAPH and --costs FILE belong together; give both or none")
-    if options.steps < 1:
-        raise HPlacerError(f"calibrate: --steps must be at least 1, got {options.steps}")
+    if (options.graph is None) != (options.cost_table is None):
+        raise OptionError("GRAPH and --cost-table FILE belong together: give both or none")
     os.environ["HPLACER_DISABLE"] = "1"  # what is measured is the machine, not a plan
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
@@ -80,8 +91,8 @@ def _calibrate(options: argparse.Namespace) -> int:
                 on_progress=on_progress,
                 **step_options(options),
             )
-            ops.costs.save(options.costs)
-            written.append(options.costs)
+            ops.costs.save(options.cost_table)
+            written.append(options.cost_table)
             notes += ops.notes
     if options.json:
         print_json({"written": written, "notes": notes})

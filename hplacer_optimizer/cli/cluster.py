@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import argparse
 import sys
+from contextlib import ExitStack
 from typing import Any
 
-from hplacer_optimizer.cli.arguments import OK, add_command, add_json
+from hplacer_optimizer.cli.arguments import OK, add_command, add_json, add_output, whole
 from hplacer_optimizer.cli.interruption import Interruption
-from hplacer_optimizer.cli.printing import print_json, print_table
+from hplacer_optimizer.cli.printing import print_json
+from hplacer_optimizer.cli.tables import print_table
+from hplacer_optimizer.cli.waiting import waiting
 from hplacer_optimizer.machines import save_machine
 from hplacer_optimizer.machines.describe import describe_cluster
 from hplacer_optimizer.measuring.clusters import local_cluster
 
 _LOOK_EVERY_S = 0.5
 _DESCRIBE_TIMEOUT_S = 120.0
+MAX_WORKERS = 256
 
 
 def add_commands(commands: Any) -> None:
@@ -25,24 +29,24 @@ def add_commands(commands: Any) -> None:
     actions = cluster.add_subparsers(metavar="ACTION", required=True)
     text = "start workers on cores of their own and keep them running until Ctrl-C"
     start = add_command(actions, "start", _start, text, example)
-    start.add_argument("--workers", type=_count, default=2, metavar="N", help="default: 2")
     start.add_argument(
-        "-o", "--output", metavar="FILE", help="write a machine file (YAML) of the cluster"
+        "--workers",
+        type=whole(1, MAX_WORKERS),
+        default=2,
+        metavar="N",
+        help="so many, each a task of its own (default: 2)",
     )
+    add_output(start, "write a machine file (YAML) of the cluster", required=False)
     add_json(start)
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text) <= 256:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of workers from 1 to 256")
-    return int(text)
 
 
 def _start(options: argparse.Namespace) -> int:
     interruption = Interruption()
-    with interruption.watched(), local_cluster(workers=options.workers) as cluster:
-        if options.output:
-            _describe(cluster.addresses, options.output)
+    with interruption.watched(), ExitStack() as running:
+        with waiting("starting the workers"):
+            cluster = running.enter_context(local_cluster(workers=options.workers))
+            if options.output:
+                _describe(cluster.addresses, options.output)
         facts = {"target": cluster.target, "addresses": cluster.addresses, "pids": cluster.pids}
         if options.json:
             print_json({**facts, "cores": cluster.cores, "device_names": cluster.device_names})

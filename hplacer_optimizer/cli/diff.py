@@ -8,13 +8,15 @@ from typing import Any
 
 from hplacer_optimizer.cli.arguments import OK, add_command, add_json
 from hplacer_optimizer.cli.load_tables import add_depth
-from hplacer_optimizer.cli.printing import print_json, print_table, step_time
+from hplacer_optimizer.cli.printing import print_json, step_time
 from hplacer_optimizer.cli.stored_plans import (
     add_plan_arguments,
     add_simulation_options,
     find_plan,
     simulated_if_possible,
 )
+from hplacer_optimizer.cli.tables import print_line, print_table
+from hplacer_optimizer.inspection.loads import short_names
 from hplacer_optimizer.plans.comparison import (
     Moves,
     StepFacts,
@@ -63,11 +65,11 @@ def _diff(options: argparse.Namespace) -> int:
             }
         )
         return OK
-    print(f"A: {a.label}: {a.summary_line()}")
-    print(f"B: {b.label}: {b.summary_line()}")
+    print_line(f"A: {a.label}: {a.summary_line()}")
+    print_line(f"B: {b.label}: {b.summary_line()}")
     for part in parts:
-        print(f"fingerprints differ in {part.part}: {part.meaning}")
-    print(basis)
+        print_line(f"fingerprints differ in {part.part}: {part.meaning}")
+    print_line(basis)
     _print_facts(a, b, facts_a, facts_b, comparable)
     _print_moves(moves)
     return OK
@@ -114,10 +116,11 @@ def _print_facts(
         rows.append(("bytes sent", format_bytes(sizes[0]), format_bytes(sizes[1]), _change(*sizes)))
     peaks_a = dict(zip(a.device_names, facts_a.peak_bytes, strict=True))
     peaks_b = dict(zip(b.device_names, facts_b.peak_bytes, strict=True))
-    for name in dict.fromkeys([*peaks_a, *peaks_b]):
+    names = [*dict.fromkeys([*peaks_a, *peaks_b])]
+    for name, short in zip(names, short_names(names), strict=True):
         peaks = peaks_a.get(name), peaks_b.get(name)
         shown = ["no such device" if peak is None else format_bytes(peak) for peak in peaks]
-        rows.append((f"peak of {name}", shown[0], shown[1], _change(*peaks)))
+        rows.append((f"peak of {short}", shown[0], shown[1], _change(*peaks)))
     print_table(("", "A", "B", "B to A"), rows)
 
 

@@ -26,6 +26,7 @@ from hplacer_optimizer.cli.arguments import (
 from hplacer_optimizer.cli.checks import Check, environment_checks, store_checks
 from hplacer_optimizer.cli.printing import print_json
 from hplacer_optimizer.cli.sample_session import MARK
+from hplacer_optimizer.cli.waiting import waiting
 from hplacer_optimizer.errors import HPlacerError
 
 _PROBE_TIMEOUT_S = 120
@@ -65,7 +66,8 @@ def _doctor(options: argparse.Namespace) -> int:
     system = f"{platform.system()} {platform.machine()}"
     python = platform.python_version()
     checks = [Check(name="hplacer", detail=f"{version()}, Python {python}, {system}")]
-    checks += [*_probe_all(), *_check_store(options), *environment_checks(os.environ)]
+    with waiting("planning and running a small graph"):
+        checks += [*_probe_all(), *_check_store(options), *environment_checks(os.environ)]
     return _report(checks, as_json=options.json)
 
 

@@ -4,74 +4,121 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from hplacer_optimizer.cli.arguments import OK, add_command, add_json, duration
+from hplacer_optimizer.cli.arguments import (
+    MORE,
+    OK,
+    add_all,
+    add_budget,
+    add_command,
+    add_json,
+    add_seed,
+)
 from hplacer_optimizer.cli.load_tables import print_step_loads
 from hplacer_optimizer.cli.plan_texts import comparison, print_plan
-from hplacer_optimizer.cli.printing import certificate, print_json, print_table, step_time
+from hplacer_optimizer.cli.printing import certificate, print_json, step_time
+from hplacer_optimizer.cli.search_progress import SearchProgress
 from hplacer_optimizer.cli.stored_plans import (
     add_plan_arguments,
     add_simulation_options,
     find_plan,
     simulated,
 )
+from hplacer_optimizer.cli.tables import print_line, print_table
 from hplacer_optimizer.inspection.critical_path import Stage
 from hplacer_optimizer.inspection.explanation import Explanation, explain
+from hplacer_optimizer.inspection.loads import short_names
 from hplacer_optimizer.inspection.what_if import WhatIf
-from hplacer_optimizer.planners import Budget, get_planner
 from hplacer_optimizer.problem.bounds import gap
 from hplacer_optimizer.support.formats import format_bytes, format_ns
 
 _MAX_STAGES = 20  # in tables; JSON has all
 _MAX_LINKS = 20
+_MAX_SHARES, _MAX_CHANGES = 3, 3  # in the headline
+_WORTH = 1.01  # times as fast
 
 
 def add_commands(commands: Any) -> None:
     """Adds the command of this module to the parser."""
     text = "tell why a plan is this fast and no faster, and which hardware would help most"
-    example = "hplacer explain 3f9c2b1a --planner heft"
+    example = "hplacer explain latest --budget 30s"
     parser = add_command(commands, "explain", _explain, text, example)
     add_plan_arguments(parser, "plan")
-    parser.add_argument(
-        "--planner",
-        default="etf",
-        metavar="NAME",
-        help="places the graph again on each changed machine (default: etf)",
-    )
-    parser.add_argument(
-        "--budget",
-        type=duration,
-        metavar="T",
-        help="of the planner, on each of them, as 90s or 10m (default: the planner's own)",
-    )
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="default: 0")
+    text = "of all searches together, one for each change of the machine, as 30s or 5m"
+    add_budget(parser, f"{text} (default: 8s for up to 2,000 ops)")
+    add_seed(parser)
     add_simulation_options(parser)
+    add_all(parser)
     add_json(parser)
 
 
 def _explain(options: argparse.Namespace) -> int:
-    planner = get_planner(options.planner).plan
     plan = find_plan(options, options.plan)
-    budget = None if options.budget is None else Budget(seconds=options.budget)
-    found = explain(simulated(options, plan), planner, budget=budget, seed=options.seed)
+    step = simulated(options, plan)
+    with SearchProgress() as shown:
+        found = explain(
+            step,
+            seconds=options.budget,
+            seed=options.seed,
+            on_start=lambda change: shown.show(f"{plan.label}: {change}"),
+        )
     if options.json:
-        of_plan = {"fingerprint": plan.fingerprint, **comparison(plan)}
-        print_json(_document(found) | of_plan | {"planner": options.planner})
+        print_json(_document(found) | {"fingerprint": plan.fingerprint, **comparison(plan)})
         return OK
     print_plan(plan)
+    names = _names(found)
+    for line in _headline(found, names):
+        print_line(line)
     bound = found.lower_bound_ns, found.lower_bound_term
     if line := certificate(found.step_time_ns, found.feasible, *bound, said_ns=plan.step_ns):
-        print(line)
+        print_line(line)
     for reason in found.infeasible_because:
-        print(f"does not fit: {reason}")
-    _print_path(found)
-    print_step_loads(found.devices, found.channels)
-    _print_links(found)
-    _print_transfers(found)
-    _print_changes(found, options.planner)
+        print_line(f"does not fit: {reason}")
+    if options.all:
+        _print_path(found, names)
+        print_step_loads(found.devices, found.channels)
+        _print_links(found, names)
+        _print_transfers(found, names)
+        _print_changes(found)
+    else:
+        print(MORE)
     return OK
+
+
+def _names(found: Explanation) -> dict[str, str]:
+    """The short names of devices."""
+    names = [device.name for device in found.devices]
+    return dict(zip(names, short_names(names), strict=True))
+
+
+def _headline(found: Explanation, names: dict[str, str]) -> Iterator[str]:
+    """What bounds the step, what would help most, and what would not."""
+    shares = [
+        f"{share.kind} on {names.get(share.where, share.where)} "
+        f"{_share(share.ns, found.step_time_ns)}"
+        for share in found.path_shares[:_MAX_SHARES]
+    ]
+    yield f"the step is as long as: {', '.join(shares)}"
+    before = found.unchanged
+    if found.feasible and before.best_ns and found.step_time_ns > _WORTH * before.best_ns:
+        gain = found.step_time_ns / before.best_ns
+        yield f"another plan would do for this machine: a search makes it {gain:.2f} times as fast"
+    helps = [tried for tried in found.changes if _helps(before, tried)]
+    shown = [f"{tried.change} ({_speedup(before, tried)})" for tried in helps[:_MAX_CHANGES]]
+    if len(helps) > _MAX_CHANGES:
+        shown.append(f"and {len(helps) - _MAX_CHANGES} more")
+    yield f"helps most (times as fast): {', '.join(shown) or 'no single change of the machine'}"
+    rest = [tried.change for tried in found.changes if not _helps(before, tried)]
+    if rest:
+        yield f"helps less than {_WORTH - 1:.0%}: {', '.join(rest)}"
+
+
+def _helps(unchanged: WhatIf, tried: WhatIf) -> bool:
+    before, after = unchanged.best_ns, tried.best_ns
+    return after is not None and (before is None or before > _WORTH * after)
 
 
 def _document(found: Explanation) -> dict[str, Any]:
@@ -79,18 +126,18 @@ def _document(found: Explanation) -> dict[str, Any]:
     return asdict(found) | {"gap": share}
 
 
-def _print_path(found: Explanation) -> None:
+def _print_path(found: Explanation, names: dict[str, str]) -> None:
     totals = Counter[str]()
     for share in found.path_shares:
         totals[share.kind] += share.ns
     parts = [f"{kind} {_share(ns, found.step_time_ns)}" for kind, ns in totals.most_common()]
-    print(f"critical path: {', '.join(parts)}")
+    print_line(f"critical path: {', '.join(parts)}")
     print_table(
         ("", "where", "stages", "time", "of the step"),
         [
             (
                 share.kind,
-                share.where,
+                names.get(share.where, share.where),
                 str(share.stages),
                 format_ns(share.ns),
                 _share(share.ns, found.step_time_ns),
@@ -101,7 +148,9 @@ def _print_path(found: Explanation) -> None:
     longest = sorted(found.path, key=lambda stage: -stage.duration_ns)[:_MAX_STAGES]
     rest = len(found.path) - len(longest)
     if rest:
-        print(f"its {len(longest)} longest stages in the order of time; {rest} more: see --json")
+        print_line(
+            f"its {len(longest)} longest stages in the order of time; {rest} more: see --json"
+        )
     print_table(
         ("from", "", "what", "where", "time", "of the step"),
         [
@@ -109,7 +158,7 @@ def _print_path(found: Explanation) -> None:
                 format_ns(stage.begin_ns),
                 stage.kind,
                 _what(stage),
-                stage.where,
+                names.get(stage.where, stage.where),
                 format_ns(stage.duration_ns),
                 _share(stage.duration_ns, found.step_time_ns),
             )
@@ -126,11 +175,17 @@ def _share(part_ns: int, step_ns: int) -> str:
     return f"{part_ns / max(step_ns, 1):.1%}"
 
 
-def _print_links(found: Explanation) -> None:
+def _print_links(found: Explanation, names: dict[str, str]) -> None:
     print_table(
         ("link from", "to", "transfers", "bytes", "busy"),
         [
-            (link.src, link.dst, str(link.transfers), format_bytes(link.bytes), f"{link.busy:.1%}")
+            (
+                names[link.src],
+                names[link.dst],
+                str(link.transfers),
+                format_bytes(link.bytes),
+                f"{link.busy:.1%}",
+            )
             for link in found.links[:_MAX_LINKS]
         ],
     )
@@ -138,7 +193,7 @@ def _print_links(found: Explanation) -> None:
         print(f"{len(found.links) - _MAX_LINKS} more links: see --json")
 
 
-def _print_transfers(found: Explanation) -> None:
+def _print_transfers(found: Explanation, names: dict[str, str]) -> None:
     if found.transfers:
         print("the most expensive transfers")
     print_table(
@@ -146,8 +201,8 @@ def _print_transfers(found: Explanation) -> None:
         [
             (
                 transfer.tensor,
-                transfer.src,
-                transfer.dst,
+                names[transfer.src],
+                names[transfer.dst],
                 format_bytes(transfer.bytes),
                 format_ns(transfer.duration_ns),
                 format_ns(transfer.wait_ns),
@@ -158,8 +213,10 @@ def _print_transfers(found: Explanation) -> None:
     )
 
 
-def _print_changes(found: Explanation, planner: str) -> None:
-    print(f"single changes of the machine, each simulated; placed again by {planner}")
+def _print_changes(found: Explanation) -> None:
+    print_line(
+        "single changes of the machine, each simulated; placed again by a search from this plan"
+    )
     print_table(
         ("change", "this placement", "placed again", "times as fast"),
         [
@@ -178,4 +235,4 @@ def _speedup(unchanged: WhatIf, tried: WhatIf) -> str:
     before, after = unchanged.best_ns, tried.best_ns
     if after is None:
         return ""
-    return "fits" if before is None else f"{before / max(after, 1):.3f}"
+    return "fits" if before is None else f"{before / max(after, 1):.2f}"

@@ -7,7 +7,10 @@ from typing import Any
 
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.capture.loading import load_problem
-from hplacer_optimizer.cli.arguments import OK, add_command
+from hplacer_optimizer.cli.arguments import OK, add_command, add_json, add_output, count, machine
+from hplacer_optimizer.cli.parser import advanced
+from hplacer_optimizer.cli.printing import print_json
+from hplacer_optimizer.cli.waiting import waiting
 from hplacer_optimizer.problem.files import save_problem
 
 
@@ -17,13 +20,8 @@ def add_commands(commands: Any) -> None:
     text = "write a graph and a machine as a problem file, which needs no TensorFlow any more"
     export = add_command(commands, "export", _export, text, example)
     add_graph_arguments(export)
-    export.add_argument(
-        "-o",
-        "--output",
-        required=True,
-        metavar="FILE",
-        help="the problem file, compressed if it ends with .gz",
-    )
+    add_output(export, "the problem file, compressed if it ends with .gz")
+    add_json(export)
 
 
 _GRAPH = "a MetaGraphDef (.meta), a GraphDef (.pb), either as text (.pbtxt), a SavedModel directory"
@@ -47,40 +45,42 @@ def add_graph_options(parser: argparse.ArgumentParser) -> None:
     """How the graph that is named elsewhere is loaded."""
     parser.add_argument(
         "--machine",
-        metavar="M",
+        type=machine,
+        metavar="MACHINE",
         help="a shipped machine or a YAML file, see `hplacer machine list` (default: this machine)",
     )
     parser.add_argument(
-        "--cost-table", metavar="F", help="a file of measured op costs, see docs/costs.md"
+        "--cost-table", metavar="FILE", help="measured op costs, as of `hplacer calibrate`"
     )
     add_step_options(parser)
 
 
 def add_step_options(parser: argparse.ArgumentParser) -> None:
     """What of the graph runs, and with which shapes."""
-    parser.add_argument(
+    group = advanced(parser)
+    group.add_argument(
         "--target",
         action="append",
         dest="targets",
         metavar="OP",
         help="an op of the training step; repeatable (default: found automatically)",
     )
-    parser.add_argument(
-        "--signature", metavar="S", help="the signature (or function) of a SavedModel"
+    group.add_argument(
+        "--signature", metavar="NAME", help="the signature (or function) of a SavedModel"
     )
-    parser.add_argument(
+    group.add_argument(
         "--batch-size",
-        type=int,
+        type=count,
         metavar="N",
         help="for unknown batch dimensions (default: the largest static one, else 32)",
     )
-    parser.add_argument(
+    group.add_argument(
         "--loop-trip-count",
-        type=int,
+        type=count,
         metavar="N",
         help="for while loops without a constant bound (default: 10)",
     )
-    parser.add_argument(
+    group.add_argument(
         "--shape",
         action="append",
         default=[],
@@ -89,7 +89,7 @@ def add_step_options(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=2,3",
         help="the shape of a fed tensor; repeatable",
     )
-    parser.add_argument(
+    group.add_argument(
         "--soft-placement",
         action="store_true",
         default=None,
@@ -102,14 +102,18 @@ def _shape(text: str) -> tuple[str, list[int]]:
     if not (name and equals):
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=SIZE,SIZE")
     try:
-        return name, [int(size) for size in sizes.split(",") if size]
+        shape = [int(size) for size in sizes.split(",") if size]
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r}: sizes are integers") from None
+        shape = [-1]
+    if any(size < 0 for size in shape):
+        raise argparse.ArgumentTypeError(f"{text!r}: sizes are whole numbers of at least 0")
+    return name, shape
 
 
 def load(options: argparse.Namespace) -> Problem:
     """The problem that the arguments describe."""
-    return load_problem(options.graph, **graph_options(options))
+    with waiting(f"loading {options.graph}"):
+        return load_problem(options.graph, **graph_options(options))
 
 
 def graph_options(options: argparse.Namespace) -> dict[str, Any]:
@@ -136,6 +140,16 @@ def step_options(options: argparse.Namespace) -> dict[str, Any]:
 def _export(options: argparse.Namespace) -> int:
     problem = load(options)
     save_problem(problem, options.output)
+    if options.json:
+        print_json(
+            {
+                "output": options.output,
+                "num_ops": problem.num_ops,
+                "num_units": problem.num_units,
+                "num_devices": problem.num_devices,
+            }
+        )
+        return OK
     print(
         f"{options.output}: {problem.num_ops} ops, {problem.num_units} units, "
         f"{problem.num_devices} devices"

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from hplacer_optimizer.cli.printing import count_per_device, print_table
+from hplacer_optimizer.cli.arguments import whole
+from hplacer_optimizer.cli.printing import count_per_device
+from hplacer_optimizer.cli.tables import print_table
 from hplacer_optimizer.inspection.loads import (
     ChannelLoad,
     DeviceLoad,
@@ -22,43 +24,59 @@ from hplacer_optimizer.plans.plan import Plan
 from hplacer_optimizer.support.formats import format_bytes, format_ns
 
 _MAX_SCOPES = 40  # in tables; JSON has all
+_MAX_DEVICES = 4  # in a line
 
 
 def add_depth(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--depth",
-        type=_depth,
+        type=whole(1, 100),
         default=1,
         metavar="N",
         help="of the table of name scopes: their first N parts (default: 1)",
     )
 
 
-def _depth(text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text) <= 100:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a depth from 1 to 100")
-    return int(text)
-
-
 def print_step_loads(devices: Sequence[DeviceLoad], channels: Sequence[ChannelLoad]) -> None:
     """Of a simulated step."""
+    names = short_names([device.name for device in devices])
     print_table(
         ("device", "ops", "busy", "peak memory", "of"),
         [
             (
-                device.name,
+                name,
                 str(device.ops),
                 f"{device.busy:.1%}",
                 format_bytes(device.peak_bytes),
                 format_bytes(device.memory_bytes),
             )
-            for device in devices
+            for name, device in zip(names, devices, strict=True)
         ],
     )
     print_table(
         ("channel", "transfers", "bytes", "busy"),
         [(c.name, str(c.transfers), format_bytes(c.bytes), f"{c.busy:.1%}") for c in channels],
     )
+
+
+def devices_line(plan: Plan, step: SimulatedStep | None) -> str:
+    """The devices in use, such as "GPU:0 512 ops, 81.0% busy, 2 of 12 GiB; CPU:0 3 ops, ..."."""
+    if step is None:
+        counts = count_per_device(plan.node_devices, len(plan.device_names))
+        return f"nodes: {_where(plan.device_names, counts)}"
+    loads = device_loads(step.problem, step.placement, step.trace)
+    names = short_names([load.name for load in loads])
+    used = sorted(
+        ((load, name) for load, name in zip(loads, names, strict=True) if load.ops),
+        key=lambda pair: -pair[0].busy,
+    )
+    shown = [
+        f"{name} {load.ops} ops, {load.busy:.0%} busy, {format_bytes(load.peak_bytes)} of "
+        f"{format_bytes(load.memory_bytes)}"
+        for load, name in used[:_MAX_DEVICES]
+    ]
+    more = [f"{len(used) - _MAX_DEVICES} more devices"] if len(used) > _MAX_DEVICES else []
+    return "; ".join([*shown, *more])
 
 
 def print_loads(plan: Plan, step: SimulatedStep | None, depth: int) -> None:
@@ -93,7 +111,9 @@ def _print_node_counts(plan: Plan, depth: int) -> None:
         ("device", "nodes", "share", "peak memory"),
         [
             (name, str(count), f"{count / total:.1%}", format_bytes(peak))
-            for name, count, peak in zip(plan.device_names, counts, plan.peak_bytes, strict=True)
+            for name, count, peak in zip(
+                short_names(plan.device_names), counts, plan.peak_bytes, strict=True
+            )
         ],
     )
     scopes = _node_scopes(plan, depth)
@@ -145,7 +165,7 @@ def load_document(plan: Plan, step: SimulatedStep | None, depth: int) -> dict[st
 
     problem, placement, trace = step.problem, step.placement, step.trace
     document["simulated"] = {
-        "makespan_ns": trace.makespan_ns,
+        "step_time_ns": trace.makespan_ns,
         "feasible": trace.feasible,
         "infeasible_because": list(trace.infeasible_because),
         "devices": [asdict(load) for load in device_loads(problem, placement, trace)],

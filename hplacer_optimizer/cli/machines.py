@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import argparse
-import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
 from hplacer_optimizer import machines
-from hplacer_optimizer.cli.arguments import OK, add_cluster_option, add_command, add_json
-from hplacer_optimizer.cli.printing import print_json, print_table
+from hplacer_optimizer.cli.arguments import (
+    OK,
+    add_cluster_option,
+    add_command,
+    add_json,
+    add_output,
+    duration,
+)
+from hplacer_optimizer.cli.arguments import machine as machine_name
+from hplacer_optimizer.cli.printing import print_json
+from hplacer_optimizer.cli.tables import print_line, print_table, without_empty_columns
+from hplacer_optimizer.cli.waiting import waiting
+from hplacer_optimizer.inspection.loads import short_names
 from hplacer_optimizer.machines.describe import describe_cluster, describe_host
 from hplacer_optimizer.machines.topology import WORK
 from hplacer_optimizer.support.formats import format_bytes
@@ -30,29 +40,24 @@ def add_commands(commands: Any) -> None:
 
     text = "show the kinds, devices and links of a machine"
     show = add_command(actions, "show", _show, text, "hplacer machine show 8xv100")
-    show.add_argument("machine", metavar="NAME|FILE", help="a shipped machine or a YAML file")
+    show.add_argument(
+        "machine", type=machine_name, metavar="MACHINE", help="a shipped machine or a YAML file"
+    )
 
     text = "describe this machine, or the TensorFlow servers of a cluster"
     example = "hplacer machine detect -o here.yaml"
     detect = add_command(actions, "detect", _detect, text, example)
-    detect.add_argument("-o", "--output", metavar="FILE", help="write a machine file (YAML)")
+    add_output(detect, "write a machine file (YAML)", required=False)
     add_cluster_option(detect)
     detect.add_argument(
-        "--timeout-s",
-        type=_seconds,
-        default=120.0,
-        metavar="S",
-        help="longest wait for TensorFlow and the servers (default: 120)",
+        "--timeout",
+        type=duration,
+        default="2m",
+        metavar="TIME",
+        help="longest wait for TensorFlow and the servers (default: 2m)",
     )
     for action in (listing, show, detect):
         add_json(action)
-
-
-def _seconds(text: str) -> float:
-    seconds = float(text)
-    if not 0 < seconds < math.inf:
-        raise ValueError
-    return seconds
 
 
 def _list(options: argparse.Namespace) -> int:
@@ -75,9 +80,11 @@ def _show(options: argparse.Namespace) -> int:
 
 def _detect(options: argparse.Namespace) -> int:
     if options.cluster is None:
-        machine = describe_host(timeout_s=options.timeout_s)
+        with waiting("looking at this machine"):
+            machine = describe_host(timeout_s=options.timeout)
     else:
-        machine = describe_cluster(options.cluster, timeout_s=options.timeout_s)
+        with waiting("asking the servers"):
+            machine = describe_cluster(options.cluster, timeout_s=options.timeout)
     if options.output:
         machines.save_machine(machine, options.output)
     return _report(machine, options.json)
@@ -89,7 +96,7 @@ def _report(machine: machines.Machine, as_json: bool) -> int:
         return OK
     print(f"{machine.name}: {len(machine.devices)} devices, {len(machine.links)} links")
     for assumption in machine.assumptions:
-        print(f"assumes {assumption}")
+        print_line(f"assumes {assumption}")
     _print_used(
         ("kind", "type", "peak", "memory bandwidth", "op overhead", "slots", "turn"),
         [
@@ -124,13 +131,14 @@ def _report(machine: machines.Machine, as_json: bool) -> int:
 
 def _print_links(machine: machines.Machine) -> None:
     if len(machine.devices) <= _MAX_MATRIX and machine.links:
+        names = machine.device_names
         found = {(link.src, link.dst): link for link in machine.links}
         print("GB/s from row to column:")
         print_table(
             ("", *(str(index) for index in range(len(machine.devices)))),
             [
-                (f"{index} {src}", *(_cell(found.get((src, dst))) for dst in machine.device_names))
-                for index, src in enumerate(machine.device_names)
+                (f"{index} {short}", *(_cell(found.get((src, dst))) for dst in names))
+                for index, (src, short) in enumerate(zip(names, short_names(names), strict=True))
             ],
         )
     channels: dict[str, list[machines.Link]] = {}
@@ -155,10 +163,7 @@ def _print_links(machine: machines.Machine) -> None:
 
 
 def _print_used(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """The table without the columns that are empty in every row."""
-    used = [column for column in range(len(header)) if any(row[column] for row in rows)]
-    kept = [tuple(row[column] for column in used) for row in (header, *rows)]
-    print_table(kept[0], kept[1:])
+    print_table(*without_empty_columns(header, rows))
 
 
 def _cell(link: machines.Link | None) -> str:

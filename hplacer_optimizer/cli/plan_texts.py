@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from hplacer_optimizer.cli.tables import print_line
 from hplacer_optimizer.plans.baseline import as_json
 from hplacer_optimizer.plans.plan import Plan
 from hplacer_optimizer.support.formats import format_speedup
@@ -12,11 +13,11 @@ from hplacer_optimizer.support.formats import format_speedup
 
 def print_plan(plan: Plan) -> None:
     """What it gains, and whether a training run would follow it."""
-    print(f"{plan.label}: {plan.summary_line()}")
+    print_line(f"{plan.label}: {plan.summary_line()}")
     for line in verdict_lines(plan):
-        print(line)
+        print_line(line)
     if (note := training_note(plan)) and not plan.is_retired:
-        print(note)
+        print_line(note)
 
 
 def training_note(plan: Plan) -> str:

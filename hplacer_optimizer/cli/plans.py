@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import time
 from typing import Any
 
-from hplacer_optimizer.cli.arguments import OK, add_command, add_json
-from hplacer_optimizer.cli.load_tables import add_depth, load_document, print_loads
+from hplacer_optimizer.cli.arguments import MORE, OK, add_all, add_command, add_json
+from hplacer_optimizer.cli.load_tables import (
+    add_depth,
+    devices_line,
+    load_document,
+    print_loads,
+)
 from hplacer_optimizer.cli.plan_texts import comparison, print_plan
-from hplacer_optimizer.cli.printing import certificate, count_per_device, print_json, print_table
+from hplacer_optimizer.cli.printing import certificate, count_per_device, print_json
 from hplacer_optimizer.cli.stored_plans import (
     add_plan_arguments,
     add_simulation_options,
@@ -16,8 +22,10 @@ from hplacer_optimizer.cli.stored_plans import (
     simulated_if_possible,
     timed_starts,
 )
+from hplacer_optimizer.cli.tables import print_line, print_table
+from hplacer_optimizer.inspection.simulated_step import SimulatedStep
 from hplacer_optimizer.plans.plan import Plan
-from hplacer_optimizer.support.formats import format_ns
+from hplacer_optimizer.support.formats import format_age, format_ns
 
 
 def add_commands(commands: Any) -> None:
@@ -26,6 +34,7 @@ def add_commands(commands: Any) -> None:
     add_plan_arguments(show, "plan")
     add_simulation_options(show)
     add_depth(show)
+    add_all(show)
     add_json(show)
 
 
@@ -37,26 +46,43 @@ def _show(options: argparse.Namespace) -> int:
         document = {**plan_document(plan), **load_document(plan, step, options.depth)}
         print_json({**document, "timed_starts": timed})
         return OK
+    _print_summary(plan, step)
+    if options.all:
+        _print_rest(plan, step, timed, options.depth)
+    else:
+        print(MORE)
+    return OK
+
+
+def _print_summary(plan: Plan, step: SimulatedStep | None) -> None:
+    """What matters most, a line each."""
     print_plan(plan)
-    if any(timed.values()) and not plan.verdict:
-        with_plan, without = timed["with_plan"], timed["without"]
-        print(f"option verify has timed {with_plan} starts with this plan, {without} without it")
     bound = plan.lower_bound_ns, plan.lower_bound_term
     if line := certificate(plan.step_time_ns, plan.feasible, *bound, said_ns=plan.step_ns):
-        print(line)
+        print_line(line)
     if plan.step_spread_ns:
         low, high = map(format_ns, plan.step_spread_ns)
-        print(f"with typical errors of the costs: {low} to {high} in 90% of the cases")
-    print(f"planned by {plan.planner} (seed {plan.seed}) in {plan.planning_s:.3g} s", end="")
-    print(f" on {plan.host}, {plan.created}; costs: {plan.cost_source}")
-    print(f"{plan.num_ops} ops, {plan.num_units} units, {len(plan.node_names)} nodes")
+        print_line(f"with typical errors of the costs: {low} to {high} in 90% of the cases")
+    print_line(devices_line(plan, step))
+    age, day = format_age(plan.created, time.time()), plan.created.partition("T")[0]
+    when = age if age == day else f"{day} ({age})"
+    made = f"planned by {plan.planner} (seed {plan.seed}) in {plan.planning_s:.3g} s"
+    print_line(f"{made} on {plan.host}, {when}; costs: {plan.cost_source}")
+
+
+def _print_rest(plan: Plan, step: SimulatedStep | None, timed: dict[str, int], depth: int) -> None:
+    if any(timed.values()) and not plan.verdict:
+        with_plan, without = timed["with_plan"], timed["without"]
+        print_line(
+            f"option verify has timed {with_plan} starts with this plan, {without} without it"
+        )
+    print_line(f"{plan.num_ops} ops, {plan.num_units} units, {len(plan.node_names)} nodes")
     for note in plan.planner_notes:
-        print(note)
+        print_line(note)
     for assumption in plan.assumptions:
-        print(f"assumes {assumption}")
-    print_loads(plan, step, options.depth)
+        print_line(f"assumes {assumption}")
+    print_loads(plan, step, depth)
     print_table(("fingerprint part", "value"), list(plan.fingerprint_parts.items()))
-    return OK
 
 
 def plan_document(plan: Plan) -> dict[str, Any]:

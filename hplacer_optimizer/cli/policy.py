@@ -15,9 +15,19 @@ import numpy as np
 
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.bench.generated import generate
-from hplacer_optimizer.cli.arguments import OK, add_command, add_json, count, duration
+from hplacer_optimizer.cli.arguments import (
+    OK,
+    add_budget,
+    add_command,
+    add_json,
+    add_output,
+    add_seed,
+    count,
+    output_directory,
+)
 from hplacer_optimizer.cli.interruption import Interruption
-from hplacer_optimizer.cli.printing import print_json, print_table
+from hplacer_optimizer.cli.printing import print_json
+from hplacer_optimizer.cli.tables import print_line, print_table
 from hplacer_optimizer.errors import PolicyError
 from hplacer_optimizer.planners.native_search import cores
 from hplacer_optimizer.planners.policies import Portfolio, load_portfolio, save_portfolio, trained
@@ -31,8 +41,8 @@ _CHOSEN_ON = 2  # generated problems of each family that rivals choose their cha
 
 _TRAIN_EXAMPLES = """\
 examples:
-  hplacer policy train -o policies.yaml --time 30m
-  hplacer policy train -o policies.yaml --time 2h --seed 1 --leave-out recurrent
+  hplacer policy train -o policies.yaml --budget 30m
+  hplacer policy train -o policies.yaml --budget 2h --seed 1 --leave-out recurrent
   hplacer policy train -o policies.yaml --problem model.hplacer.json --problem other.hplacer.json
   hplacer plan model.meta --machine 8xa100 --planner rollout:policies.yaml
 
@@ -55,16 +65,10 @@ def add_commands(commands: Any) -> None:
 
     text = "train policies on many problems, and write a policy file"
     train = add_command(actions, "train", _train, text, _TRAIN_EXAMPLES)
-    train.add_argument("-o", "--output", type=Path, required=True, metavar="FILE")
-    train.add_argument(
-        "--time",
-        type=duration,
-        default=1800.0,
-        metavar="T",
-        help="of the evolution, as 90s, 10m or 1h30m (default: 30m); the choice at the end takes "
-        "some minutes more",
-    )
-    train.add_argument("--seed", type=int, default=0, metavar="N", help="default: 0")
+    add_output(train, "the policy file (YAML) to write")
+    text = "of the evolution, as 90s, 10m or 1h30m; the choice at the end takes some minutes more"
+    add_budget(train, f"{text} (default: 30m)", "30m")
+    add_seed(train)
     train.add_argument(
         "--leave-out",
         action="append",
@@ -83,10 +87,11 @@ def add_commands(commands: Any) -> None:
     _add_problem(train, "train on this problem file instead; may be repeated")
     train.add_argument(
         "--problems",
-        type=Path,
+        type=output_directory,
         metavar="DIR",
         help="keep problem files of captured graphs here (default: beside the output)",
     )
+    add_json(train)
 
     text = "compare a policy file with policies set by hand, earliest finish and random weights"
     evaluate = add_command(actions, "evaluate", _evaluate, text, _EVALUATE_EXAMPLES)
@@ -129,7 +134,7 @@ def _add_problem(parser: argparse.ArgumentParser, text: str) -> None:
         action="append",
         type=Path,
         metavar="FILE",
-        help=f"{text} (docs/problem-file.md)",
+        help=f"{text} (docs/reference/problem-file.md)",
     )
 
 
@@ -143,10 +148,11 @@ def _load(options: argparse.Namespace) -> Portfolio:
 def _train(options: argparse.Namespace) -> int:
     begin_s = time.monotonic()
     command = f"hplacer policy train {shlex.join(_meaning(options))}"
+    output = Path(options.output)
     interruption = Interruption()
     with interruption.watched(), _bar() as show:
         used = _training_problems(options, show)
-        checkpoint = Checkpoint(options.output, command)
+        checkpoint = Checkpoint(output, command)
 
         def on_progress(progress: selection.Progress) -> bool:
             show(
@@ -158,7 +164,7 @@ def _train(options: argparse.Namespace) -> int:
 
         portfolio = selection.train(
             used,
-            seconds=options.time,
+            seconds=options.budget,
             seed=options.seed,
             done=checkpoint.read(),
             on_progress=on_progress,
@@ -170,16 +176,20 @@ def _train(options: argparse.Namespace) -> int:
         "problems": f"{len(used)}, on {min(devices)} to {max(devices)} devices",
         "hours": f"{(time.monotonic() - begin_s) / 3600:.2f} on {cores()} cores",
     }
-    save_portfolio(replace(portfolio, training=training), options.output)
+    save_portfolio(replace(portfolio, training=training), output)
     if not interruption.signal:
         checkpoint.remove()
-    print(f"{len(portfolio.policies)} policies, {len(portfolio.chains)} chains: {options.output}")
+    if options.json:
+        print_json({"output": options.output} | _document(portfolio))
+    else:
+        counts = f"{len(portfolio.policies)} policies, {len(portfolio.chains)} chains"
+        print(f"{counts}: {options.output}")
     return interruption.exit_code
 
 
 def _meaning(options: argparse.Namespace) -> list[str]:
     """The arguments that decide what is trained."""
-    arguments = ["--time", f"{options.time:.0f}s", "--seed", str(options.seed)]
+    arguments = ["--budget", f"{options.budget:.0f}s", "--seed", str(options.seed)]
     if options.problem:
         return arguments + [f"--problem={path.name}" for path in options.problem]
     arguments += ["--generated", str(options.generated)]
@@ -193,7 +203,7 @@ def _training_problems(
         found = problems.usable((path.name, load_problem_file(path)) for path in options.problem)
     else:
         found = problems.training_set(
-            options.problems or options.output.parent / "hplacer-training-problems",
+            options.problems or Path(options.output).parent / "hplacer-training-problems",
             generated=options.generated,
             leave_out=options.leave_out,
             on_problem=lambda name: show(f"problem {name}", 0.0),
@@ -233,7 +243,9 @@ def _evaluate(options: argparse.Namespace) -> int:
             show(name, i / len(compared))
             found[name] = evaluation.compare(problem, portfolios, seeds=range(options.seeds))
     if options.json:
-        print_json({"step_ns": {name: evaluation.as_json(rows) for name, rows in found.items()}})
+        print_json(
+            {"step_time_ns": {name: evaluation.as_json(rows) for name, rows in found.items()}}
+        )
         return OK
     table = [
         [name, effort, *(_ms(steps[row][effort]) for row in portfolios)]
@@ -270,21 +282,21 @@ def _ms(step_ns: float) -> str:
 # ---- show ----
 
 
+def _document(portfolio: Portfolio) -> dict[str, Any]:
+    return {
+        "policies": [asdict(policy) for policy in portfolio.policies],
+        "chains": [{"policy": policy, "items": items} for policy, items in portfolio.chains],
+        "training": dict(portfolio.training),
+    }
+
+
 def _show(options: argparse.Namespace) -> int:
     portfolio = _load(options)
     if options.json:
-        print_json(
-            {
-                "policies": [asdict(policy) for policy in portfolio.policies],
-                "chains": [
-                    {"policy": policy, "items": items} for policy, items in portfolio.chains
-                ],
-                "training": dict(portfolio.training),
-            }
-        )
+        print_json(_document(portfolio))
         return OK
     for key, value in portfolio.training.items():
-        print(f"{key}: {value}")
+        print_line(f"{key}: {value}")
     rows = []
     for i, (index, items) in enumerate(portfolio.chains):
         policy = portfolio.policies[index]

@@ -13,19 +13,26 @@ from typing import Any
 from hplacer_optimizer.cli.arguments import (
     FAILED,
     OK,
+    add_budget,
     add_command,
     add_host_offload,
     add_json,
+    add_planner,
+    add_seed,
     add_store_options,
     addresses,
+    count,
     duration,
     open_store,
+    output_directory,
 )
 from hplacer_optimizer.cli.graphs import add_graph_options
 from hplacer_optimizer.cli.interruption import Interruption
+from hplacer_optimizer.cli.parser import advanced
 from hplacer_optimizer.cli.plan_texts import comparison, speedup, training_note
-from hplacer_optimizer.cli.printing import print_json, print_table, step_time
+from hplacer_optimizer.cli.printing import print_json, step_time
 from hplacer_optimizer.cli.search_progress import SearchProgress
+from hplacer_optimizer.cli.tables import print_table
 from hplacer_optimizer.errors import OptionError
 from hplacer_optimizer.planners import get_planner
 from hplacer_optimizer.plans.plan import Plan
@@ -65,9 +72,9 @@ def add_commands(commands: Any) -> None:
     add_graph_options(parser)
     _add_search_options(parser)
     parser.add_argument(
-        "--list", metavar="FILE", help="many jobs from a YAML file (docs/pretraining.md)"
+        "--list", metavar="FILE", help="many jobs from a YAML file (docs/how-to/pretraining.md)"
     )
-    parser.add_argument(
+    advanced(parser).add_argument(
         "--ray",
         metavar="ADDRESS|local",
         help="spread the jobs over a Ray cluster, or over this machine",
@@ -77,46 +84,53 @@ def add_commands(commands: Any) -> None:
     parser.add_argument(
         "--capture-timeout",
         type=duration,
-        metavar="T",
+        metavar="TIME",
         help="longest run of the script (default: 10m)",
     )
     parser.add_argument(
         "--capture",
         nargs=argparse.REMAINDER,
-        metavar="script.py ...",
+        metavar="SCRIPT ...",
         help="instead of GRAPH: run this script (or -m module) until its training step is captured "
         "and stop it; all that follows is the script's",
     )
 
 
 def _add_search_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--planner", metavar="NAME", help=f"default: {DEFAULT_PLANNER}")
-    parser.add_argument("--seed", type=int, metavar="N", help="default: 0")
-    parser.add_argument(
-        "--budget", type=duration, metavar="T", help="as 90s, 10m or 1h30m (default: 10m)"
+    add_planner(parser, f"searches for the plan (default: {DEFAULT_PLANNER})")
+    add_seed(parser, default=None)
+    add_budget(parser, "longest search, as 90s, 10m or 1h30m (default: 10m)")
+    add_host_offload(parser)
+    group = advanced(parser)
+    group.add_argument(
+        "--steps", type=count, metavar="N", help="end after so many steps: the same plan every time"
     )
-    parser.add_argument(
-        "--steps", type=int, metavar="N", help="end after so many steps: the same plan every time"
+    group.add_argument(
+        "--patience", type=count, metavar="N", help="end after so many steps without a better plan"
     )
-    parser.add_argument(
-        "--patience", type=int, metavar="N", help="end after so many steps without a better plan"
-    )
-    parser.add_argument(
+    group.add_argument(
         "--preset",
         metavar="NAME",
         help="hyperparameters of a planner that learns: default, or paper for the paper's",
     )
-    add_host_offload(parser)
-    parser.add_argument("--checkpoint", metavar="DIR", help="keep what was learned here")
-    parser.add_argument("--resume", action="store_true", help="go on from the checkpoint")
-    parser.add_argument("--logdir", metavar="DIR", help="write TensorBoard event files here")
-    parser.add_argument(
+    group.add_argument(
+        "--checkpoint", type=_directory, metavar="DIR", help="keep what was learned here"
+    )
+    group.add_argument("--resume", action="store_true", help="go on from the checkpoint")
+    group.add_argument(
+        "--logdir", type=_directory, metavar="DIR", help="write TensorBoard event files here"
+    )
+    _add_measuring_options(group)
+
+
+def _add_measuring_options(group: Any) -> None:
+    group.add_argument(
         "--reward",
         choices=("simulate", "measure"),
         help="what scores a placement: the simulator, or the time of steps that are run "
-        "(docs/measuring.md; default: simulate)",
+        "(default: simulate)",
     )
-    parser.add_argument(
+    group.add_argument(
         "--measure-on",
         action="append",
         type=addresses,
@@ -124,15 +138,20 @@ def _add_search_options(parser: argparse.ArgumentParser) -> None:
         help="measure on the TensorFlow servers of a cluster; several clusters measure at the same "
         "time (default: this machine)",
     )
-    parser.add_argument(
-        "--measure-steps", type=int, metavar="N", help="timed steps of a placement (default: 10)"
+    group.add_argument(
+        "--measure-steps", type=count, metavar="N", help="timed steps of a placement (default: 10)"
     )
-    parser.add_argument(
+    group.add_argument(
         "--measure-limit",
         type=duration,
-        metavar="T",
+        metavar="TIME",
         help="a placement that takes longer has failed (default: 5m)",
     )
+
+
+def _directory(text: str) -> str:
+    """The type of a directory to write in, as text."""
+    return str(output_directory(text))
 
 
 def _pretrain(options: argparse.Namespace) -> int:

@@ -1,9 +1,8 @@
-"""What commands print: tables for people, JSON for programs."""
+"""What commands print beside tables: step times, counts, JSON."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -43,22 +42,6 @@ def certificate(
 
 def count_per_device(placement: npt.NDArray[np.int32], num_devices: int) -> list[int]:
     return [int(count) for count in np.bincount(placement, minlength=num_devices)]
-
-
-def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    if not rows:
-        return
-    from rich.box import SIMPLE
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=SIMPLE)
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
-    Console().print(table)
 
 
 def print_json(value: object) -> None:

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import Any
 
-from hplacer_optimizer.cli.arguments import OK, USAGE, add_command, add_json
+from hplacer_optimizer.cli.arguments import (
+    OK,
+    add_command,
+    add_json,
+    add_output,
+    output_directory,
+    output_file,
+)
 from hplacer_optimizer.cli.printing import print_json
 from hplacer_optimizer.cli.stored_plans import (
     add_plan_arguments,
@@ -14,6 +20,8 @@ from hplacer_optimizer.cli.stored_plans import (
     find_plan,
     simulated,
 )
+from hplacer_optimizer.cli.waiting import waiting
+from hplacer_optimizer.errors import OptionError
 from hplacer_optimizer.inspection.chrome_trace import write_chrome_trace
 from hplacer_optimizer.inspection.report import write_report
 from hplacer_optimizer.inspection.tensorboard import write_tensorboard
@@ -26,47 +34,42 @@ def add_commands(commands: Any) -> None:
         commands, "report", _report, text, "hplacer report 3f9c2b1a -o report.html"
     )
     add_plan_arguments(report, "plan")
-    report.add_argument(
-        "-o", "--output", metavar="FILE", help="the page, one file that needs no network"
-    )
+    add_output(report, "the page, one file that needs no network", required=False)
     report.add_argument(
         "--trace",
+        type=output_file,
         metavar="FILE",
         help="write the simulated step as .json or .json.gz, for ui.perfetto.dev",
     )
     report.add_argument(
         "--tensorboard",
-        metavar="LOGDIR",
+        type=output_directory,
+        metavar="DIR",
         help="write the graph with its devices and times for TensorBoard's graph page",
     )
     add_simulation_options(report)
     add_json(report)
-    report.set_defaults(parser=report)
 
 
 def _report(options: argparse.Namespace) -> int:
     if not (options.output or options.trace or options.tensorboard):
-        options.parser.print_usage(sys.stderr)
-        print(
-            "hplacer report: error: nothing to write: name -o, --trace or --tensorboard",
-            file=sys.stderr,
-        )
-        return USAGE
+        raise OptionError("nothing to write: name -o, --trace or --tensorboard")
     plan = find_plan(options, options.plan)
     step = simulated(options, plan)
-    if options.output:
-        write_report(step, plan, options.output)
-    if options.trace:
-        write_chrome_trace(step.problem, step.placement, step.trace, options.trace)
-    if options.tensorboard:
-        write_tensorboard(step, options.tensorboard)
+    with waiting("writing"):
+        if options.output:
+            write_report(step, plan, options.output)
+        if options.trace:
+            write_chrome_trace(step.problem, step.placement, step.trace, options.trace)
+        if options.tensorboard:
+            write_tensorboard(step, options.tensorboard)
     written = {
-        name: getattr(options, name)
+        name: str(getattr(options, name))
         for name in ("output", "trace", "tensorboard")
         if getattr(options, name)
     }
     if options.json:
-        found = {"makespan_ns": step.trace.makespan_ns, "feasible": step.trace.feasible}
+        found = {"step_time_ns": step.trace.makespan_ns, "feasible": step.trace.feasible}
         print_json({**written, **found})
     else:
         for path in written.values():

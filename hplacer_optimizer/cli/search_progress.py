@@ -71,6 +71,11 @@ class SearchProgress:
         parts = [f"{title}: {describe_progress(progress)}" for title, progress in running.items()]
         self._show("; ".join([f"{done} of {total} jobs done", *parts]))
 
+    def show(self, text: str) -> None:
+        """What goes on, where there is a terminal."""
+        if self._status is not None:
+            self._show(text)
+
     def say(self, text: str) -> None:
         """A line that stays."""
         self._console.print(text, highlight=False, markup=False, soft_wrap=True)

@@ -18,18 +18,26 @@ from hplacer_optimizer.capture.loading import load as load_graph_or_problem
 from hplacer_optimizer.cli.arguments import (
     FAILED,
     OK,
+    add_budget,
     add_command,
     add_host_offload,
     add_json,
-    duration,
+    add_output,
+    add_planner,
+    add_seed,
+    count,
+    output_file,
 )
 from hplacer_optimizer.cli.graphs import add_graph_arguments, load, step_options
 from hplacer_optimizer.cli.interruption import Interruption
 from hplacer_optimizer.cli.load_tables import print_step_loads
+from hplacer_optimizer.cli.parser import advanced
 from hplacer_optimizer.cli.plan_texts import comparison, training_note
 from hplacer_optimizer.cli.printing import print_json, step_time
 from hplacer_optimizer.cli.search_progress import SearchProgress
-from hplacer_optimizer.errors import ProblemError
+from hplacer_optimizer.cli.tables import print_line
+from hplacer_optimizer.cli.waiting import waiting
+from hplacer_optimizer.errors import OptionError, ProblemError
 from hplacer_optimizer.inspection.chrome_trace import write_chrome_trace
 from hplacer_optimizer.inspection.loads import channel_loads, device_loads
 from hplacer_optimizer.planners import PLANNERS, Budget, StepBound, get_planner, strongest
@@ -41,6 +49,7 @@ from hplacer_optimizer.problem.bounds import gap
 from hplacer_optimizer.problem.files import check_placement
 from hplacer_optimizer.problem.simulator import simulate
 from hplacer_optimizer.support.formats import format_ns
+from hplacer_optimizer.support.keywords import close_name
 
 _PLAN_EXAMPLE = """\
 example: hplacer plan model.meta --machine 1cpu-2xk40 --budget 2m -o model.hplan
@@ -60,7 +69,7 @@ def add_commands(commands: Any) -> None:
     simulate.add_argument(
         "--placement",
         required=True,
-        metavar="P",
+        metavar="PLACEMENT",
         help="cpu_only, gpu_only, round_robin, random:SEED or another planner, `all:DEVICE_INDEX`, "
         "a plan file, or a JSON file with one device index per op",
     )
@@ -70,19 +79,15 @@ def add_commands(commands: Any) -> None:
     text = "plan a graph and write the plan; exit code 1 if none that fits was found"
     plan = add_command(commands, "plan", _plan, text, _PLAN_EXAMPLE)
     add_graph_arguments(plan)
-    plan.add_argument("--planner", default="auto", metavar="NAME", help="default: auto")
-    plan.add_argument("--seed", type=int, default=0, metavar="N", help="default: 0")
-    plan.add_argument(
-        "--budget",
-        type=duration,
-        metavar="T",
-        help="longest search, as 90s, 10m or 1h30m (default: the planner's own, 10s for auto)",
-    )
-    plan.add_argument(
-        "--steps", type=int, metavar="N", help="end after so many steps: the same plan every time"
+    add_output(plan, "write the plan here, as .hplan", required=False)
+    add_planner(plan, "searches for the plan (default: auto)", "auto")
+    text = "longest search, as 90s, 10m or 1h30m (default: the planner's own, 10s or more for auto)"
+    add_budget(plan, text)
+    add_seed(plan)
+    advanced(plan).add_argument(
+        "--steps", type=count, metavar="N", help="end after so many steps: the same plan every time"
     )
     add_host_offload(plan)
-    plan.add_argument("-o", "--output", metavar="FILE", help="write the plan here, as .hplan")
     _add_trace(plan)
     add_json(plan)
 
@@ -90,6 +95,7 @@ def add_commands(commands: Any) -> None:
 def _add_trace(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--trace",
+        type=output_file,
         metavar="FILE",
         help="write the simulated step as .json or .json.gz, for ui.perfetto.dev or chrome://tracing",
     )
@@ -97,7 +103,8 @@ def _add_trace(parser: argparse.ArgumentParser) -> None:
 
 def _simulate(options: argparse.Namespace) -> int:
     problem = load(options)
-    placement = _placement(problem, options.placement)
+    with waiting(f"placing {options.graph}"):
+        placement = _placement(problem, options.placement)
     trace = simulate(problem, placement)
     return _report_step(problem, placement, trace, strongest(problem, []), {}, options)
 
@@ -111,7 +118,10 @@ def _plan(options: argparse.Namespace) -> int:
         cost_table=options.cost_table,
         host_offload=bool(options.host_offload),
     )
-    loaded = load_graph_or_problem(options.graph, machine=options.machine, **step_options(options))
+    with waiting(f"loading {options.graph}"):
+        loaded = load_graph_or_problem(
+            options.graph, machine=options.machine, **step_options(options)
+        )
     with SearchProgress() as shown, interruption.watched():
         shown.watch(f"{options.graph}: {options.planner}", search.budget)
         plan, trace = plan_loaded(loaded, search, on_progress=shown.update)
@@ -133,7 +143,7 @@ def _plan(options: argparse.Namespace) -> int:
     code = _report_step(step.problem, step.placement, trace, step.bound, facts, options)
     note = training_note(plan)
     if note and not options.json:
-        print(note)
+        print_line(note)
     if interruption.signal is None:
         return code
     kept = f"the best plan so far is in {options.output}" if options.output else "not written"
@@ -155,9 +165,11 @@ def _placement(problem: Problem, text: str) -> npt.NDArray[np.int32]:
                 return _placement_of_plan(problem, load_plan(text), text)
             devices = json.loads(content)
         except FileNotFoundError:
-            choices = f"{', '.join(PLANNERS)}, NAME:SEED, all:DEVICE_INDEX"
-            raise ProblemError(
-                f"{text}: no such file; --placement takes a JSON file, a plan file, {choices}"
+            close = close_name(text.partition(":")[0], PLANNERS)
+            hint = f"did you mean {close!r}? " if close else ""
+            raise OptionError(
+                f"--placement {text!r}: no such file; {hint}valid are a plan file, a JSON file, "
+                "all:DEVICE_INDEX and the names of `hplacer plan --planner help`"
             ) from None
         except (ValueError, RecursionError) as error:
             raise ProblemError(f"{text}: is not JSON: {error}") from None
@@ -199,7 +211,7 @@ def _report_step(
                 "num_units": problem.num_units,
                 "feasible": trace.feasible,
                 "infeasible_because": list(trace.infeasible_because),
-                "makespan_ns": trace.makespan_ns,
+                "step_time_ns": trace.makespan_ns,
                 "baseline": as_json(baseline),
                 "speedup": baseline.speedup_of(*step) if baseline else None,
                 "lower_bound_ns": bound.ns,
@@ -214,11 +226,11 @@ def _report_step(
         )
     else:
         compared = baseline.beside(*step) if baseline else ""
-        print(f"step time: {step_time(*step)}" + (f", {compared}" if compared else ""))
+        print_line(f"step time: {step_time(*step)}" + (f", {compared}" if compared else ""))
         if bound.ns is not None:
             gap_text = "" if share is None else f", gap {share:.1%}"
-            print(f"lower bound: {format_ns(bound.ns)} ({bound.term}){gap_text}")
+            print_line(f"lower bound: {format_ns(bound.ns)} ({bound.term}){gap_text}")
         for reason in dict.fromkeys([*trace.infeasible_because, *bound.infeasible_because]):
-            print(f"infeasible: {reason}")
+            print_line(f"infeasible: {reason}")
         print_step_loads(devices, channels)
     return OK if trace.feasible else FAILED

@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import os
 
-from hplacer_optimizer.cli.arguments import add_store_options, open_store
+from hplacer_optimizer.cli.arguments import PLAN_HELP, add_store_options, open_store
 from hplacer_optimizer.cli.graphs import add_optional_graph, graph_options
+from hplacer_optimizer.cli.waiting import waiting
 from hplacer_optimizer.inspection.simulated_step import SimulatedStep
 from hplacer_optimizer.plans.plan import Plan, load_plan
 from hplacer_optimizer.plans.simulation import simulate_plan
@@ -16,7 +17,7 @@ from hplacer_optimizer.plans.starts import placement_id
 def add_plan_arguments(parser: argparse.ArgumentParser, *names: str) -> None:
     """One positional argument for each name, and where to look for plans."""
     for name in names:
-        text = "a plan file, or the start of a fingerprint"
+        text = f"a plan file, {PLAN_HELP}"
         parser.add_argument(name, metavar=name.upper(), help=text)
     add_store_options(parser)
 
@@ -53,7 +54,8 @@ def timed_starts(options: argparse.Namespace, text: str, plan: Plan) -> dict[str
 
 def simulated(options: argparse.Namespace, plan: Plan) -> SimulatedStep:
     """The step of the plan, simulated again."""
-    return simulate_plan(plan, options.graph, **graph_options(options))
+    with waiting(f"simulating {plan.label}"):
+        return simulate_plan(plan, options.graph, **graph_options(options))
 
 
 def simulated_if_possible(options: argparse.Namespace, plan: Plan) -> SimulatedStep | None:

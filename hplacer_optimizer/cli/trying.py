@@ -14,19 +14,24 @@ from typing import Any
 from hplacer_optimizer.capture.loading import load_graph
 from hplacer_optimizer.cli.arguments import (
     OK,
+    add_budget,
     add_cluster_option,
     add_command,
     add_host_offload,
     add_json,
+    add_planner,
+    add_seed,
     add_store_options,
+    add_time,
     count,
-    duration,
     open_store,
 )
 from hplacer_optimizer.cli.graphs import add_graph_options, graph_options
-from hplacer_optimizer.cli.printing import print_json, print_table
+from hplacer_optimizer.cli.printing import print_json
 from hplacer_optimizer.cli.stored_plans import add_plan_arguments, find_plan, is_file
-from hplacer_optimizer.errors import OptionError
+from hplacer_optimizer.cli.tables import print_table
+from hplacer_optimizer.cli.waiting import waiting
+from hplacer_optimizer.errors import HPlacerError, OptionError
 from hplacer_optimizer.log import LOGGER
 from hplacer_optimizer.plans.verdict import FASTER
 from hplacer_optimizer.pretraining.trial import (
@@ -47,6 +52,7 @@ from hplacer_optimizer.pretraining.trial_texts import (
 DOES_NOT_PAY, NOT_CERTAIN = 3, 4
 _TERMINATED = 143
 
+_TIME = "begin no turn later; fewer turns do where the difference is plain (default: 5m)"
 _CODES = """\
 Exit codes: 0 the plan pays; 3 it does not; 4 that is not certain yet; 1 the steps could not be
 measured, for the reason on stderr; 2 wrong usage; 130 after Ctrl-C, which ends what was started.
@@ -84,27 +90,25 @@ def add_commands(commands: Any) -> None:
         help="timed steps of each start of the script (default: as many as take two seconds, at "
         "least 30, or ten seconds if that is less)",
     )
-    _add_time(trying)
+    add_time(trying, _TIME, "5m")
     trying.add_argument(
         "--in-place",
         action="store_true",
         help="run in the working directory itself, where the script may overwrite files (default: "
         "in a copy of it for each start)",
     )
-    trying.add_argument("--planner", metavar="NAME", help="plan anew, with this planner")
-    trying.add_argument("--seed", type=int, metavar="N", help="plan anew, with this seed")
-    trying.add_argument(
-        "--budget", type=duration, metavar="T", help="plan anew, for at most so long: 90s, 10m"
-    )
+    add_planner(trying, "plan anew, with this planner")
+    add_budget(trying, "plan anew, for at most so long: 90s, 10m or 1h30m")
+    trying.add_argument("--cost-table", metavar="FILE", help="plan anew, with measured op costs")
+    add_seed(trying, default=None)
     add_host_offload(trying)
-    trying.add_argument("--cost-table", metavar="F", help="plan anew, with measured op costs")
     add_store_options(trying)
     add_json(trying)
     trying.add_argument(
         "-m",
         dest="module",
         nargs=argparse.REMAINDER,
-        metavar="module",
+        metavar="MODULE ...",
         help="run a module as `python -m` does; all that follows is for the module",
     )
     trying.add_argument(
@@ -125,26 +129,16 @@ def add_commands(commands: Any) -> None:
     )
     add_graph_options(measure)
     add_cluster_option(measure)
-    _add_time(measure)
+    add_time(measure, _TIME, "5m")
     add_json(measure)
-
-
-def _add_time(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--time",
-        type=duration,
-        default=300.0,
-        metavar="T",
-        help="begin no turn later; fewer turns do where the difference is plain (default: 5m)",
-    )
 
 
 def _try(options: argparse.Namespace) -> int:
     command = ["-m", *options.module] if options.module else options.script
     if not command or command == ["-m"]:
-        raise OptionError("hplacer try: name a script, or a module with -m")
+        raise OptionError("name a script, or a module with -m")
     if os.environ.get("HPLACER_DISABLE") == "1":
-        raise OptionError("HPLACER_DISABLE=1 switches the optimizer off: unset it")
+        raise HPlacerError("HPLACER_DISABLE=1 switches the optimizer off: unset it")
     search = {
         name: value
         for name in ("planner", "seed", "host_offload")
@@ -171,7 +165,8 @@ def _measure(options: argparse.Namespace) -> int:
     os.environ["HPLACER_DISABLE"] = "1"  # what is measured is the placement, not a plan for it
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     plan = find_plan(options, options.plan)
-    loaded = load_graph(options.graph, keep_graph=True, **graph_options(options))
+    with waiting(f"loading {options.graph}"):
+        loaded = load_graph(options.graph, keep_graph=True, **graph_options(options))
     with _told(options.graph) as on_start:
         found = compare_steps(
             plan,

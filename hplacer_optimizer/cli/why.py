@@ -13,7 +13,6 @@ from hplacer_optimizer.capture.loading import load_graph
 from hplacer_optimizer.cli.arguments import (
     FAILED,
     OK,
-    USAGE,
     add_command,
     add_json,
     add_store_options,
@@ -21,7 +20,10 @@ from hplacer_optimizer.cli.arguments import (
 )
 from hplacer_optimizer.cli.graphs import add_optional_graph, graph_options
 from hplacer_optimizer.cli.plan_texts import verdict_lines
-from hplacer_optimizer.cli.printing import print_json, print_table
+from hplacer_optimizer.cli.printing import print_json
+from hplacer_optimizer.cli.tables import print_table
+from hplacer_optimizer.cli.waiting import waiting
+from hplacer_optimizer.errors import OptionError
 from hplacer_optimizer.plans.fingerprint import Miss, differences, read_misses
 from hplacer_optimizer.plans.plan import Plan
 
@@ -45,14 +47,11 @@ def add_commands(commands: Any) -> None:
     add_optional_graph(why, "in place of a log, look up this graph")
     add_store_options(why)
     add_json(why)
-    why.set_defaults(parser=why)
 
 
 def _why(options: argparse.Namespace) -> int:
     if (options.log is None) == (options.graph is None):
-        options.parser.print_usage(sys.stderr)
-        print("hplacer why: error: name a log or a --graph", file=sys.stderr)
-        return USAGE
+        raise OptionError("name a LOG or a --graph")
     lookups, remarks = _of_graph(options) if options.graph else _of_log(options.log)
     plans = [entry.plan for entry in open_store(options).list() if entry.plan]
     answers = [_answer(lookup, plans) for lookup in lookups]
@@ -77,8 +76,8 @@ def _of_log(name: str) -> tuple[list[Miss], list[str]]:
 
 
 def _of_graph(options: argparse.Namespace) -> tuple[list[Miss], list[str]]:
-
-    captured = load_graph(options.graph, **graph_options(options)).captured
+    with waiting(f"loading {options.graph}"):
+        captured = load_graph(options.graph, **graph_options(options)).captured
     return [Miss(label=captured.label, parts=dict(captured.fingerprint_parts))], []
 
 

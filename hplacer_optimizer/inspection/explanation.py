@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
-from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.errors import InfeasibleError
 from hplacer_optimizer.inspection.arrivals import tensor_name
 from hplacer_optimizer.inspection.critical_path import CHANNEL_WAIT, TRANSFER, Stage, critical_path
@@ -20,8 +19,7 @@ from hplacer_optimizer.inspection.loads import (
     link_loads,
 )
 from hplacer_optimizer.inspection.simulated_step import SimulatedStep
-from hplacer_optimizer.inspection.what_if import WhatIf, changes, what_if
-from hplacer_optimizer.planners import Budget, Planner
+from hplacer_optimizer.inspection.what_if import WhatIf, what_ifs
 
 __all__ = ["Explanation", "PathShare", "TransferFacts", "explain"]
 
@@ -72,9 +70,13 @@ class Explanation:
 
 
 def explain(
-    step: SimulatedStep, planner: Planner, *, budget: Budget | None = None, seed: int = 0
+    step: SimulatedStep,
+    *,
+    seconds: float | None = None,
+    seed: int = 0,
+    on_start: Callable[[str], None] | None = None,
 ) -> Explanation:
-    """Explains a step; `planner` places the graph again on each changed machine.
+    """Explains a step; the keywords are those of `what_ifs`.
 
     Raises InfeasibleError if the step has no trace, since a kernel or a link is missing.
     """
@@ -83,10 +85,9 @@ def explain(
         raise InfeasibleError(f"there is no step to explain: {trace.infeasible_because[0]}")
     bound = step.bound
     path = critical_path(problem, placement, trace)
-
-    def tried(change: str, changed: Problem) -> WhatIf:
-        return what_if(change, changed, placement, planner, budget=budget, seed=seed)
-
+    unchanged, *changed = what_ifs(
+        problem, placement, seconds=seconds, seed=seed, on_start=on_start
+    )
     return Explanation(
         step_time_ns=trace.makespan_ns,
         feasible=trace.feasible,
@@ -99,8 +100,8 @@ def explain(
         channels=channel_loads(problem, trace),
         links=link_loads(problem, trace),
         transfers=_most_expensive(step, path),
-        unchanged=tried("as it is", problem),
-        changes=_most_helpful_first(tried(text, changed) for text, changed in changes(problem)),
+        unchanged=unchanged,
+        changes=_most_helpful_first(changed),
     )
 
 

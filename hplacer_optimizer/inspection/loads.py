@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -24,6 +25,9 @@ __all__ = [
     "short_names",
 ]
 
+_FULL_NAME = re.compile(
+    r"/job:(?P<job>[^/]+)/replica:(?P<replica>\d+)/task:(?P<task>\d+)/device:(?P<device>[^/]+)"
+)
 _Int32 = NDArray[np.int32]
 _Int64 = NDArray[np.int64]
 
@@ -73,7 +77,21 @@ class ScopeLoad:
 
 
 def short_names(names: Sequence[str]) -> list[str]:
-    """Device names without what they have in common: "/job:a/device:GPU:0" -> "GPU:0"."""
+    """Device names without what they have in common.
+
+    "/job:a/replica:0/task:0/device:GPU:0" is "GPU:0", and "a/0 GPU:0" beside a device of another
+    task.
+    """
+    found = [_FULL_NAME.fullmatch(name) for name in names]
+    full = [match for match in found if match is not None]
+    if len(full) < len(names) or len({match["replica"] for match in full}) > 1:
+        return _without_common_parts(names)
+    if len({(match["job"], match["task"]) for match in full}) == 1:
+        return [match["device"] for match in full]
+    return [f"{match['job']}/{match['task']} {match['device']}" for match in full]
+
+
+def _without_common_parts(names: Sequence[str]) -> list[str]:
     split = [name.split("/") for name in names]
     while split and len(split[0]) > 1 and all(parts[0] == split[0][0] for parts in split):
         if any(len(parts) == 1 for parts in split):

@@ -1,13 +1,15 @@
 """What single changes of a machine would do to a step: simulated, not estimated.
 
-A change gives another Problem, on which the placement is simulated again, and on which a planner
-places the graph again: more devices or more memory help only who uses them.
+A change gives another Problem, on which the placement is simulated again. More devices or more
+memory help only who uses them, so a local search goes on from the placement there. It does so on
+the machine as it is, too, for as long: what searching alone gains is no reason to buy anything. In
+the end each placement that was found is tried on every machine that has its devices.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,15 +17,20 @@ from numpy.typing import NDArray
 
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.errors import InfeasibleError
-from hplacer_optimizer.planners import Budget, Planner
-from hplacer_optimizer.planners.devices import accelerators
-from hplacer_optimizer.problem.simulator import simulate
+from hplacer_optimizer.planners import Budget, local_search
+from hplacer_optimizer.planners.colocation import scopes_of_units
+from hplacer_optimizer.planners.devices import accelerators, candidate_mask
+from hplacer_optimizer.planners.host_offload import accelerators_first
+from hplacer_optimizer.problem.simulator import simulate_batch
 from hplacer_optimizer.support.quantities import BYTE_RATE
 
-__all__ = ["WhatIf", "changes", "what_if"]
+__all__ = ["UNCHANGED", "WhatIf", "changes", "default_seconds", "what_ifs"]
 
 _Int32 = NDArray[np.int32]
 _Int64 = NDArray[np.int64]
+
+UNCHANGED = "as it is"
+_SECONDS, _OPS, _MOST_SECONDS = 8.0, 2_000, 60.0
 _MAX = np.iinfo(np.int64).max
 
 
@@ -42,28 +49,76 @@ class WhatIf:
         return min(times, default=None)
 
 
-def what_if(
-    change: str,
+def default_seconds(problem: Problem) -> float:
+    """For all searches together: 8 s, more above 2,000 ops, at most a minute."""
+    return min(_SECONDS * max(1.0, problem.num_ops / _OPS), _MOST_SECONDS)
+
+
+def what_ifs(
     problem: Problem,
     placement: _Int32,
-    planner: Planner,
     *,
-    budget: Budget | None = None,
+    seconds: float | None = None,
     seed: int = 0,
-) -> WhatIf:
-    """Simulates a placement, and one that the planner makes, on a changed problem."""
-    try:
-        again = _step_ns(problem, planner(problem, budget=budget, seed=seed).placement)
-    except InfeasibleError:
-        again = None
-    return WhatIf(
-        change=change, same_placement_ns=_step_ns(problem, placement), placed_again_ns=again
+    on_start: Callable[[str], None] | None = None,
+) -> list[WhatIf]:
+    """The machine as it is, and every single change of it.
+
+    Args:
+        problem: the graph and the machine.
+        placement: int32[n], one device index per op.
+        seconds: for all searches together; None: `default_seconds`.
+        seed: of the searches.
+        on_start: is told which machine comes next.
+    """
+    problem = _searched(problem, placement)
+    machines = [(UNCHANGED, problem), *changes(problem)]
+    budget = Budget(
+        seconds=(seconds or default_seconds(problem)) / (1 + len(machines)),
+        patience=local_search.patience(problem.num_ops),
     )
+    scopes = scopes_of_units(problem)
+
+    def search(machine: Problem, starts: Sequence[_Int32]) -> _Int32:
+        try:
+            return local_search.search(
+                machine, starts, budget=budget, seed=seed, on_progress=None, scopes=scopes
+            ).placement
+        except InfeasibleError:
+            return placement
+
+    starts = [placement, search(problem, [placement])]
+    found = []
+    for change, machine in machines:
+        if on_start is not None:
+            on_start(change)
+        found.append(search(machine, starts))
+    common = [row for row in found if row.max(initial=0) < problem.num_devices]
+    return [
+        _tried(change, machine, np.array([*starts, *common, own]))
+        for (change, machine), own in zip(machines, found, strict=True)
+    ]
 
 
-def _step_ns(problem: Problem, placement: _Int32) -> int | None:
-    trace = simulate(problem, placement)
-    return trace.makespan_ns if trace.feasible else None
+def _searched(problem: Problem, placement: _Int32) -> Problem:
+    """As a search gets it: without hosts for accelerators' ops, unless the placement has these."""
+    try:
+        offered = accelerators_first(problem)
+    except InfeasibleError:
+        return problem
+    is_offered = candidate_mask(offered)[problem.units, placement]
+    return offered if is_offered.all() else problem
+
+
+def _tried(change: str, machine: Problem, placements: _Int32) -> WhatIf:
+    """The first of the placements is the one to be explained."""
+    step_ns, feasible, _ = simulate_batch(machine, placements)
+    fits = [int(ns) for ns, fit in zip(step_ns, feasible, strict=True) if fit]
+    return WhatIf(
+        change=change,
+        same_placement_ns=int(step_ns[0]) if feasible[0] else None,
+        placed_again_ns=min(fits, default=None),
+    )
 
 
 def changes(problem: Problem) -> Iterator[tuple[str, Problem]]:

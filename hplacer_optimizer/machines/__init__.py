@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hplacer_optimizer.machines.detect import detect
 from hplacer_optimizer.machines.file import (
+    check_machine_name,
     load_machine,
     machine_from_yaml,
     machine_to_yaml,
@@ -18,6 +19,7 @@ __all__ = [
     "DeviceKind",
     "Link",
     "Machine",
+    "check_machine_name",
     "detect",
     "full_device_name",
     "load_machine",

@@ -27,6 +27,7 @@ from hplacer_optimizer.machines.machine import (
 )
 from hplacer_optimizer.machines.topology import WORK, read_links
 from hplacer_optimizer.support.document import MAX_BYTES, Field, parse_yaml
+from hplacer_optimizer.support.keywords import close_name
 from hplacer_optimizer.support.new_file import new_file
 from hplacer_optimizer.support.quantities import BYTE_RATE, DURATION, FLOP_RATE, SIZE, shorten
 
@@ -70,11 +71,22 @@ def load_machine(name_or_path: str | os.PathLike[str]) -> Machine:
     path = Path(name_or_path)
     if os.fspath(name_or_path) in shipped_machines():
         path = _DATA / f"{name_or_path}.yaml"
-    elif len(path.parts) == 1 and not path.suffix and not path.exists():
-        known = ", ".join(shipped_machines())
-        raise MachineError(f"no machine {shorten(str(path))}; give a YAML file or one of {known}")
+    else:
+        check_machine_name(os.fspath(name_or_path))
     with _reading(path):
         return _read_machine(_read(path))
+
+
+def check_machine_name(text: str) -> None:
+    """Raises MachineError for what is neither a shipped machine nor looks like a file."""
+    path, known = Path(text), shipped_machines()
+    if text in known or len(path.parts) > 1 or path.suffix or path.exists():
+        return
+    close = close_name(text, known)
+    hint = f"did you mean {close!r}? " if close else ""
+    raise MachineError(
+        f"no machine {shorten(text)}; {hint}give a YAML file or one of {', '.join(known)}"
+    )
 
 
 def machine_from_yaml(text: str) -> Machine:

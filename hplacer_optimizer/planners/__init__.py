@@ -32,6 +32,7 @@ from hplacer_optimizer.planners.budget import Budget, Progress, ProgressCallback
 from hplacer_optimizer.planners.learning import PRESETS, learn
 from hplacer_optimizer.planners.result import Planner, PlannerResult, Watch
 from hplacer_optimizer.problem.bounds import Proof, StepBound, strongest
+from hplacer_optimizer.support.keywords import close_name
 
 __all__ = [
     "PLANNERS",
@@ -43,6 +44,7 @@ __all__ = [
     "ProgressCallback",
     "Proof",
     "StepBound",
+    "check_planner_name",
     "get_planner",
     "is_own",
     "strongest",
@@ -59,6 +61,10 @@ class PlannerEntry:
 
     plan: Callable[..., PlannerResult]
     """A `Planner`; one that learns also takes the keywords of `learn`."""
+    summary: str = ""
+    """What it does, in one line; of those in the table."""
+    for_studies: bool = False
+    """It shows what a part of another planner is worth; messages do not offer it."""
     learns: bool = False
     """It has hyperparameters, by `preset`, and its steps are updates of a policy."""
     preset: str | None = None
@@ -73,9 +79,11 @@ class PlannerEntry:
     """It may put on the host's CPU what can run on an accelerator, whatever that gains."""
 
 
-def _learned(model: str) -> PlannerEntry:
+def _learned(model: str, summary: str, *, for_studies: bool = False) -> PlannerEntry:
     return PlannerEntry(
         plan=functools.partial(learn, model=model),
+        summary=summary,
+        for_studies=for_studies,
         learns=True,
         resumes=True,
         logs=True,
@@ -84,27 +92,97 @@ def _learned(model: str) -> PlannerEntry:
 
 
 PLANNERS: dict[str, PlannerEntry] = {
-    "auto": PlannerEntry(plan=auto.plan, measures=True),
-    "colocrl": _learned("colocrl"),
-    "cpu_only": PlannerEntry(plan=simple.cpu_only, uses_host=True),
-    "etf": PlannerEntry(plan=etf.plan),
-    "exact": PlannerEntry(plan=exact.plan),
-    "gpu_only": PlannerEntry(plan=simple.gpu_only, uses_host=True),
-    "heft": PlannerEntry(plan=heft.plan),
-    "hierarchical": _learned("hierarchical"),
-    "hierarchical_no_grouping": _learned("hierarchical_no_grouping"),
-    "hierarchical_random_grouping": _learned("hierarchical_random_grouping"),
-    "human_expert": PlannerEntry(plan=human_expert.plan, uses_host=True),
-    "learned": PlannerEntry(plan=rollout.plan_once),
-    "local_search": PlannerEntry(plan=local_search.plan, measures=True),
-    "metis": PlannerEntry(plan=metis.plan),
-    "mincut": PlannerEntry(plan=scotch.mincut),
-    "random": PlannerEntry(plan=simple.random, uses_host=True),
-    "round_robin": PlannerEntry(plan=simple.round_robin, uses_host=True),
-    "rollout": PlannerEntry(plan=rollout.plan),
-    "scotch": PlannerEntry(plan=scotch.scotch),
-    "sct": PlannerEntry(plan=sct.plan),
-    "topo": PlannerEntry(plan=topo.plan),
+    "auto": PlannerEntry(
+        plan=auto.plan,
+        measures=True,
+        summary="rollouts and local search, and learning from two minutes on; the one to use",
+    ),
+    "colocrl": _learned(
+        "colocrl", "learns to place groups that are given in advance (Mirhoseini et al., 2017)"
+    ),
+    "cpu_only": PlannerEntry(
+        plan=simple.cpu_only,
+        uses_host=True,
+        summary="all on the first CPU",
+    ),
+    "etf": PlannerEntry(
+        plan=etf.plan,
+        summary="list scheduling by earliest start, within the memories; takes milliseconds",
+    ),
+    "exact": PlannerEntry(
+        plan=exact.plan,
+        summary="the best placement of a small graph, or how far it is from that, by OR-Tools",
+    ),
+    "gpu_only": PlannerEntry(
+        plan=simple.gpu_only,
+        uses_host=True,
+        summary="all on the first GPU, and on the CPU what has no kernel there",
+    ),
+    "heft": PlannerEntry(
+        plan=heft.plan,
+        summary="list scheduling by earliest finish, most urgent op first",
+    ),
+    "hierarchical": _learned(
+        "hierarchical", "learns to group ops and to place the groups (Mirhoseini et al., 2018)"
+    ),
+    "hierarchical_no_grouping": _learned(
+        "hierarchical_no_grouping",
+        "hierarchical, but it places each op by itself",
+        for_studies=True,
+    ),
+    "hierarchical_random_grouping": _learned(
+        "hierarchical_random_grouping",
+        "hierarchical, but its groups are drawn at random",
+        for_studies=True,
+    ),
+    "human_expert": PlannerEntry(
+        plan=human_expert.plan,
+        uses_host=True,
+        summary="the rules that people use for known workloads, or those of a file",
+    ),
+    "learned": PlannerEntry(
+        plan=rollout.plan_once,
+        summary="one placement by the trained policies, without a search",
+    ),
+    "local_search": PlannerEntry(
+        plan=local_search.plan,
+        measures=True,
+        summary="moves parts of the best placement as long as the step gets shorter",
+    ),
+    "metis": PlannerEntry(
+        plan=metis.plan,
+        summary="one part of the graph for each accelerator, by METIS",
+    ),
+    "mincut": PlannerEntry(
+        plan=scotch.mincut,
+        summary="the graph mapped onto the machine without the CPU, by Scotch",
+    ),
+    "random": PlannerEntry(
+        plan=simple.random,
+        uses_host=True,
+        summary="a device for each unit, drawn at random",
+    ),
+    "round_robin": PlannerEntry(
+        plan=simple.round_robin,
+        uses_host=True,
+        summary="the devices in turn",
+    ),
+    "rollout": PlannerEntry(
+        plan=rollout.plan,
+        summary="placements along the step by trained policies, parts decided again",
+    ),
+    "scotch": PlannerEntry(
+        plan=scotch.scotch,
+        summary="the graph mapped onto the machine, by Scotch",
+    ),
+    "sct": PlannerEntry(
+        plan=sct.plan,
+        summary="list scheduling with favourite children, from a linear program",
+    ),
+    "topo": PlannerEntry(
+        plan=topo.plan,
+        summary="ops in topological order fill one accelerator after the other",
+    ),
 }
 
 
@@ -129,19 +207,38 @@ def get_planner(name: str) -> PlannerEntry:
     if module_name in ("learned", "rollout") and function:
         sweeps = module_name == "rollout"
         return PlannerEntry(plan=rollout.with_policies(function, sweeps=sweeps))
-    valid = (
-        f"{', '.join(sorted(PLANNERS))}, 'NAME:SEED', 'hierarchical:paper', 'human_expert:FILE', "
-        "'learned:FILE', 'rollout:FILE' or 'package.module:function'"
-    )
     if not (module_name and colon and function):
-        raise OptionError(f"planner: unknown name '{name}'; valid are {valid}")
+        raise _unknown(name)
     try:
         planner = getattr(importlib.import_module(module_name), function)
     except (ImportError, AttributeError) as error:
-        raise OptionError(f"planner: cannot load '{name}': {error}; valid are {valid}") from error
+        raise OptionError(
+            f"planner: cannot load '{name}': {error}; valid are {_valid()}"
+        ) from error
     if not callable(planner):
         raise OptionError(f"planner: '{name}' is not callable")
     return PlannerEntry(plan=_with_result(planner), uses_host=True)
+
+
+def check_planner_name(name: str) -> None:
+    """Raises OptionError for a name that no planner has; files and modules are not looked for."""
+    known, colon, detail = name.partition(":")
+    if not (name in PLANNERS or (known in PLANNERS and colon and detail) or is_own(name)):
+        raise _unknown(name)
+
+
+def _unknown(name: str) -> OptionError:
+    close = close_name(name, PLANNERS)
+    hint = f"did you mean '{close}'? " if close else ""
+    return OptionError(f"planner: unknown name '{name}'; {hint}valid are {_valid()}")
+
+
+def _valid() -> str:
+    names = (name for name, entry in PLANNERS.items() if not entry.for_studies)
+    return (
+        f"{', '.join(sorted(names))}, 'NAME:SEED', 'hierarchical:paper', 'human_expert:FILE', "
+        "'learned:FILE', 'rollout:FILE' or 'package.module:function'"
+    )
 
 
 def is_own(name: str) -> bool:

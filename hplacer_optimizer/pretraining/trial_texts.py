@@ -29,7 +29,7 @@ def rows(found: Comparison) -> list[tuple[str, ...]]:
 
 
 def _row(turns: Turns) -> tuple[str, str, str]:
-    step, spread = (format_ns(round(1e9 * s)) for s in (turns.step_s, turns.spread_s))
+    step, spread = (format_ns(_ns(s)) for s in (turns.step_s, turns.spread_s))
     return step, spread, str(len(turns.times_s))
 
 
@@ -123,4 +123,12 @@ def document(found: Comparison) -> dict[str, Any]:
 def _turns_document(turns: Turns | None) -> dict[str, Any] | None:
     if turns is None:
         return None
-    return {"step_s": turns.step_s, "spread_s": turns.spread_s, "times_s": turns.times_s}
+    return {
+        "step_time_ns": _ns(turns.step_s),
+        "spread_ns": _ns(turns.spread_s),
+        "turns_ns": [_ns(time_s) for time_s in turns.times_s],
+    }
+
+
+def _ns(seconds: float) -> int:
+    return round(1e9 * seconds)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from datetime import datetime, timezone
 
 
 def format_bytes(size_bytes: int) -> str:
@@ -28,6 +29,23 @@ def format_ns(duration_ns: int) -> str:
 def format_speedup(speedup: float) -> str:
     """As "2.0x", with two decimals where one would hide the difference."""
     return f"{speedup:.2f}x" if speedup < 1.5 else f"{speedup:.1f}x"
+
+
+def format_age(created: str, now_s: float) -> str:
+    """When something was made, `3 h ago`; from a month on the day, `2024-05-01`.
+
+    Args:
+        created: as `2024-05-01T12:00:00Z`.
+        now_s: seconds since the epoch.
+    """
+    made = datetime.strptime(created, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=timezone.utc)
+    age_s = now_s - made.timestamp()
+    if age_s < 60:
+        return "just now"
+    for unit, size_s, limit in (("min", 60, 60), ("h", 3600, 48), ("days", 86_400, 31)):
+        if age_s < limit * size_s:
+            return f"{int(age_s // size_s)} {unit} ago"
+    return created.partition("T")[0]
 
 
 def format_devices(kinds: Sequence[str], memory_bytes: Sequence[int]) -> str:

@@ -17,9 +17,15 @@ _R = TypeVar("_R")
 def unknown_name(what: str, name: object, valid: Iterable[str]) -> OptionError:
     """As "unknown option 'sed'; did you mean 'seed'? valid are planner, seed, budget_s"."""
     valid = list(valid)
-    close = difflib.get_close_matches(str(name), valid, n=1)
-    hint = f"did you mean {close[0]!r}? " if close else ""
+    close = close_name(name, valid)
+    hint = f"did you mean {close!r}? " if close else ""
     return OptionError(f"unknown {what} {name!r}; {hint}valid are {', '.join(valid)}")
+
+
+def close_name(name: object, valid: Iterable[str]) -> str | None:
+    """The valid name that somebody may have meant."""
+    close = difflib.get_close_matches(str(name), list(valid), n=1)
+    return close[0] if close else None
 
 
 def checks_keywords(function: Callable[_P, _R]) -> Callable[_P, _R]:

@@ -1,7 +1,8 @@
-"""Files that appear complete or not at all."""
+"""Files that appear complete or not at all, and whether they can be written."""
 
 from __future__ import annotations
 
+import errno
 import gzip
 import io
 import os
@@ -10,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["new_file"]
+__all__ = ["check_new_directory", "check_new_file", "new_file"]
 
 
 @contextmanager
@@ -39,3 +40,31 @@ def new_file(
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def check_new_file(path: str | os.PathLike[str]) -> None:
+    """Raises OSError if no file can be written there, for those who search for long before that.
+
+    Nothing is written now.
+    """
+    path = Path(path)
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "is a directory; name a file", str(path))
+    if not path.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, "its directory does not exist", str(path))
+    _check_writable(path.parent, path)
+
+
+def check_new_directory(path: str | os.PathLike[str]) -> None:
+    """Raises OSError if no files can be written in a directory, which need not exist yet."""
+    existing = Path(path).absolute()
+    while not existing.exists():
+        existing = existing.parent
+    if not existing.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, f"{existing} is a file", str(path))
+    _check_writable(existing, path)
+
+
+def _check_writable(directory: Path, path: str | os.PathLike[str]) -> None:
+    if not os.access(directory, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, "you may not write there", str(path))

@@ -112,8 +112,8 @@ def test_a_part_of_the_model_is_left_out() -> None:
 
 
 def test_an_unknown_workload_is_refused() -> None:
-    error = error_of(hplacer("bench", "predict", "--workload", "none"))
-    assert "unknown task 'none'; there are " in error
+    error = error_of(hplacer("bench", "predict", "--workload", "none"), code=2)
+    assert "unknown task 'none'; valid are " in error
     assert "two_tower" in error
 
 
@@ -121,7 +121,7 @@ def test_an_unknown_workload_is_refused() -> None:
 def test_a_plan_beats_one_worker(tmp_path: Path) -> None:
     pytest.importorskip("tensorflow")
     done = hplacer(
-        *("bench", "cluster", "--workload", "two_tower", "--limit", "5s", "--plan", "5s"),
+        *("bench", "cluster", "--workload", "two_tower", "--time", "5s", "--budget", "5s"),
         *("--refine", "5s", "--learn", "20s", "-o", tmp_path, "--json"),
         timeout_s=280,
     )
@@ -202,11 +202,11 @@ def test_no_row_starts_from_one_that_it_is_compared_with(
 def test_the_demo_measures_a_plan_on_two_workers(tmp_path: Path) -> None:
     pytest.importorskip("tensorflow")
     report = tmp_path / "report.html"
-    arguments = ("--workload", "two_workers", "--report", report, "--cache", tmp_path / "plans")
+    arguments = ("--workload", "two_workers", "-o", report, "--cache", tmp_path / "plans")
     done = hplacer("demo", *arguments, "--json", timeout_s=280)
     assert done.returncode == 0, done.stderr
     (told,) = json.loads(done.stdout)["workloads"]
-    assert told["report"] == str(report)
+    assert told["output"] == str(report)
     assert report.read_text().startswith("<!DOCTYPE html>")
     assert told["planned_now"]
-    assert told["with_plan"]["step_s"] > 0 < told["without_plan"]["step_s"]
+    assert told["with_plan"]["step_time_ns"] > 0 < told["without_plan"]["step_time_ns"]

@@ -17,7 +17,6 @@ import pytest
 
 import hplacer_optimizer as hp
 from hplacer_optimizer import cli
-from hplacer_optimizer.bench import demo
 from hplacer_optimizer.cli import doctor
 from hplacer_optimizer.cli.checks import Check, environment_checks, store_checks
 from hplacer_optimizer.plans.store import PlanStore
@@ -25,28 +24,6 @@ from tests.plans.test_plan import BASELINE, FINGERPRINT, changed, make_plan, wit
 
 ROOT = Path(__file__).resolve().parents[2]
 OTHER = "ab" * 16
-COMMANDS = [
-    ["cache"],
-    *(
-        ["cache", action]
-        for action in ("list", "path", "verify", "remove", "restore", "prune", "export", "import")
-    ),
-    ["show"],
-    ["explain"],
-    ["simulate"],
-    ["plan"],
-    ["export"],
-    ["machine"],
-    *(["machine", action] for action in ("list", "show", "detect")),
-    ["calibrate"],
-    ["try"],
-    ["measure"],
-    ["cluster"],
-    ["cluster", "start"],
-    ["bench"],
-    *(["bench", name] for name in ("paper", "modern", "predict", "cluster")),
-    ["doctor"],
-]
 needs_engine = pytest.mark.skipif(
     importlib.util.find_spec("hplacer_optimizer._engine") is None, reason="needs the native engine"
 )
@@ -66,9 +43,9 @@ def hplacer(
     )
 
 
-def error_of(done: subprocess.CompletedProcess[str]) -> str:
+def error_of(done: subprocess.CompletedProcess[str], code: int = 1) -> str:
     """The one line on stderr of a command that failed."""
-    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.returncode, done.stdout) == (code, "")
     (line,) = done.stderr.splitlines()
     assert line.startswith("hplacer: error: ")
     return line
@@ -87,36 +64,25 @@ def cache(tmp_path: Path) -> Path:
 # ---- grammar ----
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_every_command_has_help_with_an_example(
-    command: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert cli.main([*command, "--help"]) == 0
-    assert "example: hplacer " + command[0] in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
     "arguments",
-    [[], ["cache"], ["cache", "remove"], ["fly"], ["show"], ["show", "x", "--nope"], ["simulate"]],
+    [["cache"], ["cache", "remove"], ["fly"], ["show"], ["show", "x", "--nope"], ["simulate"]],
     ids=" ".join,
 )
 def test_wrong_usage_is_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(arguments) == 2
     output = capsys.readouterr()
     assert output.out == ""
-    assert output.err.startswith("usage: hplacer")
+    error, remedy = output.err.splitlines()
+    assert re.match("hplacer.*: error: ", error)
+    assert re.fullmatch("see: hplacer.* --help", remedy)
 
 
-def test_demo_gets_its_arguments_untouched(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[list[str]] = []
-
-    def demo_main(argv: list[str]) -> int:
-        calls.append(argv)
-        return 5
-
-    monkeypatch.setattr(demo, "main", demo_main)
-    assert cli.main(["demo", "--help", "--steps", "3"]) == 5
-    assert calls == [["--help", "--steps", "3"]]
+def test_without_a_command_the_help_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([]) == 0
+    output = capsys.readouterr()
+    assert output.err == ""
+    assert "hplacer try train.py" in output.out
 
 
 def test_commands_without_a_graph_start_fast_and_without_tensorflow(cache: Path) -> None:
@@ -135,7 +101,7 @@ def test_commands_without_a_graph_start_fast_and_without_tensorflow(cache: Path)
 def test_cache_list(cache: Path) -> None:
     done = hplacer("cache", "list", "--cache", cache)
     assert (done.returncode, done.stderr) == (0, "")
-    for text in ("3f9c2b1a", "train_step", "etf", "41.2 ms", "2024-05-01T12:00:00Z"):
+    for text in ("3f9c2b1a", "train_step", "etf", "41.2 ms", "2024-05-01"):
         assert text in done.stdout
     assert re.search(r"41.2 ms +- +37.3%", done.stdout)
     assert f"unreadable: {cache}/{OTHER}.hplan: has format hplacer-plan/5" in done.stdout
@@ -213,7 +179,7 @@ def test_cache_prune(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert PlanStore(cache).fingerprints() == []
     for wrong in (("--max-size", "12"), ("--unused-for", "nan"), ("--unused-for", "x")):
         assert cli.main(["cache", "prune", *wrong]) == 2
-        assert "usage: hplacer cache prune" in capsys.readouterr().err
+        assert "hplacer cache prune: error: " in capsys.readouterr().err
 
 
 def test_cache_prune_counts_in_days(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -280,14 +246,14 @@ def test_a_directory_that_others_can_write(cache: Path) -> None:
 
 
 def test_show_by_prefix_and_by_path(cache: Path) -> None:
-    by_prefix = hplacer("show", "3f9", "--cache", cache)
-    by_path = hplacer("show", PlanStore(cache).path(FINGERPRINT))
+    by_prefix = hplacer("show", "3f9", "--all", "--cache", cache)
+    by_path = hplacer("show", PlanStore(cache).path(FINGERPRINT), "--all")
     assert by_prefix.returncode == 0
     assert by_prefix.stdout == by_path.stdout
     expected = (
         "train_step: 3f9c2b1a (etf): 41.2 ms/step predicted",
         "(seed 7) in 0.25 s on worker-0",
-        "/job:localhost/replica:0/task:0/device:GPU:0",
+        "nodes: GPU:0 2, CPU:0 1",
         "66.7%",
         "1 TiB",
         "constraints",
@@ -323,7 +289,7 @@ def test_the_ratio_to_tensorflows_placement(tmp_path: Path) -> None:
 def test_show_prints_markup_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "x.hplan"
     path.write_bytes(make_plan(fingerprint_parts={"graph": "[red]a[/red]"}).to_bytes())
-    assert "[red]a[/red]" in hplacer("show", path).stdout
+    assert "[red]a[/red]" in hplacer("show", path, "--all").stdout
 
 
 def test_show_json(cache: Path) -> None:
@@ -367,23 +333,23 @@ def problem(tmp_path: Path) -> Path:
 
 @needs_engine
 @pytest.mark.parametrize(
-    ("placement", "makespan_ns", "counts"),
+    ("placement", "step_time_ns", "counts"),
     [("all:0", 3000, [2, 0]), ("all:1", 3000, [0, 2]), ("round_robin", 3500, [1, 1])],
 )
-def test_simulate(problem: Path, placement: str, makespan_ns: int, counts: list[int]) -> None:
+def test_simulate(problem: Path, placement: str, step_time_ns: int, counts: list[int]) -> None:
     done = hplacer("simulate", problem, "--placement", placement, "--json")
     assert (done.returncode, done.stderr) == (0, "")
     report = json.loads(done.stdout)
     assert report["feasible"] is True
     assert report["infeasible_because"] == []
-    assert report["makespan_ns"] == makespan_ns
+    assert report["step_time_ns"] == step_time_ns
     assert report["ops_per_device"] == counts
     assert sum(report["peak_bytes"]) == 600
     done = hplacer("simulate", problem, "--placement", placement)
     assert done.returncode == 0
-    assert f"step time: {makespan_ns / 1000:.3g} us" in done.stdout
+    assert f"step time: {step_time_ns / 1000:.3g} us" in done.stdout
     assert "lower bound: 3 us (critical path" in done.stdout
-    assert "/cpu:1" in done.stdout
+    assert "cpu:1" in done.stdout
 
 
 @needs_engine
@@ -460,11 +426,12 @@ def test_a_bad_placement_file(problem: Path, tmp_path: Path, content: str, reaso
 
 @needs_engine
 def test_names_that_are_not_there(problem: Path, tmp_path: Path) -> None:
-    assert "takes a JSON file" in error_of(hplacer("simulate", problem, "--placement", "robin"))
+    wrong = error_of(hplacer("simulate", problem, "--placement", "round_robbin"), code=2)
+    assert "did you mean 'round_robin'?" in wrong
     assert "out of range" in error_of(hplacer("simulate", problem, "--placement", "all:2"))
     missing = tmp_path / "no.hplacer.json"
     assert str(missing) in error_of(hplacer("plan", missing))
-    assert "etf" in error_of(hplacer("plan", problem, "--planner", "guess"))
+    assert "etf" in hplacer("plan", problem, "--planner", "guess").stderr
     assert "/no/where" in error_of(hplacer("plan", problem, "-o", "/no/where"))
 
 
@@ -475,7 +442,7 @@ def test_plan_writes_a_plan_that_simulate_and_show_read(problem: Path, tmp_path:
     assert (done.returncode, done.stderr) == (0, "")
     report = json.loads(done.stdout)
     assert (report["planner"], report["seed"], report["num_ops"]) == ("etf", 3, 2)
-    assert report["makespan_ns"] == 3000
+    assert report["step_time_ns"] == 3000
     again = json.loads(hplacer("simulate", problem, "--placement", output, "--json").stdout)
     assert again.items() <= report.items()
     shown = json.loads(hplacer("show", output, "--json").stdout)

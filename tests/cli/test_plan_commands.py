@@ -50,7 +50,7 @@ def test_show_tells_loads_of_devices_and_scopes(
     path = stored(plan_of(problem, placement), tmp_path / "x.hplan")
     document = document_of(capsys, "show", path)
     trace, simulated = hp.simulate(problem, placement), document["simulated"]
-    assert simulated["makespan_ns"] == trace.makespan_ns == document["step_time_ns"]
+    assert simulated["step_time_ns"] == trace.makespan_ns == document["step_time_ns"]
     lasts_ns = trace.finish_ns - trace.start_ns
     for device, load in enumerate(simulated["devices"]):
         mine = placement == device
@@ -67,7 +67,7 @@ def test_show_tells_loads_of_devices_and_scopes(
         assert load["busy_ns"] == lasts_ns[inside].sum()
         assert load["persistent_bytes"] == problem.persistent_bytes[inside].sum()
     assert sum(load["ops"] for load in scopes.values()) == problem.num_ops
-    assert main(["show", path]) == 0
+    assert main(["show", path, "--all"]) == 0
     shown = capsys.readouterr().out
     assert "busy time" in shown
     assert all(scope in shown for scope in scopes)
@@ -83,7 +83,7 @@ def test_show_of_a_plan_without_its_problem(
         {"scope": "", "nodes_per_device": [1, 1]},
         {"scope": "b", "nodes_per_device": [0, 1]},
     ]
-    assert main(["show", path]) == 0
+    assert main(["show", path, "--all"]) == 0
     assert "name its --graph" in capsys.readouterr().out
     assert main(["show", path, "--depth", "0"]) == 2
 
@@ -91,10 +91,10 @@ def test_show_of_a_plan_without_its_problem(
 def test_show_tells_how_the_step_varies(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = stored(make_plan(step_spread_ns=[38_000_000, 46_500_000]), tmp_path / "x.hplan")
     assert document_of(capsys, "show", path)["step_spread_ns"] == [38_000_000, 46_500_000]
-    assert main(["show", path]) == 0
+    assert main(["show", path, "--all"]) == 0
     said = "with typical errors of the costs: 38 ms to 46.5 ms in 90% of the cases"
     assert said in capsys.readouterr().out
-    assert main(["show", stored(make_plan(), tmp_path / "y.hplan")]) == 0
+    assert main(["show", stored(make_plan(), tmp_path / "y.hplan"), "--all"]) == 0
     assert "typical errors" not in capsys.readouterr().out
 
 
@@ -124,7 +124,7 @@ def test_report_writes_a_trace(
     events = json.loads(Path(trace).read_text())["traceEvents"]
     ops = [event for event in events if event["ph"] == "X" and event["cat"] != "transfer"]
     assert len(ops) == problem.num_ops
-    assert max(e["ts"] + e["dur"] for e in ops) * 1000 == pytest.approx(document["makespan_ns"])
+    assert max(e["ts"] + e["dur"] for e in ops) * 1000 == pytest.approx(document["step_time_ns"])
 
 
 # ---- diff ----
@@ -236,7 +236,7 @@ def test_explain_as_json(
 ) -> None:
     placement = get_planner("etf").plan(problem).placement
     path = stored(plan_of(problem, placement), tmp_path / "x.hplan")
-    found = document_of(capsys, "explain", path, "--planner", "heft")
+    found = document_of(capsys, "explain", path, "--budget", "5s")
     trace, bound = hp.simulate(problem, placement), hp.lower_bound(problem)
     assert trace.makespan_ns is not None
     assert bound.ns is not None
@@ -252,8 +252,7 @@ def test_explain_as_json(
     on_path = {stage["what"] for stage in found["path"] if stage["kind"] == TRANSFER}
     assert {t["tensor"] for t in found["transfers"] if t["critical"]} == on_path
     assert found["unchanged"]["same_placement_ns"] == trace.makespan_ns
-    heft_ns = hp.simulate(problem, get_planner("heft").plan(problem).placement).makespan_ns
-    assert found["unchanged"]["placed_again_ns"] == heft_ns
+    assert found["unchanged"]["placed_again_ns"] <= trace.makespan_ns
     best = [min(c["same_placement_ns"], c["placed_again_ns"]) for c in found["changes"]]
     assert best == sorted(best)
     assert found["changes"][0]["change"] == "gpu twice as fast"
@@ -266,13 +265,18 @@ def test_explain_beside_tensorflows_placement(
     placement = get_planner("etf").plan(problem).placement
     plan = plan_of(placed, placement, baseline=Baseline.of(placed), prediction_error=9.0)
     path = stored(plan, tmp_path / "x.hplan")
-    found = document_of(capsys, "explain", path)
+    found = document_of(capsys, "explain", path, "--budget", "1s")
     assert found["speedup"] == plan.speedup
-    assert main(["explain", path]) == 0
-    summary, alone, bound, *_ = capsys.readouterr().out.splitlines()
+    assert main(["explain", path, "--budget", "1s"]) == 0
+    summary, alone, because, helps, not_helps, bound, more = capsys.readouterr().out.splitlines()
     assert "1.11 ms/step, 8.5x TensorFlow's placement (9.42 ms), both predicted" in summary
     assert alone.startswith("training leaves the graph alone (option min_gain): 1.11 ms instead")
+    assert because.startswith("the step is as long as: compute on ")
+    assert helps.startswith("helps most (times as fast): gpu twice as fast (")
+    assert not_helps.startswith("helps less than 1%: ")
+    assert "twice the memory of gpu" in not_helps
     assert bound.startswith("lower bound 1.11 ms")
+    assert more == "--all prints more"
 
 
 def test_explain_as_tables(
@@ -281,7 +285,7 @@ def test_explain_as_tables(
     path = stored(
         plan_of(problem, get_planner("etf").plan(problem).placement), tmp_path / "x.hplan"
     )
-    assert main(["explain", path]) == 0
+    assert main(["explain", path, "--all", "--budget", "1s"]) == 0
     shown = capsys.readouterr().out
     assert "lower bound 1.11 ms (cost of cutting the graph, or load of the unit of op" in shown
     assert "gap 0.0%" in shown
@@ -304,5 +308,5 @@ def test_explain_of_what_cannot_be_simulated(
     path = stored(plan_of(problem, np.arange(problem.num_ops) % 3), tmp_path / "x.hplan")
     assert main(["explain", path]) == 1
     assert "there is no step to explain" in capsys.readouterr().err
-    assert main(["explain", path, "--planner", "none"]) == 1
-    assert "planner: unknown name 'none'" in capsys.readouterr().err
+    assert main(["explain", path, "--budget", "none"]) == 2
+    assert "is no duration" in capsys.readouterr().err

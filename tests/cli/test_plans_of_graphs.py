@@ -149,7 +149,7 @@ def test_an_applied_plan_takes_effect_without_the_optimizer(
     plan.write_bytes(trained.bare_plan.to_bytes())
     code, document = hplacer(
         capsys, "apply", plan, "--graph", trained.graph, "--machine", trained.machine,
-        "--target", "train", "--out", placed,
+        "--target", "train", "-o", placed,
     )  # fmt: skip
     assert code == 0
     planned, left = planned_devices(trained.plan), set(document["left"])
@@ -171,7 +171,7 @@ def test_apply_writes_text_and_refuses_a_directory(
     (tmp_path / "x.hplan").write_bytes(trained.bare_plan.to_bytes())
     code, document = hplacer(
         capsys, "apply", tmp_path / "x.hplan", "--graph", trained.directory / "graph.pbtxt",
-        "--machine", trained.machine, "--target", "train", "--out", tmp_path / "placed.pbtxt",
+        "--machine", trained.machine, "--target", "train", "-o", tmp_path / "placed.pbtxt",
     )  # fmt: skip
     assert code == 0
     assert document["num_set"] > 40
@@ -271,4 +271,4 @@ def test_why_looks_a_graph_up(trained: Trained, capsys: pytest.CaptureFixture[st
 def test_why_needs_one_of_log_and_graph(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["why"]) == 2
     assert main(["why", "x.log", "--graph", "y.meta"]) == 2
-    assert "name a log or a --graph" in capsys.readouterr().err
+    assert "name a LOG or a --graph" in capsys.readouterr().err

@@ -18,7 +18,7 @@ from hplacer_optimizer.inspection.critical_path import (
     TRANSFER,
     critical_path,
 )
-from hplacer_optimizer.inspection.what_if import changes, what_if
+from hplacer_optimizer.inspection.what_if import UNCHANGED, WhatIf, changes, what_ifs
 from hplacer_optimizer.planners import etf
 from tests.documents import problem_from_dict, problem_to_dict
 from tests.random_problems import placed_problems, problems
@@ -165,10 +165,10 @@ def test_changes_leave_everything_else_as_it_is(
 def test_changes_by_hand() -> None:
     problem = problem_from_dict(fork())
     placement = np.array([0, 1, 1, 1], np.int32)
-    found = {
-        change: what_if(change, changed, placement, etf.plan).same_placement_ns
-        for change, changed in changes(problem)
-    }
+    tried = what_ifs(problem, placement, seconds=1)
+    assert tried[0].change == UNCHANGED
+    assert tried[0].same_placement_ns == 202
+    found = {one.change: one.same_placement_ns for one in tried[1:]}
     between = "the links between cpu and gpu at 1 GB/s"
     assert found == {
         f"twice the bandwidth of {between}": 192,  # 90 + 12 for a:0, b, c, d; a:1 is there by then
@@ -233,6 +233,19 @@ def test_changes_keep_the_work_of_transfers() -> None:
     } == like
 
 
+def tried(problem: hp.Problem, placement: np.ndarray) -> dict[str, WhatIf]:
+    return {one.change: one for one in what_ifs(problem, placement, seconds=2)}
+
+
+def test_what_a_search_gains_anyway_is_no_advice() -> None:
+    problem = problem_from_dict(fork())
+    slow = np.array([0, 1, 0, 1], np.int32)  # one device alone takes 120
+    found = tried(problem, slow)
+    assert found[UNCHANGED].placed_again_ns == 120
+    assert found["cpu twice as fast"].placed_again_ns == 120
+    assert found["gpu twice as fast"].placed_again_ns == 60
+
+
 def test_a_further_device_and_memory_help_where_they_are_missing() -> None:
     document = fork()  # two chains that one GPU runs one after the other
     for op in document["ops"]:
@@ -242,14 +255,14 @@ def test_a_further_device_and_memory_help_where_they_are_missing() -> None:
     document["devices"][0]["memory_bytes"] = document["devices"][1]["memory_bytes"] = 2000
     problem = problem_from_dict(document)
     placement = etf.plan(problem).placement
-    on = dict(changes(problem))
-    more = what_if("", on["one more gpu"], placement, etf.plan)
+    more = tried(problem, placement)["one more gpu"]
     assert (more.same_placement_ns, more.placed_again_ns) == (4_000, 3_002)
     document["devices"][1]["memory_bytes"] = 600
     tight = problem_from_dict(document)
-    memory = what_if("", dict(changes(tight))["twice the memory of gpu"], placement, etf.plan)
+    found = tried(tight, placement)
+    memory = found["twice the memory of gpu"]
     assert (memory.same_placement_ns, memory.placed_again_ns) == (4_000, 4_000)
-    same = what_if("", tight, placement, etf.plan)
+    same = found[UNCHANGED]
     assert same.same_placement_ns is None
     assert same.placed_again_ns is not None
     assert same.placed_again_ns > 10_000

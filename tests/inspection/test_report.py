@@ -144,6 +144,15 @@ def test_an_array_takes_the_smallest_type_that_holds_it() -> None:
     ("names", "short"),
     [
         (["/job:a/device:CPU:0", "/job:a/device:GPU:1"], ["CPU:0", "GPU:1"]),
+        (
+            [f"/job:a/replica:0/task:{task}/device:CPU:0" for task in (0, 1)],
+            ["a/0 CPU:0", "a/1 CPU:0"],
+        ),
+        (["/job:a/replica:0/task:0/device:GPU:3"], ["GPU:3"]),
+        (
+            [f"/job:a/replica:{replica}/task:0/device:CPU:0" for replica in (0, 1)],
+            ["replica:0/task:0/CPU:0", "replica:1/task:0/CPU:0"],
+        ),
         (["/job:a/task:0/CPU:0", "/job:a/task:1/CPU:0"], ["task:0/CPU:0", "task:1/CPU:0"]),
         (["d0"], ["d0"]),
         (["a/x", "x"], ["a/x", "x"]),

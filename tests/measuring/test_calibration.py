@@ -121,7 +121,8 @@ def test_no_time_is_lost_or_made(intervals: list[tuple[int, int]]) -> None:
 
 
 def test_graph_and_costs_belong_together() -> None:
-    assert "GRAPH and --costs" in error_of(hplacer("calibrate", "-o", "m.yaml", "--costs", "c"))
+    done = hplacer("calibrate", "-o", "m.yaml", "--cost-table", "c")
+    assert "GRAPH and --cost-table" in error_of(done, code=2)
 
 
 @pytest.mark.slow
@@ -134,7 +135,7 @@ def test_a_calibrated_cluster_predicts_its_step(tmp_path: Path) -> None:
     sizes = {"batch_size": 128, "features": 2, "rows": 1000, "width": 32, "hidden": 512}
     write_graph("two_tower", graph, layers=2, pin_tables=False, **sizes)
     done = hplacer(
-        *("calibrate", graph, "--local-cluster", 2, "-o", machine, "--costs", costs),
+        *("calibrate", graph, "--local-cluster", 2, "-o", machine, "--cost-table", costs),
         *("--steps", 4, "--json"),
         timeout_s=280,
     )

@@ -116,9 +116,9 @@ def test_it_is_shown_explained_and_exported(
     path, trace = str(tmp_path / "x.hplan"), str(tmp_path / "step.json")
     plan.save(path)
     shown = run(capsys, "show", path)
-    assert (shown["fingerprint"], shown["simulated"]["makespan_ns"]) == ("", plan.step_time_ns)
+    assert (shown["fingerprint"], shown["simulated"]["step_time_ns"]) == ("", plan.step_time_ns)
     assert run(capsys, "explain", path)["step_time_ns"] == plan.step_time_ns
-    assert run(capsys, "report", path, "--trace", trace)["makespan_ns"] == plan.step_time_ns
+    assert run(capsys, "report", path, "--trace", trace)["step_time_ns"] == plan.step_time_ns
     assert json.loads(Path(trace).read_text())["traceEvents"]
     assert main(["show", path]) == 0
     assert f"{plan.label}: without fingerprint (etf" in capsys.readouterr().out

@@ -143,8 +143,8 @@ def test_a_plan_that_pays_is_confirmed(
     assert told["sentence"].startswith("The plan pays: 2.0 times as many steps a second (")
     assert told["first_step_later_s"] == pytest.approx(0.2)
     assert told["outside_share"] == 0.5
-    assert told["without_plan"]["step_s"] == pytest.approx(0.2, rel=0.01)
-    assert told["with_plan"]["step_s"] == pytest.approx(0.1, rel=0.01)
+    assert told["without_plan"]["step_time_ns"] == pytest.approx(0.2e9, rel=0.01)
+    assert told["with_plan"]["step_time_ns"] == pytest.approx(0.1e9, rel=0.01)
     kept = stored(here)
     assert kept is not None
     assert kept.is_confirmed
@@ -251,7 +251,7 @@ def test_what_is_not_certain_is_said_and_not_kept(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code, told = tried(Script(with_s=0.2), monkeypatch, capsys, "--time", "0.001s")
-    assert len(told["with_plan"]["times_s"]) == 3
+    assert len(told["with_plan"]["turns_ns"]) == 3
     assert (code, told["outcome"], told["verdict"]) == (4, "uncertain", None)
     assert "a longer --time tells" in told["sentence"]
     assert stored(here) is None
@@ -262,7 +262,7 @@ def test_no_difference_is_certain_after_some_turns(
 ) -> None:
     code, told = tried(Script(with_s=0.2), monkeypatch, capsys)
     assert (code, told["outcome"]) == (3, "no difference")
-    assert len(told["with_plan"]["times_s"]) == 6
+    assert len(told["with_plan"]["turns_ns"]) == 6
 
 
 @pytest.mark.parametrize(
@@ -292,7 +292,7 @@ def test_wrong_usage(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for arguments in (["try"], ["try", "-m"]):
-        assert main(arguments) == 1
+        assert main(arguments) == 2
         assert "name a script, or a module with -m" in capsys.readouterr().err
     assert main(["try", "no.py"]) == 1
     assert "no.py: there is no such script" in capsys.readouterr().err

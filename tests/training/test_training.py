@@ -139,7 +139,7 @@ def test_the_command_trains_shows_and_evaluates(
     files: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     output = tmp_path / "policies.yaml"
-    assert main(["policy", "train", "-o", str(output), "--time", "2s", *files]) == 0
+    assert main(["policy", "train", "-o", str(output), "--budget", "2s", *files]) == 0
     portfolio = load_portfolio(output)
     assert len(portfolio.chains) == selection.CHAINS
     assert portfolio.training["problems"].startswith("3, on ")
@@ -150,7 +150,7 @@ def test_the_command_trains_shows_and_evaluates(
     assert main(["policy", "show"]) == 0
     assert "command: hplacer policy train" in capsys.readouterr().out
     assert main(["policy", "evaluate", str(output), "--json", *files[:2]]) == 0
-    found = json.loads(capsys.readouterr().out)["step_ns"]
+    found = json.loads(capsys.readouterr().out)["step_time_ns"]
     assert list(found) == ["layered.hplacer.json"]
     assert main(["plan", files[1], "--planner", f"rollout:{output}", "--json"]) == 0
 
@@ -173,7 +173,7 @@ sys.exit(main(sys.argv[2:]))
 
 def test_an_interrupted_training_keeps_what_it_found(files: list[str], tmp_path: Path) -> None:
     output, begun = tmp_path / "policies.yaml", tmp_path / "begun"
-    command = ["policy", "train", "--time", "1h", "-o", str(output), *files]
+    command = ["policy", "train", "--budget", "1h", "-o", str(output), *files]
     process = subprocess.Popen(
         [sys.executable, "-c", TRAINS, str(begun), *command],
         stderr=subprocess.PIPE,

@@ -22,6 +22,7 @@ from hplacer_optimizer.plans.starts import Start
 from hplacer_optimizer.plans.store.layer import MAX_BYTES, Layer, StoreEntry
 from hplacer_optimizer.support.notebook import Described
 
+LATEST = "latest"
 SEPARATOR = ";"  # neither `:` nor `,`, which addresses and lists of options need
 
 
@@ -226,11 +227,16 @@ class PlanStore(Described):
         return [*self.entries()]
 
     def resolve(self, prefix: str) -> str:
-        """The one stored fingerprint that starts with `prefix`; StoreError for none or several."""
+        """The one stored fingerprint that starts with `prefix`, or that of the plan made last.
+
+        The plan made last is called "latest". Raises StoreError for none or several.
+        """
+        if prefix == LATEST:
+            return self._latest()
         if not re.fullmatch(rf"[0-9a-f]{{1,{FINGERPRINT_HEX_DIGITS}}}", prefix):
             raise StoreError(
                 f"{prefix!r} is not the start of a fingerprint: "
-                f"1 to {FINGERPRINT_HEX_DIGITS} lower-case hex digits"
+                f"1 to {FINGERPRINT_HEX_DIGITS} lower-case hex digits, or {LATEST!r}"
             )
         matches = [name for name in self.fingerprints() if name.startswith(prefix)]
         if len(matches) != 1:
@@ -238,6 +244,12 @@ class PlanStore(Described):
             remedy = "give more digits" if matches else "`hplacer cache list` shows what is there"
             raise StoreError(f"{self.directory}: {found} with {prefix!r}; {remedy}")
         return matches[0]
+
+    def _latest(self) -> str:
+        made = {(e.plan.created, e.plan.fingerprint) for e in self.entries() if e.plan}
+        if not made:
+            raise StoreError(f"{self.directory}: there is no plan, so none is the latest")
+        return max(made)[1]
 
     def _describe(self) -> tuple[str, dict[str, str]]:
         return "PlanStore", {"directory": self.directory}

@@ -1,0 +1,30 @@
+"""How old something is, for people."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+
+import pytest
+
+from hplacer_optimizer.support.formats import format_age
+
+CREATED = "2024-05-01T12:00:00Z"
+CREATED_S = datetime(2024, 5, 1, 12, tzinfo=timezone.utc).timestamp()
+HOUR_S = 3600
+
+
+@pytest.mark.parametrize(
+    ("age_s", "text"),
+    [
+        (-5, "just now"),
+        (59, "just now"),
+        (60, "1 min ago"),
+        (HOUR_S - 1, "59 min ago"),
+        (3 * HOUR_S + 59, "3 h ago"),
+        (48 * HOUR_S, "2 days ago"),
+        (31 * 24 * HOUR_S - 1, "30 days ago"),
+        (31 * 24 * HOUR_S, "2024-05-01"),
+    ],
+)
+def test_an_age(age_s: float, text: str) -> None:
+    assert format_age(CREATED, CREATED_S + age_s) == text
