@@ -35,17 +35,21 @@ def format_age(created: str, now_s: float) -> str:
     """When something was made, `3 h ago`; from a month on the day, `2024-05-01`.
 
     Args:
-        created: as `2024-05-01T12:00:00Z`.
+        created: in UTC, as `2024-05-01T12:00:00Z`; what is no time is returned up to its `T`.
         now_s: seconds since the epoch.
     """
-    made = datetime.strptime(created, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=timezone.utc)
+    day = created.partition("T")[0]
+    try:
+        made = datetime.strptime(created[:19], "%Y-%m-%dT%H:%M:%S").replace(tzinfo=timezone.utc)
+    except ValueError:
+        return day
     age_s = now_s - made.timestamp()
     if age_s < 60:
         return "just now"
     for unit, size_s, limit in (("min", 60, 60), ("h", 3600, 48), ("days", 86_400, 31)):
         if age_s < limit * size_s:
             return f"{int(age_s // size_s)} {unit} ago"
-    return created.partition("T")[0]
+    return day
 
 
 def format_devices(kinds: Sequence[str], memory_bytes: Sequence[int]) -> str:

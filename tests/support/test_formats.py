@@ -28,3 +28,15 @@ HOUR_S = 3600
 )
 def test_an_age(age_s: float, text: str) -> None:
     assert format_age(CREATED, CREATED_S + age_s) == text
+
+
+@pytest.mark.parametrize(
+    ("created", "text"),
+    [
+        ("2024-05-01T12:00:00.25Z", "2 h ago"),
+        ("2024-05-01T12:00:00+00:00", "2 h ago"),
+        ("2024-13-41T99:00:00Z", "2024-13-41"),  # the form is all that a plan file checks
+    ],
+)
+def test_every_time_that_a_plan_may_have(created: str, text: str) -> None:
+    assert format_age(created, CREATED_S + 2 * HOUR_S + 1) == text
