@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import signal
 import time
 import zlib
@@ -12,7 +13,9 @@ import pytest
 # A shell's background job ignores SIGINT, and so would every process that a test interrupts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+_DISABLE = "HPLACER_DISABLE"
 _START_S = pytest.StashKey[float]()
+_DISABLED_BEFORE = pytest.StashKey[str | None]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -44,7 +47,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skips slow tests when their time is over."""
+    item.stash[_DISABLED_BEFORE] = os.environ.get(_DISABLE)
     limit_s = item.config.getoption("slow_limit_s")
     is_late = time.monotonic() - item.config.stash[_START_S] > limit_s
     if is_late and item.get_closest_marker("slow"):
         pytest.skip(f"slow tests had {limit_s:.0f} s")
+
+
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """Commands that measure switch the optimizer off in their process, which is this one here."""
+    before = item.stash.get(_DISABLED_BEFORE, None)
+    os.environ.pop(_DISABLE, None)
+    if before is not None:
+        os.environ[_DISABLE] = before

@@ -211,7 +211,7 @@ def test_a_plan_keeps_the_proof(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert known_ns < 200
     assert main(["plan", str(path), "--planner", "exact", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert (found["makespan_ns"], found["lower_bound_ns"], found["gap"]) == (200, 200, 0.0)
+    assert (found["step_time_ns"], found["lower_bound_ns"], found["gap"]) == (200, 200, 0.0)
     term = "3 units in any order (exact)"
     assert found["lower_bound_term"] == term
     proved = plan_of(problem, [0, 0, 1], lower_bound_ns=200, lower_bound_term=term)
