@@ -29,7 +29,7 @@ build: preflight .venv/.locked ## Make .venv with the locked packages, build the
 .PHONY: demo
 demo: build ## Build, then run `hplacer demo`
 	@mkdir -p build
-	@.venv/bin/hplacer demo --report build/demo.html
+	@.venv/bin/hplacer demo -o build/demo.html
 
 ##@ Check
 .PHONY: test

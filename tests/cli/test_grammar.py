@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from hplacer_optimizer import cli
 from hplacer_optimizer.planners import PLANNERS
 from hplacer_optimizer.plans.store import PlanStore
 from tests.plans.test_plan import FINGERPRINT, make_plan
+from tests.processes import ROOT
 
 GOLDEN = str(Path(__file__).parents[1] / "golden" / "two_towers.hplacer.json")
 OLDER = "00" * 16
@@ -258,3 +260,13 @@ def test_every_command_has_its_wrong_input() -> None:
     harmless = {"cache list", "cache path", "cache verify", "machine list", "doctor"}
     for command in {prog.removeprefix("hplacer ") for prog in RUN} - harmless:
         assert any(f"{line} ".startswith(f"{command} ") for line in WRONG), command
+
+
+def test_the_makefile_calls_commands_that_exist(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "build").mkdir()
+    monkeypatch.chdir(tmp_path)
+    lines = (ROOT / "Makefile").read_text().splitlines()
+    calls = [line.partition(".venv/bin/hplacer ")[2] for line in lines]
+    assert [cli._parser().parse_args(shlex.split(call)).run for call in calls if call]
