@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import wrapt
 
 from hplacer_optimizer.log import warn_once
+from hplacer_optimizer.support.installed import own_version
 
 if TYPE_CHECKING:
     from hplacer_optimizer._engine import LowerBound, Problem, StepTrace, lower_bound
@@ -145,7 +146,7 @@ _MODULES = {
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        value: Any = _version()
+        value: Any = own_version()
     elif name in __all__:
         module = importlib.import_module(f"{__name__}.{_MODULES.get(name, 'errors')}")
         value = getattr(module, name)
@@ -157,15 +158,6 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
-
-
-def _version() -> str:
-    from importlib import metadata
-
-    try:
-        return metadata.version("hplacer-optimizer")
-    except metadata.PackageNotFoundError:
-        return "0+unknown"
 
 
 # ---- TensorFlow and Keras, imported before or later ----

@@ -7,7 +7,6 @@ The pass plans through it in a training process, `hplacer pretrain` outside of o
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import platform
 import socket
@@ -50,6 +49,7 @@ from hplacer_optimizer.problem.constraints import check_constraints
 from hplacer_optimizer.problem.cost_errors import step_spread_ns, typical_errors
 from hplacer_optimizer.problem.files import check_placement
 from hplacer_optimizer.problem.simulator import SIMULATOR_VERSION, simulate
+from hplacer_optimizer.support.installed import own_version
 from hplacer_optimizer.support.keywords import checks_keywords
 
 # Fields of `Search` that are keywords of a planner's, each with the ability that it needs.
@@ -457,14 +457,6 @@ def _search(
         options=search.options,
         watch=Watch(on_progress),
     )
-
-
-def own_version() -> str:
-    """Of this package."""
-    try:
-        return importlib.metadata.version("hplacer-optimizer")
-    except importlib.metadata.PackageNotFoundError:
-        return "0+unknown"
 
 
 def _versions(format_part: str) -> dict[str, str]:

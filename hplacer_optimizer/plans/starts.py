@@ -10,12 +10,11 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from hplacer_optimizer.measuring.turns import interval, is_decided
+from hplacer_optimizer.measuring.turns import Turns, is_decided
 from hplacer_optimizer.plans.fields import boolean, count, list_of, optional, record, text
 from hplacer_optimizer.plans.plan import Plan
 from hplacer_optimizer.plans.verdict import Verdict
@@ -46,6 +45,11 @@ class Start:
     applied: bool
     step_ns: int | None = None
     context: str | None = None
+
+    @property
+    def step_s(self) -> float:
+        """The same in seconds; 0: not timed."""
+        return (self.step_ns or 0) / 1e9
 
 
 _check = record(
@@ -101,20 +105,12 @@ def verdict(
     `by`: names who measured, from the number of pairs.
     """
     same = [start for start in starts if start.context == context and start.step_ns]
-    plans = [start.step_ns or 0 for start in same if start.applied and start.plan == plan]
-    baselines = [start.step_ns or 0 for start in same if not start.applied]
+    plans = [start.step_s for start in same if start.applied and start.plan == plan]
+    baselines = [start.step_s for start in same if not start.applied]
     pairs = min(len(plans), len(baselines))
     plans, baselines = plans[len(plans) - pairs :], baselines[len(baselines) - pairs :]
     logarithms = [math.log(one / other) for one, other in zip(baselines, plans, strict=True)]
     if not (is_decided(logarithms) or pairs >= _MOST_PAIRS):
         return None
-    low, high = interval(logarithms)
-    return Verdict.now(
-        speedup=math.exp(statistics.fmean(logarithms)),
-        low=math.exp(low),
-        high=math.exp(high),
-        plan_ns=round(statistics.median(plans)),
-        baseline_ns=round(statistics.median(baselines)),
-        turns=pairs,
-        by=by(pairs),
-    )
+    planned = Turns(times_s=plans, logarithms=logarithms)
+    return Verdict.of_turns(Turns(times_s=baselines), planned, by(pairs))

@@ -7,11 +7,14 @@ import socket
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hplacer_optimizer.machines import host
 from hplacer_optimizer.plans.fields import count, list_of, matching, number, record, text
 from hplacer_optimizer.support.formats import format_ns, format_speedup
+
+if TYPE_CHECKING:
+    from hplacer_optimizer.measuring.turns import Turns
 
 FASTER, SLOWER, NO_DIFFERENCE = "faster", "slower", "no difference"
 
@@ -65,6 +68,20 @@ class Verdict:
         measured = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
         models = list(host.models())
         return cls(**fields, measured=measured, host=socket.gethostname(), models=models)
+
+    @classmethod
+    def of_turns(cls, baseline: Turns, planned: Turns, by: str) -> Verdict:
+        """Of the steps without and with the plan, at least two turns of each; as `now`."""
+        low, high = planned.interval
+        return cls.now(
+            speedup=planned.speedup,
+            low=low,
+            high=high,
+            plan_ns=round(planned.step_s * 1e9),
+            baseline_ns=round(baseline.step_s * 1e9),
+            turns=len(planned.logarithms),
+            by=by,
+        )
 
     @classmethod
     def checked(cls, value: Any) -> Verdict | None:

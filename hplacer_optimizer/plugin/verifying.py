@@ -28,11 +28,11 @@ from hplacer_optimizer.measuring.training_steps.recording import LEAST, WARMUP, 
 from hplacer_optimizer.measuring.training_steps.watch import Call, Watch
 from hplacer_optimizer.options import Options
 from hplacer_optimizer.plans import starts as plan_starts
-from hplacer_optimizer.plans.making import own_version
 from hplacer_optimizer.plans.plan import Plan
 from hplacer_optimizer.plans.starts import Start, applies_next, placement_id
 from hplacer_optimizer.plans.store import PlanStore
 from hplacer_optimizer.plans.verdict import FASTER, SLOWER, Verdict
+from hplacer_optimizer.support.installed import own_version
 
 _LONGEST_S = 1200.0  # of watching; steps that are not known then stay unknown
 _AT_EXIT_S = 2.0
@@ -41,7 +41,6 @@ _MAX_SCRIPT_BYTES = 1 << 20
 
 _lock = threading.Lock()
 _verifier: Verifier | None = None
-_name = ""
 _sides: dict[str, bool] = {}  # by start, where graphs are placed: whether plans take effect
 
 
@@ -90,17 +89,20 @@ def choose(request: Any, plan: Plan | None, options: Options, reason: str) -> st
 
 def named(options: Options) -> Options:
     """The options with the name of this start, whose steps are timed from now on."""
-    global _verifier, _name
+    global _verifier
     if not options.verify or options.plan is not None or trial.directory() is not None:
         return options
-    with _lock:
-        if _verifier is None:
-            _name = f"{_script_id()}.{os.urandom(8).hex()}"
-            _verifier = Verifier(_name)
-            _verifier.install()
-            batches.install()
-        _verifier.options = options
-    return replace(options, start=options.start or _name)
+    try:
+        with _lock:
+            if _verifier is None:
+                _verifier = Verifier(f"{_script_id()}.{os.urandom(8).hex()}")
+                _verifier.install()
+                batches.install()
+            _verifier.options = options
+    except Exception as error:  # whatever it is, the user's program goes on
+        warn_once("verify", f"option verify has no effect: {type(error).__name__}: {error}")
+        return options
+    return replace(options, start=options.start or _verifier.name)
 
 
 def on_keras() -> None:
@@ -115,7 +117,7 @@ class Verifier(Watch):
     def __init__(self, name: str) -> None:
         super().__init__()
         self.options = Options()
-        self._name = name
+        self.name = name
         self._batches: str | None = None
         self._began_s: float | None = None
         os.register_at_fork(after_in_child=self._begin_anew)
@@ -168,7 +170,7 @@ class Verifier(Watch):
             fingerprint: start
             for fingerprint in store.started()
             for start in store.starts(fingerprint)
-            if start.start == self._name and start.step_ns is None
+            if start.start == self.name and start.step_ns is None
         }
         if not mine:
             return
@@ -191,7 +193,7 @@ class Verifier(Watch):
 
         def complete(found: list[Start]) -> list[Start]:
             return [
-                replace(one, step_ns=step_ns, context=context) if one.start == self._name else one
+                replace(one, step_ns=step_ns, context=context) if one.start == self.name else one
                 for one in found
             ]
 
@@ -217,7 +219,7 @@ class Verifier(Watch):
 
         threading_config = tf.config.threading
         seen = [
-            self._name.partition(".")[0],
+            self.name.partition(".")[0],
             self._batches,
             tf.__version__,
             own_version(),

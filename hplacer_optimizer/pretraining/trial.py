@@ -218,16 +218,7 @@ def _compared(plans: list[Plan], turns: Mapping[str, Turns], by: str, timed: str
     baseline, planned = turns[WITHOUT], turns[WITH]
     verdict = None
     if is_decided(planned.logarithms):
-        low, high = planned.interval
-        verdict = Verdict.now(
-            speedup=planned.speedup,
-            low=low,
-            high=high,
-            plan_ns=round(planned.step_s * 1e9),
-            baseline_ns=round(baseline.step_s * 1e9),
-            turns=len(planned.logarithms),
-            by=by,
-        )
+        verdict = Verdict.of_turns(baseline, planned, by)
         plans = [replace(plan, verdict=verdict) for plan in plans]
     return Comparison(plans=plans, timed=timed, baseline=baseline, planned=planned, verdict=verdict)
 

@@ -115,6 +115,33 @@ batches.describe = describe
     ]
 
 
+def test_a_start_that_cannot_be_named_or_measured_trains_all_the_same(tmp_path: Path) -> None:
+    code = """
+from hplacer_optimizer.plugin import verifying
+from tensorflow.python.data.ops import dataset_ops
+
+expected = losses(trainer())
+os.mkdir("gone")
+os.chdir("gone")
+os.rmdir(os.getcwd())
+on(verify=True)  # there is no working directory
+found = losses(trainer())
+os.chdir("/")
+on(verify=True)
+
+def fails(self):
+    raise RuntimeError("a dataset of its own kind")
+dataset = tf.data.Dataset.range(3)
+type(dataset)._inputs = fails
+report(same=found == expected, named=verifying._verifier is not None,
+       numbers=[int(number) for number in dataset])
+"""
+    done = run(code, tmp_path)
+    assert done.report == {"same": True, "named": True, "numbers": [0, 1, 2]}
+    (line,) = [line for line in done.log if "option verify" in line]
+    assert line.startswith("hplacer: option verify has no effect: FileNotFoundError")
+
+
 def test_a_pinned_plan_takes_effect_in_every_start(tmp_path: Path) -> None:
     done = run('on()\nlosses(trainer())\nreport(path=plugin.history()[-1]["store_path"])', tmp_path)
     code = """

@@ -6,10 +6,14 @@ often has no static size. It is known then from the `batch` of its dataset, and 
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import itertools
 import sys
 from collections.abc import Iterable
 from typing import Any
+
+import numpy as np
 
 from hplacer_optimizer.measuring.training_steps.watch import Call
 
@@ -32,7 +36,8 @@ def install() -> None:
     def init(self: Any, dataset: Any = None, *arguments: Any, **keywords: Any) -> None:
         original(self, dataset, *arguments, **keywords)
         if dataset is not None:
-            setattr(self._iterator_resource, _SIZES_ATTRIBUTE, _sizes_of_dataset(dataset))
+            with contextlib.suppress(Exception):  # then the size is not known; training goes on
+                setattr(self._iterator_resource, _SIZES_ATTRIBUTE, _sizes_of_dataset(dataset))
 
     iterator_class.__init__ = init
 
@@ -48,8 +53,10 @@ def install_keras() -> None:
     @functools.wraps(original)
     def init(self: Any, *arguments: Any, **keywords: Any) -> None:
         original(self, *arguments, **keywords)
-        size = getattr(getattr(self, "data_adapter", None), "batch_size", None)
-        _of_keras[:] = [size] if isinstance(size, int) else []
+        _of_keras.clear()
+        with contextlib.suppress(Exception):  # an adapter of one's own need not have it
+            if isinstance(size := self.data_adapter.batch_size, int):
+                _of_keras.append(size)
 
     init._hplacer_original = original  # type: ignore[attr-defined]
     loop_class.__init__ = init
@@ -57,42 +64,38 @@ def install_keras() -> None:
 
 def describe(call: Call) -> str | None:
     """The sizes of this step's inputs; None: they cannot be seen."""
-    if hasattr(call.of, "graph") and hasattr(call.of, "list_devices"):
-        return _of_session(call)
-    return _of_function(call)
+    from tensorflow.python.client import session
+
+    graph = call.of.graph
+    if isinstance(call.of, session.BaseSession):
+        shapes = _shapes_of_feeds(call)
+        is_open = _is_open(op.node_def for op in graph.get_operations())
+        sizes = _sizes_in_graph(graph) if is_open else []
+    else:
+        flat = call.arguments[0] if call.arguments else ()
+        shapes = [str(value.shape) for value in flat if hasattr(value, "shape")]
+        definition = graph.as_graph_def()
+        functions = definition.library.function
+        is_open = _is_open(itertools.chain(definition.node, *(f.node_def for f in functions)))
+        sizes = (_sizes_of_iterators(call.of, flat) or _of_keras) if is_open else []
+    if is_open and not sizes:
+        return None
+    return "; ".join([*shapes, f"batches of {sizes}"] if is_open else shapes)
 
 
-def _of_function(call: Call) -> str | None:
-    flat = call.arguments[0] if call.arguments else ()
-    shapes = [str(value.shape) for value in flat if hasattr(value, "shape")]
-    definition = call.of.graph.as_graph_def()
-    nodes = [*definition.node, *(n for f in definition.library.function for n in f.node_def)]
-    if not _is_open(nodes):
-        return "; ".join(shapes)
-    captured = [value for value, _ in getattr(call.of.graph, "captures", ())]
-    known = [getattr(value, _SIZES_ATTRIBUTE, None) for value in (*flat, *captured)]
-    sizes = [size for found in known if found for size in found] or _of_keras
-    return "; ".join([*shapes, f"batches of {sizes}"]) if sizes else None
-
-
-def _of_session(call: Call) -> str | None:
-    if not call.arguments or not isinstance(call.arguments[0], tuple):  # of `make_callable`
+def _shapes_of_feeds(call: Call) -> list[str]:
+    if call.again is None:  # of `make_callable`
         feeds: Any = dict(enumerate(call.arguments))
     else:
         arguments, keywords = call.arguments
         feeds = (arguments[0] if arguments else keywords.get("feed_dict")) or {}
-    shapes = sorted(f"{getattr(k, 'name', k)}: {_shape(value)}" for k, value in feeds.items())
-    graph = call.of.graph
-    if not _is_open(op.node_def for op in graph.get_operations()):
-        return "; ".join(shapes)
-    sizes = _sizes_in_graph(graph)
-    return "; ".join([*shapes, f"batches of {sizes}"]) if sizes else None
+    return sorted(f"{getattr(key, 'name', key)}: {np.shape(value)}" for key, value in feeds.items())
 
 
-def _shape(value: Any) -> Any:
-    import numpy as np
-
-    return np.shape(value)
+def _sizes_of_iterators(function: Any, flat: Iterable[Any]) -> list[int]:
+    captured = (value for value, _ in getattr(function.graph, "captures", ()))
+    known = (getattr(value, _SIZES_ATTRIBUTE, None) for value in (*flat, *captured))
+    return [size for found in known if found for size in found]
 
 
 def _is_open(nodes: Iterable[Any]) -> bool:
@@ -107,26 +110,24 @@ def _is_open(nodes: Iterable[Any]) -> bool:
 
 def _sizes_of_dataset(dataset: Any) -> list[int]:
     """Of all `batch` in it, as far as they are known."""
-    from tensorflow.python.framework import tensor_util
-
     todo, sizes = [dataset], []
     for _ in range(_MOST_DATASETS):
         if not todo:
             break
         one = todo.pop()
-        size = getattr(one, "_batch_size", None)
-        value = None if size is None else tensor_util.constant_value(size)
-        sizes += [] if value is None else [int(value)]
+        sizes.append(getattr(one, "_batch_size", None))
         todo += one._inputs()
-    return sizes
+    return _constants(sizes)
 
 
 def _sizes_in_graph(graph: Any) -> list[int]:
+    ops = [op for op in graph.get_operations() if op.type.removesuffix("V2") in _BATCHING]
+    return _constants([op.inputs[1] for op in ops])
+
+
+def _constants(tensors: Iterable[Any]) -> list[int]:
+    """The values of those that are known."""
     from tensorflow.python.framework import tensor_util
 
-    sizes = []
-    for op in graph.get_operations():
-        if op.type.removesuffix("V2") in _BATCHING:
-            value = tensor_util.constant_value(op.inputs[1])
-            sizes += [] if value is None else [int(value)]
-    return sizes
+    values = (None if tensor is None else tensor_util.constant_value(tensor) for tensor in tensors)
+    return [int(value) for value in values if value is not None]

@@ -131,7 +131,7 @@ class Layer:
             if plan is None or plan.verdict is None:
                 return False
             self._files.write(file_name(fingerprint), replace(plan, verdict=None).to_bytes())
-            self._files.remove(_starts_name(fingerprint))  # they would bring it back
+            self._files.remove(file_name(fingerprint, _STARTS_SUFFIX))  # they would bring it back
         return True
 
     def remove(self, fingerprint: str) -> bool:
@@ -141,12 +141,12 @@ class Layer:
 
     def _remove(self, fingerprint: str) -> bool:
         """The plan, and what is known of its starts; within `writing()`."""
-        self._files.remove(_starts_name(fingerprint))
+        self._files.remove(file_name(fingerprint, _STARTS_SUFFIX))
         return self._files.remove(file_name(fingerprint))
 
     def starts(self, fingerprint: str) -> list[Start]:
         """What option verify knows of a graph, oldest first."""
-        with self._files.open(_starts_name(fingerprint)) as file:
+        with self._files.open(file_name(fingerprint, _STARTS_SUFFIX)) as file:
             return [] if file is None else starts_from_bytes(file.read())
 
     def change_starts(
@@ -155,7 +155,7 @@ class Layer:
         """Replaces them by what `change` makes of them, which it returns."""
         with self._files.writing():
             changed = change(self.starts(fingerprint))
-            self._files.write(_starts_name(fingerprint), starts_to_bytes(changed))
+            self._files.write(file_name(fingerprint, _STARTS_SUFFIX), starts_to_bytes(changed))
         return changed
 
     def started(self) -> list[str]:
@@ -318,17 +318,13 @@ def is_fingerprint(text: str) -> bool:
     return bool(re.fullmatch(rf"[0-9a-f]{{{FINGERPRINT_HEX_DIGITS}}}", text))
 
 
-def file_name(fingerprint: str) -> str:
+def file_name(fingerprint: str, suffix: str = SUFFIX) -> str:
     """Raises StoreError for what is no fingerprint."""
     if not is_fingerprint(fingerprint):
         raise StoreError(
             f"{fingerprint!r} is not a fingerprint: {FINGERPRINT_HEX_DIGITS} lower-case hex digits"
         )
-    return fingerprint + SUFFIX
-
-
-def _starts_name(fingerprint: str) -> str:
-    return file_name(fingerprint).removesuffix(SUFFIX) + _STARTS_SUFFIX
+    return fingerprint + suffix
 
 
 def _fingerprint_of(name: str) -> str | None:
