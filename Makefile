@@ -13,7 +13,9 @@ PYTEST = .venv/bin/python -m pytest -n $(JOBS) --dist loadfile --randomly-seed $
 export HPLACER_WERROR = 1
 
 CC_FILES := $(sort $(shell find cc python tests/cc -name '*.cc' -o -name '*.h'))
-ENGINE_SOURCES := $(sort $(shell find cc/engine -name '*.cc'))
+# CMakeLists.txt describes the native code; a test's build says nothing but what it compiles.
+CMAKE_BUILD = .venv/bin/cmake -S . -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/.venv/bin/ninja \
+  -DCMAKE_BUILD_TYPE=Debug -DHPLACER_WERROR=ON
 
 ##@ Use
 .PHONY: help
@@ -65,21 +67,18 @@ format: .venv/.locked ## Format all sources in place
 	@$(CLANG_FORMAT) -i $(CC_FILES)
 
 .PHONY: cc-test
-cc-test: preflight doctest ## C++ unit tests of cc/engine, and of what in cc/tf needs no TensorFlow
-	@$(MAKE) --no-print-directory -sj$(JOBS) build/cc/test
-	@build/cc/test
+cc-test: build/cc/cc_test ## C++ unit tests of cc/engine, and of what in cc/tf needs no TensorFlow
+	@$<
 
 .PHONY: cc-test-sanitize
-cc-test-sanitize: preflight doctest ## The same under the address and undefined-behaviour sanitizers
-	@$(MAKE) --no-print-directory -sj$(JOBS) build/cc-sanitize/test
-	@build/cc-sanitize/test
+cc-test-sanitize: build/cc-sanitize/cc_test ## The same under the address and undefined-behaviour sanitizers
+	@$<
 
 # Under random addresses the sanitizer does not find its place on kernels that use many bits for them.
 NO_RANDOM_ADDRESSES = $(shell setarch --addr-no-randomize true 2> /dev/null && echo setarch -R)
 .PHONY: tsan
-tsan: preflight doctest ## The same under the thread sanitizer
-	@$(MAKE) --no-print-directory -sj$(JOBS) build/cc-tsan/test
-	@$(NO_RANDOM_ADDRESSES) build/cc-tsan/test
+tsan: build/cc-tsan/cc_test ## The same under the thread sanitizer
+	@$(NO_RANDOM_ADDRESSES) $<
 
 .PHONY: coverage
 coverage: build doctest ## Tell which part of the lines and branches the fast tests run
@@ -88,18 +87,35 @@ coverage: build doctest ## Tell which part of the lines and branches the fast te
 # FUZZ = --seed 1 --count 1000 and so on: see `.venv/bin/python -m tests.fuzz --help`.
 .PHONY: fuzz
 fuzz: build ## Load 100,000 mutated problem, machine and plan files under the sanitizers
-	@$(MAKE) --no-print-directory -sj$(JOBS) $(SANITIZED_ENGINE)
+	@$(CMAKE_BUILD) -B build/sanitize -DCMAKE_CXX_FLAGS="$(SANITIZE) -D_GLIBCXX_ASSERTIONS" \
+	  -DHPLACER_INCLUDES="$$(.venv/bin/python -c '$(PRINT_INCLUDES)')" > /dev/null
+	@.venv/bin/cmake --build build/sanitize --target _engine
 	@LD_PRELOAD="$(foreach lib,asan ubsan stdc++,$(shell $(CXX) -print-file-name=lib$(lib).so))" \
 	  ASAN_OPTIONS=detect_leaks=0:hard_rss_limit_mb=4096 UBSAN_OPTIONS=print_stacktrace=1 \
-	  .venv/bin/python -m tests.fuzz --engine $(SANITIZED_ENGINE) $(FUZZ)
+	  .venv/bin/python -m tests.fuzz --engine build/sanitize/_engine.so $(FUZZ)
 
 ##@ Maintain
+.PHONY: wheel
+wheel: build ## Build the wheel for all supported TensorFlow releases into dist/
+	@.venv/bin/python tools/build_wheel.py
+
+.PHONY: test-matrix
+test-matrix: wheel ## Install the wheel beside each TensorFlow release, and test it there
+	@.venv/bin/python tools/test_matrix.py
+
 .PHONY: bazel
 bazel: ## Build the native modules with Bazel
-	@command -v $(BAZEL) > /dev/null && [[ -d /usr/share/bazel/rules/java ]] || { echo "hplacer: no \
-	\`$(BAZEL)\` found (Debian: \`apt-get install bazel-bootstrap bazel-rules-java\`)." >&2; exit 1; }
+	@command -v $(BAZEL) > /dev/null || { echo "hplacer: no \`$(BAZEL)\` found (Debian: \`apt-get \
+	install bazel-bootstrap\`)." >&2; exit 1; }
 	@$(MAKE) --no-print-directory build
 	$(BAZEL) build //:native
+
+# Its tool has an environment of its own: it needs packages that nothing else needs.
+.PHONY: sbom
+sbom: test-matrix ## List what the wheel runs with beside the newest TensorFlow, into dist/sbom.json
+	@$(PYTHON) -m venv build/sbom && build/sbom/bin/python -m pip install --quiet cyclonedx-bom
+	@build/sbom/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible \
+	  -o dist/sbom.json build/matrix/2.21.0/bin/python
 
 # One resolver run answers with exact versions of everything that the extras need. tf_keras makes it
 # list tensorflow, which is left out because tensorflow-cpu holds the same files.
@@ -151,40 +167,12 @@ cc-test-if-possible:
 	@if tests/cc/fetch_doctest.sh; then $(MAKE) --no-print-directory cc-test; \
 	  else echo "hplacer: the C++ unit tests were skipped." >&2; fi
 
-# Those of cc/tf that have a test here need no TensorFlow.
-CC_TEST_SOURCES := $(ENGINE_SOURCES) $(sort $(shell find tests/cc -name '*.cc')) \
-  $(wildcard $(patsubst tests/%_test.cc,%.cc,$(wildcard tests/cc/tf/*_test.cc)))
-CC_TEST_FLAGS = -std=c++17 -g -Wall -Wextra -Werror -Icc -Itests/cc \
-  -isystem build/doctest/include -MMD -MP -pthread
-build/cc/%: CC_TEST_FLAGS += -O1
-build/cc-sanitize/%: CC_TEST_FLAGS += -O1 -fsanitize=address,undefined -fno-sanitize-recover=all
-build/cc-tsan/%: CC_TEST_FLAGS += -O1 -fsanitize=thread
-
-define CC_TEST_RULES
-build/$(1)/test: $$(CC_TEST_SOURCES:%.cc=build/$(1)/%.o)
-	@$$(CXX) $$(CC_TEST_FLAGS) $$^ -o $$@
-build/$(1)/%.o: %.cc Makefile
-	@mkdir -p $$(@D)
-	@echo "compiling $$@"
-	@$$(CXX) $$(CC_TEST_FLAGS) -c $$< -o $$@
--include $$(CC_TEST_SOURCES:%.cc=build/$(1)/%.d)
-endef
-$(eval $(call CC_TEST_RULES,cc))
-$(eval $(call CC_TEST_RULES,cc-sanitize))
-$(eval $(call CC_TEST_RULES,cc-tsan))
-
-# The engine's module under sanitizers. Not beside the package, where it would be loaded always.
-SANITIZED_ENGINE = build/sanitize/_engine.so
-SANITIZED_SOURCES := $(ENGINE_SOURCES) $(wildcard python/engine_*.cc)
-SANITIZE_FLAGS = -std=c++17 -g -O1 -fPIC -fvisibility=hidden -D_GLIBCXX_ASSERTIONS -Icc -MMD -MP \
-  -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer \
-  $(shell .venv/bin/python -m pybind11 --includes) \
-  -isystem $(shell .venv/bin/python -c 'import nlohmann_json; print(*nlohmann_json.__path__)')/include
-
-$(SANITIZED_ENGINE): $(SANITIZED_SOURCES:%.cc=build/sanitize/%.o)
-	@$(CXX) $(SANITIZE_FLAGS) -shared $^ -o $@
-build/sanitize/%.o: %.cc Makefile
-	@mkdir -p $(@D)
-	@echo "compiling $@"
-	@$(CXX) $(SANITIZE_FLAGS) -c $< -o $@
--include $(SANITIZED_SOURCES:%.cc=build/sanitize/%.d)
+PRINT_INCLUDES = import nlohmann_json, pybind11, sysconfig; print(sysconfig.get_path("include"), \
+  pybind11.get_include(), nlohmann_json.__path__[0] + "/include", sep=";")
+SANITIZE = -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
+build/cc-sanitize/cc_test: TEST_FLAGS = $(SANITIZE)
+build/cc-tsan/cc_test: TEST_FLAGS = -fsanitize=thread
+.PHONY: build/cc/cc_test build/cc-sanitize/cc_test build/cc-tsan/cc_test
+build/cc/cc_test build/cc-sanitize/cc_test build/cc-tsan/cc_test: .venv/.locked doctest
+	@$(CMAKE_BUILD) -B $(@D) -DCMAKE_CXX_FLAGS="$(TEST_FLAGS)" > /dev/null
+	@.venv/bin/cmake --build $(@D) --target cc_test

@@ -1,10 +1,10 @@
-"""Builds the native modules: `python/X_*.cc` and `cc/X/**/*.cc` become `hplacer_optimizer._X`.
+"""Builds the native modules with CMake: `_engine`, and `_tf_2_21` for TensorFlow 2.21.
 
-`_engine` is plain C++17. `_tf` is compiled against the TensorFlow that is installed in the building
-environment, whose version is compiled in. Only what changed is compiled again: next to each output
-in build/native/ lies the command line that made it, and next to each object the list of our headers
-that it includes. Foreign headers count through the versions in the command line and in
-`toolchain_versions`.
+CMakeLists.txt describes the build. This file finds what it needs. By default `_tf` is built for the
+TensorFlow that is installed in the building environment. HPLACER_TENSORFLOWS names other TensorFlow
+packages as VERSION=DIRECTORY:VERSION=DIRECTORY; `make wheel` builds for all supported releases so.
+
+Only what changed is compiled again, in build/native/ or build/releases/.
 """
 
 from __future__ import annotations
@@ -17,9 +17,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from glob import glob
 from pathlib import Path
 from typing import NoReturn
 
@@ -28,7 +26,14 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).resolve().parent
-OBJECTS = Path("build/native") / str(sysconfig.get_config_var("SOABI"))
+SUFFIX = str(sysconfig.get_config_var("EXT_SUFFIX"))
+# Of the installed TensorFlow, or of those that HPLACER_TENSORFLOWS names.
+BUILD = (
+    ROOT
+    / "build"
+    / ("releases" if os.environ.get("HPLACER_TENSORFLOWS") else "native")
+    / str(sysconfig.get_config_var("SOABI"))
+)
 
 TF_OLDEST = (2, 16)
 TF_NEWEST = (2, 21)
@@ -53,13 +58,22 @@ def fail(message: str) -> NoReturn:
 
 @dataclass(frozen=True)
 class TensorFlow:
-    """The installed TensorFlow, found without importing it, which would take seconds."""
+    """A TensorFlow package, found without importing it, which would take seconds."""
 
     directory: Path
-    version: str
+    version: str  # as TF_Version() spells it: 2.21.0-rc1, where the package says 2.21.0rc1
 
     @staticmethod
-    def find() -> TensorFlow:
+    def all() -> list[TensorFlow]:
+        """What HPLACER_TENSORFLOWS names, else the installed one."""
+        named = os.environ.get("HPLACER_TENSORFLOWS", "")
+        if not named:
+            return [TensorFlow.installed()]
+        pairs = [entry.partition("=") for entry in named.split(os.pathsep)]
+        return [TensorFlow._checked(Path(where).resolve(), version) for version, _, where in pairs]
+
+    @staticmethod
+    def installed() -> TensorFlow:
         spec = importlib.util.find_spec("tensorflow")
         versions = set()
         for name in TF_DISTRIBUTIONS:
@@ -70,54 +84,33 @@ class TensorFlow:
         if spec is None or spec.origin is None or not versions:
             fail(
                 "building needs an installed TensorFlow and found none; run `pip install "
-                "'setuptools>=77' pybind11 nlohmann-json 'tensorflow>=2.16,<2.22'` and then `pip "
-                "install --no-build-isolation '.[tf]'` (without --no-build-isolation pip hides "
-                "the installed TensorFlow)."
+                "'setuptools>=77' cmake ninja pybind11 nlohmann-json 'tensorflow>=2.16,<2.22'` and "
+                "then `pip install --no-build-isolation '.[tf]'` (without --no-build-isolation pip "
+                "hides the installed TensorFlow)."
             )
         if len(versions) > 1:
             fail(
                 "several TensorFlow packages of different versions are installed in one place "
                 f"({', '.join(sorted(versions))}); uninstall all of them and install one."
             )
-        version = versions.pop()
+        return TensorFlow._checked(Path(spec.origin).parent, versions.pop())
+
+    @staticmethod
+    def _checked(directory: Path, version: str) -> TensorFlow:
+        if not (directory / "include" / "tensorflow").is_dir():
+            fail(f"{directory}: is no TensorFlow package with headers.")
         release = tuple(int(part) for part in version.split(".")[:2])
         if not TF_OLDEST <= release <= TF_NEWEST:
             fail(
-                f"TensorFlow {version} is installed, but the native module supports "
+                f"{directory} holds TensorFlow {version}, but the native module supports "
                 f"{'.'.join(map(str, TF_OLDEST))} to {'.'.join(map(str, TF_NEWEST))}."
             )
-        return TensorFlow(Path(spec.origin).parent, version)
+        return TensorFlow(directory, re.sub(r"(\d)(rc|dev)", r"\1-\2", version))
 
     @property
-    def version_string(self) -> str:
-        """As TF_Version() spells it: 2.21.0-rc1, where the package says 2.21.0rc1."""
-        return re.sub(r"(\d)(rc|dev)", r"\1-\2", self.version)
-
-    @property
-    def compile_flags(self) -> list[str]:
-        include = self.directory / "include"
-        return [
-            "-D_GLIBCXX_USE_CXX11_ABI=1",
-            "-DEIGEN_MAX_ALIGN_BYTES=64",
-            f'-DHPLACER_TF_VERSION="{self.version_string}"',
-            "-isystem",
-            str(include),
-            "-isystem",
-            str(include / "external/farmhash_archive/src"),
-            # Default visibility, because TensorFlow compares addresses of inline variables across
-            # libraries; pybind11's own namespace is hidden, which GCC remarks on.
-            "-Wno-attributes",
-        ]
-
-    @property
-    def link_flags(self) -> list[str]:
-        return [
-            f"-L{self.directory}",
-            "-l:libtensorflow_cc.so.2",
-            "-l:libtensorflow_framework.so.2",
-            "-Wl,-rpath,$ORIGIN/../tensorflow",
-            f"-Wl,-rpath,{self.directory}",
-        ]
+    def module(self) -> str:
+        major, minor, *_ = self.version.split(".")
+        return f"_tf_{major}_{minor}"
 
 
 def find_compiler() -> list[str]:
@@ -134,19 +127,25 @@ def find_compiler() -> list[str]:
     return compiler
 
 
-def pybind11_include() -> str:
+def find_tool(name: str) -> str:
+    # Beside the interpreter first: a virtual environment need not be on the PATH.
+    places = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    found = shutil.which(name, path=places)
+    if found is None:
+        fail(f"building needs {name}; run `pip install {name}` and build again.")
+    return found
+
+
+def include_directories() -> list[str]:
     try:
         import pybind11
     except ImportError:
         fail("building needs pybind11; run `pip install pybind11` and build again.")
-    return str(pybind11.get_include())
-
-
-def nlohmann_json_include() -> str:
     spec = importlib.util.find_spec("nlohmann_json")
     if spec is None or not spec.submodule_search_locations:
         fail("building needs nlohmann-json; run `pip install nlohmann-json` and build again.")
-    return str(Path(spec.submodule_search_locations[0], "include"))
+    nlohmann_json = Path(spec.submodule_search_locations[0], "include")
+    return [sysconfig.get_path("include"), pybind11.get_include(), str(nlohmann_json)]
 
 
 def toolchain_versions(compiler: list[str]) -> str:
@@ -155,82 +154,49 @@ def toolchain_versions(compiler: list[str]) -> str:
     return ", ".join([output.stdout.splitlines()[0], *packages])
 
 
-@dataclass(frozen=True)
-class Step:
-    """One command that makes one file, and how to tell that it must run again."""
-
-    output: Path
-    inputs: list[Path]
-    command: list[str]
-    versions: str
-
-    def run_if_stale(self) -> None:
-        record = self.output.with_name(self.output.name + ".cmd")
-        recipe = "\n".join([self.versions, *self.command])
-        if record.exists() and record.read_text() == recipe and self._is_newer_than_inputs():
-            return
-        verb = "linking" if self.output.suffix == ".so" else "compiling"
-        print(f"{verb} {self.output}", flush=True)
-        self.output.parent.mkdir(parents=True, exist_ok=True)
-        record.unlink(missing_ok=True)
-        if subprocess.run(self.command, check=False).returncode != 0:
-            fail(f"this command failed: {' '.join(self.command)}")
-        record.write_text(recipe)
-
-    def _is_newer_than_inputs(self) -> bool:
-        try:
-            made = self.output.stat().st_mtime_ns
-            return all(path.stat().st_mtime_ns < made for path in [*self.inputs, *self._headers()])
-        except FileNotFoundError:
-            return False
-
-    def _headers(self) -> list[Path]:
-        if self.output.suffix != ".o":
-            return []
-        rule = self.output.with_suffix(".d").read_text().replace("\\\n", "")
-        return [Path(name) for name in rule.partition(":")[2].split()]
-
-
 class BuildNative(build_ext):
-    """Compiles the files of all modules side by side, links each module, copies it into place."""
+    """Lets CMake build the modules, and copies them into place."""
 
     def build_extensions(self) -> None:
-        os.chdir(ROOT)
-        compiler = find_compiler()
-        tensorflow = TensorFlow.find()
-        flags = ["-std=c++17", "-O2", "-DNDEBUG", "-fPIC", "-Wall", "-Wextra", "-Icc"]
-        flags += ["-isystem", sysconfig.get_path("include"), "-isystem", pybind11_include()]
-        flags += ["-isystem", nlohmann_json_include()]
-        versions = toolchain_versions(compiler)
-        if os.environ.get("HPLACER_WERROR") == "1":
-            flags.append("-Werror")
-        flags += os.environ.get("CXXFLAGS", "").split()
-
-        compiles: list[Step] = []
-        links: list[Step] = []
+        self._configure()
+        jobs = str(self._jobs())
+        command = [find_tool("cmake"), "--build", str(BUILD), "--parallel", jobs]
+        command += ["--target", *(extension.name.split(".")[-1] for extension in self.extensions)]
+        # A build with nothing to do says nothing.
+        environment = {**os.environ, "NINJA_STATUS": "[%f/%t] "}
+        if subprocess.run(command, check=False, env=environment).returncode != 0:
+            fail(f"this command failed: {' '.join(command)}")
         for extension in self.extensions:
-            uses_tensorflow = extension.name.endswith("._tf")
-            module_flags = tensorflow.compile_flags if uses_tensorflow else ["-fvisibility=hidden"]
-            objects = []
-            for source in extension.sources:
-                output = OBJECTS / Path(source).with_suffix(".o")
-                command = [*compiler, *flags, *module_flags, "-MMD", "-c", source]
-                command += ["-o", str(output)]
-                compiles.append(Step(output, [Path(source)], command, versions))
-                objects.append(output)
-            output = OBJECTS / self.get_ext_filename(extension.name)
-            command = [*compiler, "-shared", *map(str, objects), "-o", str(output)]
-            command += tensorflow.link_flags if uses_tensorflow else []
-            links.append(Step(output, objects, command, versions))
-
-        with ThreadPoolExecutor(self._jobs()) as pool:
-            for _ in pool.map(Step.run_if_stale, compiles):
-                pass
-        for extension, link in zip(self.extensions, links, strict=True):
-            link.run_if_stale()
+            built = BUILD / (extension.name.split(".")[-1] + SUFFIX)
             target = Path(self.get_ext_fullpath(extension.name))
             target.parent.mkdir(parents=True, exist_ok=True)
-            self.copy_file(str(link.output), str(target))
+            self.copy_file(str(built), str(target))
+
+    def _configure(self) -> None:
+        """Configures the build directory; anew where compiler, headers or settings changed."""
+        compiler = find_compiler()
+        flags = [*compiler[1:], *os.environ.get("CXXFLAGS", "").split()]
+        tensorflows = [f"{found.version}={found.directory}" for found in TensorFlow.all()]
+        command = [find_tool("cmake"), "-S", str(ROOT), "-B", str(BUILD), "-G", "Ninja"]
+        command += [
+            f"-DCMAKE_MAKE_PROGRAM={find_tool('ninja')}",
+            f"-DCMAKE_CXX_COMPILER={compiler[0]}",
+            f"-DCMAKE_CXX_FLAGS={' '.join(flags)}",
+            f"-DHPLACER_INCLUDES={';'.join(include_directories())}",
+            f"-DHPLACER_SUFFIX={SUFFIX}",
+            f"-DHPLACER_TENSORFLOWS={';'.join(tensorflows)}",
+            f"-DHPLACER_WERROR={'ON' if os.environ.get('HPLACER_WERROR') == '1' else 'OFF'}",
+        ]
+        recipe = "\n".join([toolchain_versions(compiler), *command])
+        record = BUILD / "configured.txt"
+        if record.exists() and record.read_text() == recipe:
+            return
+        shutil.rmtree(BUILD, ignore_errors=True)
+        BUILD.mkdir(parents=True)
+        done = subprocess.run(command, check=False, capture_output=True, text=True)
+        if done.returncode != 0:
+            fail(f"this command failed: {' '.join(command)}\n{done.stdout}{done.stderr}")
+        record.write_text(recipe)
 
     def _jobs(self) -> int:
         memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -239,13 +205,10 @@ class BuildNative(build_ext):
 
 
 def native_modules() -> list[Extension]:
-    modules = []
-    for binding in sorted(glob("python/*_module.cc")):
-        part = Path(binding).name.removesuffix("_module.cc")
-        sources = sorted(glob(f"python/{part}_*.cc") + glob(f"cc/{part}/**/*.cc", recursive=True))
-        headers = sorted(glob(f"python/{part}_*.h") + glob(f"cc/{part}/**/*.h", recursive=True))
-        modules.append(Extension(f"hplacer_optimizer._{part}", sources, depends=headers))
-    return modules
+    names = ["_engine"]
+    if "build_ext" in sys.argv or "bdist_wheel" in sys.argv or "editable_wheel" in sys.argv:
+        names += [found.module for found in TensorFlow.all()]
+    return [Extension(f"hplacer_optimizer.{name}", []) for name in names]
 
 
 if int(setuptools.__version__.split(".")[0]) < 77:

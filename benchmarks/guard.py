@@ -6,7 +6,7 @@ takes effect must not be slower; of the plans that are faster, most should take 
 
 Whether a plan takes effect is decided by the error of the predictions for all other graphs, so that
 no graph is judged by what it taught. Beside it stands what each plan would do without the guard.
-The defaults of the package (plans/baseline.py) are the errors for all graphs.
+The defaults of the package (problem/cost_errors.py) are the errors for all graphs.
 
     python benchmarks/guard.py --output docs/results/guard
     python benchmarks/guard.py --graphs "two towers" "many tiny ops"

@@ -5,7 +5,7 @@
     python -m benchmarks.report_page PLAN [--seconds 5] [--screenshot FILE] [--json]
 
 PLAN is a plan file. The page is drawn in software, without a GPU. One wheel event per frame zooms
-to a point of the timeline, and out again, over and over; a frame redraws timeline and memory.
+to a point of the timeline, and out again, over and over; a frame redraws both timelines and memory.
 """
 
 from __future__ import annotations

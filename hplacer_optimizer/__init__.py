@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         ProblemError,
         StoreError,
     )
+    from hplacer_optimizer.inspection.advice.advising import Advice, advise
     from hplacer_optimizer.machines import Machine, load_machine, save_machine
     from hplacer_optimizer.measuring import Measurement
     from hplacer_optimizer.measuring.clusters import LocalCluster, local_cluster
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
+    "Advice",
     "Budget",
     "ClusterError",
     "CostTable",
@@ -85,6 +87,7 @@ __all__ = [
     "StepTrace",
     "StoreError",
     "__version__",
+    "advise",
     "disabled",
     "history",
     "learn",
@@ -107,6 +110,7 @@ __all__ = [
 ]
 
 _MODULES = {
+    "Advice": "inspection.advice.advising",
     "Budget": "planners",
     "CostTable": "costs.table",
     "Learned": "planners.learning",
@@ -122,6 +126,7 @@ _MODULES = {
     "Problem": "_engine",
     "Progress": "planners",
     "StepTrace": "_engine",
+    "advise": "inspection.advice.advising",
     "disabled": "plugin.disabling",
     "history": "plugin.service",
     "learn": "planners.learning",

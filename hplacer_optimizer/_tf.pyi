@@ -1,4 +1,4 @@
-"""Types of the native TensorFlow side, built from python/tf_module.cc and cc/tf.
+"""Types of the native TensorFlow modules (`_tf_2_21`), built from python/tf_module.cc and cc/tf.
 
 n ops, N graph nodes that a plan may move, K device kinds. Times in properties named `*_s` are
 seconds. Arrays are copies. Load it with `native.load()`: it needs TensorFlow's symbols.

@@ -34,14 +34,19 @@ namespace {
 // Found in the file by whoever cannot load it, to tell what it was built for.
 [[gnu::used]] constexpr char kVersionMarker[] = "HPLACER_TF_VERSION=" HPLACER_TF_VERSION;
 
+// "2.21" of "2.21.1"; a pre-release is a release of its own.
+std::string_view Release(std::string_view version) {
+  if (version.find('-') != std::string_view::npos) return version;
+  return version.substr(0, version.find('.', version.find('.') + 1));
+}
+
+// Releases that differ in their third number alone have the same class layouts.
 void CheckTensorFlowVersion() {
   const std::string built = std::string(kVersionMarker).substr(sizeof("HPLACER_TF_VERSION=") - 1);
   const std::string running = TF_Version();
-  if (built == running) return;
+  if (Release(built) == Release(running)) return;
   throw py::import_error("hplacer_optimizer was built for TensorFlow " + built +
-                         ", but TensorFlow " + running +
-                         " is running; rebuild it: pip install --no-build-isolation --no-deps "
-                         "--force-reinstall --no-cache-dir hplacer-optimizer (or: make build)");
+                         ", but TensorFlow " + running + " is running");
 }
 
 template <typename T>
@@ -352,7 +357,7 @@ void RegisterOfflineCapture(py::module_& m) {
 }  // namespace
 }  // namespace hplacer
 
-PYBIND11_MODULE(_tf, m) {
+PYBIND11_MODULE(HPLACER_TF_MODULE, m) {
   using namespace hplacer;  // NOLINT: the module's own names
   CheckTensorFlowVersion();
   m.doc() = "The TensorFlow side of hplacer_optimizer: pass, capture, fingerprint, rewrite.";

@@ -42,6 +42,13 @@ class Browser:
             assert time.monotonic() < deadline, f"{page} is not drawn: {self.log()}"
             time.sleep(0.02)
 
+    def resize(self, width: int, height: int = LAPTOP[1]) -> None:
+        """Gives the page another size, in CSS pixels."""
+        self.driver.execute_cdp_cmd(
+            "Emulation.setDeviceMetricsOverride",
+            {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False},
+        )
+
     def run(self, script: str, *arguments: object) -> Any:
         return self.driver.execute_script(script, *arguments)
 
@@ -96,11 +103,8 @@ def browser() -> Iterator[Browser]:
     service = webdriver.ChromeService(executable_path=str(shutil.which("chromedriver")))
     driver = webdriver.Chrome(options=options, service=service)
     try:
-        # The window has borders; the page has what a laptop shows.
-        driver.execute_cdp_cmd(
-            "Emulation.setDeviceMetricsOverride",
-            {"width": LAPTOP[0], "height": LAPTOP[1], "deviceScaleFactor": 1, "mobile": False},
-        )
-        yield Browser(driver)
+        opened = Browser(driver)
+        opened.resize(*LAPTOP)  # the window has borders; the page has what a laptop shows
+        yield opened
     finally:
         driver.quit()

@@ -1,6 +1,6 @@
 """Seeds small faults, one after the other, and tells which ones the tests find.
 
-    python -m tests.faults [--fault 3]    after `make build`; all of them take half an hour
+    python -m tests.faults [--fault 3]    all of them take half an hour
 
 Each is a slip that a change could bring: off by one, a wrong comparison, a lock that is not taken,
 a wrong unit, swapped arguments, a check that is missing. It is made in build/faults/, a copy of the
@@ -20,7 +20,6 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.processes import ROOT
 from tests.scratch_copy import ScratchCopy
 
 _CPP_LIMIT_S = 60
@@ -180,7 +179,7 @@ def _cpp_finder(copy: ScratchCopy, fault: Fault) -> str | None:
     if not fault.file.startswith("cc/engine/"):
         return None
     try:
-        done = copy.run_cpp_tests(Path(fault.file).parts[2], limit_s=_CPP_LIMIT_S)
+        done = copy.run_cpp_tests(f"{Path(fault.file).parts[2]}/", limit_s=_CPP_LIMIT_S)
     except subprocess.TimeoutExpired:
         return f"C++ tests that do not end in {_CPP_LIMIT_S} s"
     found = re.search(r"^TEST CASE: +(.+)", done.stdout, re.MULTILINE)
@@ -215,9 +214,8 @@ def main() -> int:
     )
     chosen = parser.parse_args().fault or numbers
     copy = ScratchCopy("faults")
-    for built in (*ROOT.glob("build/native/**/*"), *ROOT.glob("hplacer_optimizer/*.so")):
-        if built.is_file():
-            copy.add(built.relative_to(ROOT))
+    print("building", flush=True)
+    copy.build()
     missed = 0
     for number in chosen:
         fault, started = FAULTS[number - 1], time.monotonic()

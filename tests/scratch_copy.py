@@ -25,13 +25,11 @@ class ScratchCopy:
         done = subprocess.run(listed, cwd=ROOT, check=True, capture_output=True, text=True)
         for file in filter(None, done.stdout.split("\0")):
             if (ROOT / file).is_file():  # else it was removed since the last commit
-                self.add(Path(file))
-
-    def add(self, file: Path) -> None:
-        """Copies another file, with its time, so that a build takes up what was built here."""
-        target = self.directory / file
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(ROOT / file, target)
+                target = self.directory / file
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(ROOT / file, target)
+        (self.directory / "build").mkdir()
+        (self.directory / "build" / "doctest").symlink_to(ROOT / "build" / "doctest")
 
     def run(
         self,
@@ -72,30 +70,14 @@ class ScratchCopy:
         self.run(command, check=True, **{"HPLACER_WERROR": "1", **environment})
 
     def run_cpp_tests(
-        self, folder: str, *flags: str, limit_s: float | None = None
+        self, folder: str, limit_s: float | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """The C++ tests of a folder of tests/cc ("**": of all), compiled with these flags.
+        """The C++ tests of a folder of tests/cc ("*": of all), linked with what `build` made.
 
-        They are linked with the objects of the last build. Raises subprocess.TimeoutExpired.
+        Raises subprocess.TimeoutExpired.
         """
-        tests = {
-            self.directory / "tests/cc/main.cc",
-            *self.directory.glob(f"tests/cc/{folder}/*.cc"),
-        }
-        tested = [Path("cc/tf") / path.name.replace("_test", "") for path in tests]
-        sources = [
-            *(
-                path.relative_to(self.directory)
-                for path in self.directory.glob("cc/engine/**/*.cc")
-            ),
-            *(source for source in tested if (self.directory / source).exists()),
-        ]
-        objects = [
-            next(self.directory.glob(f"build/native/*/{source.with_suffix('.o')}"))
-            for source in sources
-        ]
-        program = self.directory / "build" / "cc_tests"
-        includes = ["-Icc", "-Itests/cc", "-isystem", ROOT / "build" / "doctest" / "include"]
-        compiler = [*os.environ.get("CXX", "g++").split(), "-std=c++17", *includes, *flags]
-        self.run([*compiler, *tests, *objects, "-pthread", "-o", program], check=True)
-        return self.run([program], limit_s=limit_s)
+        (cache,) = self.directory.glob("build/native/*/CMakeCache.txt")
+        cmake = Path(sys.executable).parent / "cmake"
+        self.run([cmake, "--build", cache.parent, "--target", "cc_test"], check=True)
+        program = cache.parent / "cc_test"
+        return self.run([program, f"--source-file=*tests/cc/{folder}*"], limit_s=limit_s)

@@ -4,6 +4,10 @@ A program traces, plans and trains, and gets SIGINT after a random time, up to a
 the start takes. Measured is the time from the signal to KeyboardInterrupt, also without the
 optimizer, where the same moments hit tracing and steps. Afterwards the plan store must be readable.
 
+TensorFlow itself loses an interrupt that arrives while its C API lists the consumers of a tensor:
+tracing then ends with SystemError, also without the optimizer. Such ends are counted; one that went
+through a frame of ours fails the run.
+
 Exits with 1 if with the optimizer an interrupt took over 0.5 s longer than the slowest without it.
 
     python -m tests.stress_interrupts --count 50
@@ -18,6 +22,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from hplacer_optimizer.plans.store import PlanStore
 from tests.processes import run
@@ -27,6 +32,7 @@ _START_S = 8.0  # of tracing, searching and some steps
 
 _PROGRAM = """
 import signal
+import traceback
 on(planner="auto", on_miss="learn", budget_s=5.0)
 sent = []
 
@@ -53,13 +59,25 @@ threading.Thread(target=interrupt).start()
 try:
     while True:
         step()
-except KeyboardInterrupt:
-    report(seconds=time.monotonic() - sent[0], outcomes=outcomes())
+except (KeyboardInterrupt, SystemError) as error:
+    seconds = time.monotonic() - sent[0]
+    lost = isinstance(error, SystemError)
+    if lost and "hplacer_optimizer" in "".join(traceback.format_tb(error.__traceback__)):
+        raise
+    report(seconds=seconds, outcomes=outcomes(), lost=lost)
 """
 
 
-def interrupted_after(moment: float, **environment: str) -> tuple[float, list[str]]:
-    """Seconds from the signal to KeyboardInterrupt, and what the pass did until then."""
+class Interrupted(NamedTuple):
+    """How one program ended."""
+
+    seconds: float  # from the signal to the exception
+    planning: bool
+    lost: bool  # TensorFlow raised SystemError instead of KeyboardInterrupt
+
+
+def interrupted_after(moment: float, **environment: str) -> Interrupted:
+    """Runs the program with SIGINT after so many seconds, and reads every plan it left."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
         directory = Path(name)
         code = _PROGRAM.replace("{moment}", repr(moment))
@@ -67,7 +85,8 @@ def interrupted_after(moment: float, **environment: str) -> tuple[float, list[st
         store = PlanStore(str(directory / "cache"))
         for entry in store.entries():
             store.get(entry.fingerprint)
-    return outcome.report["seconds"], outcome.report["outcomes"]
+    report = outcome.report
+    return Interrupted(report["seconds"], report["outcomes"] == ["failed"], report["lost"])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -80,17 +99,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     chance = random.Random(options.seed)
     moments = [chance.uniform(0, _START_S) for _ in range(options.count)]
-    without = [interrupted_after(m, HPLACER_DISABLE="1")[0] for m in moments[: options.count // 2]]
+    without = [interrupted_after(m, HPLACER_DISABLE="1") for m in moments[: options.count // 2]]
     found = [interrupted_after(moment) for moment in moments]
-    seconds = [delay for delay, _ in found]
-    planning = sum(outcomes == ["failed"] for _, outcomes in found)
-    for name, delays in (("without", without), ("with", seconds)):
+    for name, ends in (("without", without), ("with", found)):
+        seconds = [end.seconds for end in ends]
         print(
-            f"{name:8} {len(delays)} interrupts, seconds until KeyboardInterrupt: "
-            f"median {statistics.median(delays):.3f}, slowest {max(delays):.3f}"
+            f"{name:8} {len(ends)} interrupts, seconds until the exception: "
+            f"median {statistics.median(seconds):.3f}, slowest {max(seconds):.3f}, "
+            f"lost by TensorFlow {sum(end.lost for end in ends)}"
         )
-    print(f"{planning} of them came while a plan was made")
-    return 0 if max(seconds) <= max(without) + _LIMIT_S else 1
+    print(f"{sum(end.planning for end in found)} of them came while a plan was made")
+    slowest = max(end.seconds for end in without)
+    return 0 if max(end.seconds for end in found) <= slowest + _LIMIT_S else 1
 
 
 if __name__ == "__main__":

@@ -37,6 +37,7 @@ LONG_SCRIPTS = {
     "docs/reference/workloads.md",
     "docs/start/another-machine.md",
 }
+SHELL_AND_PYTHON_IN_TURN = "docs/start/tutorial.md"  # tests/test_tutorial.py runs it
 COMMANDS = ("README.md", "docs/start/first-plan.md", "docs/start/another-machine.md")
 
 _LANGUAGE = re.compile(r"^ *(?:```|~~~) *(\S+)", re.MULTILINE)
@@ -95,7 +96,7 @@ def test_every_block_has_a_language_and_all_python_is_found(name: str) -> None:
     [
         pytest.param(name, marks=[pytest.mark.slow] if name in LONG_SCRIPTS else [])
         for name in sorted(DOCUMENTS)
-        if script_of(DOCUMENTS[name])
+        if script_of(DOCUMENTS[name]) and name != SHELL_AND_PYTHON_IN_TURN
     ],
 )
 def test_the_python_of_a_document_runs_as_it_is_printed(name: str, tmp_path: Path) -> None:
@@ -122,6 +123,20 @@ def commands_of(text: str) -> str:
     return "".join(block["code"] for block in blocks if not block["reason"])
 
 
+def environment_of_a_shell(tmp_path: Path) -> dict[str, str]:
+    """A reader's, with the programs `python` and `hplacer` and an empty plan store."""
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    for program, arguments in (("python", ""), ("hplacer", "-m hplacer_optimizer ")):
+        path = programs / program
+        path.write_text(f'#!/bin/sh\nexec "{sys.executable}" {arguments}"$@"\n')
+        path.chmod(0o755)
+    return clean_environment(tmp_path) | {
+        "XDG_CACHE_HOME": str(tmp_path / "cache"),
+        "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
+    }
+
+
 def test_the_readme_shows_five_commands() -> None:
     programs = [line.split()[0] for line in commands_of(DOCUMENTS["README.md"]).splitlines()]
     assert programs == ["python", "hplacer", "hplacer", "hplacer", "hplacer"]
@@ -131,23 +146,14 @@ def test_the_readme_shows_five_commands() -> None:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_commands_of_a_document_run_one_after_the_other(name: str, tmp_path: Path) -> None:
     pytest.importorskip("tensorflow")
-    programs, directory = tmp_path / "programs", tmp_path / "directory"
-    programs.mkdir()
+    directory = tmp_path / "directory"
     directory.mkdir()
-    for program, arguments in (("python", ""), ("hplacer", "-m hplacer_optimizer ")):
-        path = programs / program
-        path.write_text(f'#!/bin/sh\nexec "{sys.executable}" {arguments}"$@"\n')
-        path.chmod(0o755)
-    environment = clean_environment(directory) | {
-        "XDG_CACHE_HOME": str(tmp_path / "cache"),
-        "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
-    }
     done = subprocess.run(
         ["bash", "-euxo", "pipefail", "-c", commands_of(DOCUMENTS[name])],
         capture_output=True,
         text=True,
         cwd=directory,
-        env=environment,
+        env=environment_of_a_shell(tmp_path),
         timeout=600,
     )
     assert done.returncode == 0, done.stderr

@@ -8,6 +8,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_format.h"
+#include "tensorflow/c/c_api.h"
 #include "tensorflow/core/framework/types.h"
 #include "tf/hash.h"
 #include "tf/node_hasher.h"
@@ -46,7 +47,7 @@ class Fingerprinter {
     }
     result.parts.emplace_back("machine", Hex(machine));
     result.parts.emplace_back("constraints", Hex(Constraints()));
-    result.parts.emplace_back("format", "hplacer-plan/1 tensorflow-" HPLACER_TF_VERSION);
+    result.parts.emplace_back("format", std::string("hplacer-plan/1 tensorflow-") + TF_Version());
     result.key = Key(result);
     *node_hashes = std::move(down_);
     return result;

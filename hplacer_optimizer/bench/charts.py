@@ -22,11 +22,14 @@ def draw(experiment: Experiment, results: Results, task: Task, path: Path) -> No
     axes = figure.add_subplot()
     positions = range(len(rows))
     for position, row in zip(positions, rows, strict=True):
-        seconds = row.median_s
-        if seconds is None:
+        if row.step_time_ns is None:
             axes.text(0, position, " OOM" if row.cells[0].missing_bytes else " -", va="center")
             continue
-        spread = [[seconds - row.step_s[0]], [row.step_s[-1] - seconds]]
+        seconds, low, high = (
+            time_ns / 1e9
+            for time_ns in (row.step_time_ns, row.step_times_ns[0], row.step_times_ns[-1])
+        )
+        spread = [[seconds - low], [high - seconds]]
         axes.barh(position, seconds, height=0.6, color="tab:blue", xerr=spread)
     published = [(position, task.published_s.get(row.planner)) for position, row in enumerate(rows)]
     finite = [(position, s) for position, s in published if s is not None and not math.isinf(s)]

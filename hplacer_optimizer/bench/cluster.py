@@ -42,10 +42,10 @@ class ClusterRow:
 
     task: str
     placement: str
-    measured_s: float  # median
-    spread_s: float  # interquartile range
+    step_time_ns: int  # measured, the median
+    spread_ns: int  # interquartile range of the measured steps
     steps: int
-    predicted_s: float
+    predicted_ns: int
     speedup: float
     """Over the default placement, in the same run: the geometric mean over its turns."""
     low: float
@@ -94,10 +94,10 @@ def compare(
             yield ClusterRow(
                 task=task.name,
                 placement=name,
-                measured_s=measured[name].step_s,
-                spread_s=measured[name].spread_s,
+                step_time_ns=round(1e9 * measured[name].step_s),
+                spread_ns=round(1e9 * measured[name].spread_s),
                 steps=len(measured[name].times_s),
-                predicted_s=makespan_ns / 1e9,
+                predicted_ns=makespan_ns,
                 speedup=measured[name].speedup,
                 low=low,
                 high=high,

@@ -37,9 +37,9 @@ class Prediction:
 
     task: str
     placement: str
-    predicted_s: float
-    measured_s: float  # median
-    spread_s: float  # interquartile range of the measured steps
+    predicted_ns: int
+    step_time_ns: int  # measured, the median
+    spread_ns: int  # interquartile range of the measured steps
     steps: int
     transfers: int
     error: float
@@ -65,9 +65,9 @@ def predict(bench: Bench, tasks: Sequence[ClusterTask], rounds: int) -> Iterator
             yield Prediction(
                 task=task.name,
                 placement=name,
-                predicted_s=trace.makespan_ns / 1e9,
-                measured_s=step_s,
-                spread_s=measured[name].spread_s or 0.0,
+                predicted_ns=trace.makespan_ns,
+                step_time_ns=round(1e9 * step_s),
+                spread_ns=round(1e9 * (measured[name].spread_s or 0.0)),
                 steps=len(measured[name].times_s),
                 transfers=len(trace.transfers),
                 error=trace.makespan_ns / 1e9 / step_s - 1,
@@ -174,7 +174,7 @@ def summary(predictions: Sequence[Prediction]) -> dict[str, Any]:
         "placements": len(predictions),
         "most_optimistic_plan": min(plans, default=None),
         "rank_correlation": rank_correlation(
-            [p.predicted_s for p in predictions], [p.measured_s for p in predictions]
+            [p.predicted_ns for p in predictions], [p.step_time_ns for p in predictions]
         ),
         "median_error": float(np.median([abs(p.error) for p in predictions])),
         "median_error_without": {
@@ -206,9 +206,9 @@ def draw(predictions: Sequence[Prediction], path: Path) -> None:
     axes = figure.add_subplot()
     for task in dict.fromkeys(p.task for p in predictions):
         points = [p for p in predictions if p.task == task]
-        measured, predicted = ([getattr(p, key) for p in points] for key in _AXES)
+        measured, predicted = ([getattr(p, key) / 1e9 for p in points] for key in _AXES)
         axes.scatter(measured, predicted, label=task, alpha=0.8)
-    values = [getattr(p, key) for p in predictions for key in _AXES]
+    values = [getattr(p, key) / 1e9 for p in predictions for key in _AXES]
     ends = np.array([min(values) * 0.9, max(values) * 1.1])
     axes.plot(ends, ends, color="black", linewidth=1)
     axes.fill_between(ends, ends * (1 - GOAL_ERROR), ends * (1 + GOAL_ERROR), alpha=0.15)
@@ -223,4 +223,4 @@ def draw(predictions: Sequence[Prediction], path: Path) -> None:
     figure.savefig(path, dpi=150)
 
 
-_AXES = ("measured_s", "predicted_s")
+_AXES = ("step_time_ns", "predicted_ns")

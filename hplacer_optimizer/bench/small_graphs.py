@@ -1,24 +1,31 @@
 """Small training graphs that differ in kind, for two workers with a core each.
 
 Every builder returns a loss in the default graph; `write` completes it with gradients and updates.
+Those of BATCHED can have another batch size, and be trained data-parallel: `write_replicas`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from hplacer_optimizer.workloads import graphs
-from hplacer_optimizer.workloads.training_graph import input_batch, new_graph, training_graph
+from hplacer_optimizer.workloads.training_graph import (
+    TRAIN_OP,
+    finished_graph,
+    input_batch,
+    new_graph,
+    training_graph,
+)
 
 
-def write(name: str, path: Path) -> None:
-    """Writes a graph as a binary MetaGraphDef file."""
+def write(name: str, path: Path, batch_size: int | None = None) -> None:
+    """Writes a graph as a binary MetaGraphDef file; a batch size is for one of BATCHED."""
     import tensorflow as tf
 
-    build = GRAPHS[name]
+    build = GRAPHS[name] if batch_size is None else resized(name, batch_size)
     if isinstance(build, tuple):
         workload, parameters = build
         graphs.write_graph(workload, path, **parameters)
@@ -29,6 +36,55 @@ def write(name: str, path: Path) -> None:
         meta_graph = tf.compat.v1.train.export_meta_graph()
     assert built
     path.write_bytes(meta_graph.SerializeToString(deterministic=True))
+
+
+def resized(name: str, batch_size: int) -> Callable[[], Any]:
+    """The builder of one of BATCHED, with another batch size."""
+    build = BATCHED[name]
+    return partial(build.func, *build.args[:-1], batch_size)
+
+
+def write_replicas(name: str, path: Path, batch_size: int, devices: Sequence[str]) -> None:
+    """Writes data parallelism by hand: on each device the whole graph, with its share of the batch.
+
+    Every device sends its gradients to all others, averages what it has got and updates variables
+    of its own. Only a dense gradient is averaged; rows of tables are put one after the other.
+    """
+    import tensorflow as tf
+
+    share = batch_size // len(devices)
+    with new_graph(seed=1) as graph:
+        losses, gradients = [], []
+        for replica, device in enumerate(devices):
+            scope = f"replica{replica}"
+            with tf.device(device), tf.compat.v1.variable_scope(scope):
+                losses.append(resized(name, share)())
+                variables = tf.compat.v1.trainable_variables(f"{scope}/")
+                found = tf.gradients(losses[-1], variables)
+                gradients.append(list(zip(found, variables, strict=True)))
+        updates = []
+        for replica, device in enumerate(devices):
+            with tf.device(device), tf.name_scope(f"update{replica}"):
+                for of_variable in zip(*gradients, strict=True):
+                    updates.append(_update(of_variable, of_variable[replica][1]))
+        train_op = tf.group(*updates, name=TRAIN_OP)
+        finished_graph(tf.add_n(losses), train_op)
+        meta_graph = tf.compat.v1.train.export_meta_graph(graph=graph)
+    path.write_bytes(meta_graph.SerializeToString(deterministic=True))
+
+
+def _update(of_variable: Sequence[tuple[Any, Any]], variable: Any) -> Any:
+    """By gradient descent, with the gradients of all replicas."""
+    import tensorflow as tf
+
+    gradients, rate = [gradient for gradient, _ in of_variable], 1e-3 / len(of_variable)
+    if isinstance(gradients[0], tf.IndexedSlices):
+        values = tf.concat([gradient.values for gradient in gradients], 0)
+        indices = tf.concat([gradient.indices for gradient in gradients], 0)
+        return variable.scatter_sub(tf.IndexedSlices(rate * values, indices))
+    total = tf.add_n(gradients)
+    optimizer = tf.compat.v1.train.GradientDescentOptimizer(rate)
+    return optimizer.apply_gradients([(total, variable)])
 
 
 def _input(*shape: int, seed: int = 0) -> Any:
@@ -313,4 +369,16 @@ GRAPHS: dict[str, Callable[[], Any] | tuple[str, dict[str, Any]]] = {
     "two-tower recommender": ("two_tower", _TOWERS),
     "translation": ("nmt", {"hidden": 256, "steps": 6, "vocabulary": 1000}),
     "language model": ("rnnlm", {"hidden": 256, "steps": 6, "vocabulary": 1000}),
+}
+
+# The last argument of each is the batch size.
+BATCHED: dict[str, partial[Any]] = {
+    "long chain of products": partial(_chain, 6, 256, 2048),
+    "chain of small products": partial(_chain, 24, 128, 32),
+    "two wide towers": partial(_towers, 2, 3, 1024, 128),
+    "two unequal towers": partial(_unequal_towers, 512, 256),
+    "layers of experts": partial(_layers_of_experts, 2, 4, 256, 128),
+    "encoder and decoder": partial(_encoder_decoder, 12, 256, 512),
+    "reading in two directions": partial(_two_directions, 10, 256, 64),
+    "wide embeddings": partial(_embeddings, 8, 20_000, 64, 1024),
 }

@@ -41,18 +41,18 @@ class Row:
     cells: Sequence[Cell]
 
     @property
-    def step_s(self) -> list[float]:
-        """Step times of the placements that fit, ascending."""
+    def step_times_ns(self) -> list[int]:
+        """Of the placements that fit, ascending."""
         return sorted(
-            cell.step_time_ns / 1e9
+            cell.step_time_ns
             for cell in self.cells
             if cell.feasible and cell.step_time_ns is not None
         )
 
     @property
-    def median_s(self) -> float | None:
-        """None if no placement fits."""
-        return statistics.median(self.step_s) if self.step_s else None
+    def step_time_ns(self) -> int | None:
+        """The median; None if no placement fits."""
+        return round(statistics.median(self.step_times_ns)) if self.step_times_ns else None
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def markdown(experiment: Experiment, results: Results) -> str:
 
 
 def document(experiment: Experiment, results: Results) -> dict[str, Any]:
-    """Everything, for JSON; times in seconds have names that end with `_s`."""
+    """Everything, for JSON; the names of times end with their unit, `_ns` or `_s`."""
     return {
         "seeds": list(experiment.seeds),
         "budget_s": experiment.budget_s,
@@ -101,19 +101,21 @@ def document(experiment: Experiment, results: Results) -> dict[str, Any]:
 
 def _task_document(experiment: Experiment, results: Results, task: Task) -> dict[str, Any]:
     rows = rows_of(experiment, results, task)
-    expert_s = _expert_s(rows)
+    expert_ns = _expert_ns(rows)
+    described = asdict(task)
+    published_s = described.pop("published_s")
     return {
-        **asdict(task),
-        "published_s": {
-            planner: None if math.isinf(seconds) else seconds
-            for planner, seconds in task.published_s.items()
+        **described,
+        "published_ns": {
+            planner: None if math.isinf(seconds) else round(1e9 * seconds)
+            for planner, seconds in published_s.items()
         },
         "facts": asdict(results.facts[task.name]),
         "planners": [
             {
                 "planner": row.planner,
-                "median_s": row.median_s,
-                "reduction_vs_expert": _reduction(row.median_s, expert_s),
+                "step_time_ns": row.step_time_ns,
+                "reduction_vs_expert": _reduction(row.step_time_ns, expert_ns),
                 "speedup": _speedup_of(row, results.facts[task.name]),
                 "cells": [{**asdict(cell), "feasible": cell.feasible} for cell in row.cells],
             }
@@ -133,15 +135,18 @@ def rows_of(experiment: Experiment, results: Results, task: Task) -> list[Row]:
     return rows
 
 
-def _expert_s(rows: Sequence[Row]) -> float | None:
-    return next((row.median_s for row in rows if row.planner == EXPERT), None)
+def _expert_ns(rows: Sequence[Row]) -> int | None:
+    return next((row.step_time_ns for row in rows if row.planner == EXPERT), None)
 
 
-def _reduction(seconds: float | None, expert_s: float | None) -> float | None:
-    """By which share a step is shorter than the human expert's; None if one does not run."""
-    if seconds is None or expert_s is None or math.isinf(seconds):
+def _reduction(time: float | None, expert: float | None) -> float | None:
+    """By which share a step is shorter than the human expert's; None if one does not run.
+
+    Both times have one unit.
+    """
+    if time is None or expert is None or math.isinf(time):
         return None
-    return 1 - seconds / expert_s
+    return 1 - time / expert
 
 
 def _overview_row(experiment: Experiment, results: Results, task: Task) -> list[str]:
@@ -176,12 +181,12 @@ def _task_table(experiment: Experiment, results: Results, task: Task) -> Table:
     if facts.default_ns is not None:
         title += f"; TensorFlow's placement {_default(facts)}{' s' if facts.default_fits else ''}"
     rows = rows_of(experiment, results, task)
-    expert_s = _expert_s(rows)
+    expert_ns = _expert_ns(rows)
     cells = [
         [
             row.planner,
             _step_in_full(row),
-            _percent(_reduction(row.median_s, expert_s)),
+            _percent(_reduction(row.step_time_ns, expert_ns)),
             _speedup(row, facts),
             _above(row, facts.lower_bound_ns),
             f"{max(cell.planning_s for cell in row.cells):.3g} s",
@@ -196,18 +201,18 @@ def _task_table(experiment: Experiment, results: Results, task: Task) -> Table:
 
 
 def _step(row: Row) -> str:
-    if row.median_s is None:
+    if row.step_time_ns is None:
         return "OOM" if any(cell.missing_bytes for cell in row.cells) else "-"
-    return f"{row.median_s:.3g}"
+    return f"{row.step_time_ns / 1e9:.3g}"
 
 
 def _step_in_full(row: Row) -> str:
     """The median with its range, or why there is none."""
     out_of_memory = [cell for cell in row.cells if cell.missing_bytes]
-    if row.median_s is not None:
-        text = f"{row.median_s:.4g} s"
-        if len(row.step_s) > 1:
-            text += f" ({row.step_s[0]:.4g} to {row.step_s[-1]:.4g})"
+    if row.step_time_ns is not None:
+        text = f"{row.step_time_ns / 1e9:.4g} s"
+        if len(times_ns := row.step_times_ns) > 1:
+            text += f" ({times_ns[0] / 1e9:.4g} to {times_ns[-1] / 1e9:.4g})"
         return text + (f", {len(out_of_memory)} seeds OOM" if out_of_memory else "")
     if out_of_memory:
         device, missing = max(out_of_memory[0].missing_bytes.items(), key=lambda item: item[1])
@@ -226,15 +231,15 @@ def _speedup(row: Row, facts: TaskFacts) -> str:
 
 def _speedup_of(row: Row, facts: TaskFacts) -> float | None:
     """How many times as many steps a second as under TensorFlow's own placement."""
-    if facts.default_ns is None or not facts.default_fits or not row.median_s:
+    if facts.default_ns is None or not facts.default_fits or not row.step_time_ns:
         return None
-    return facts.default_ns / 1e9 / row.median_s
+    return facts.default_ns / row.step_time_ns
 
 
 def _above(row: Row, bound_ns: int | None) -> str:
-    if row.median_s is None or not bound_ns:
+    if row.step_time_ns is None or not bound_ns:
         return ""
-    return f"{row.median_s * 1e9 / bound_ns - 1:+.0%}"
+    return f"{row.step_time_ns / bound_ns - 1:+.0%}"
 
 
 def _count(placements: int) -> str:

@@ -12,7 +12,7 @@ For processes that capture a graph and then end: nothing here can be undone.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib import resources
 from typing import Any
 
@@ -25,8 +25,9 @@ _PROBE = "MatMul"  # has a GPU kernel in every GPU build, and in no CPU build
 def ensure_registered() -> str | None:
     """Registers the placeholders unless this TensorFlow has GPU kernels of its own.
 
-    Returns the version of the TensorFlow whose kernels were taken, or None. Ops and attributes that
-    this TensorFlow does not know are left out, and so are kernels that overlap a registered one.
+    Returns the version of the TensorFlow whose kernels were taken, or None. Left out are ops,
+    attributes and types that this TensorFlow does not know, and kernels that overlap a registered
+    one.
     """
     from tensorflow.core.framework import kernel_def_pb2
     from tensorflow.python.framework import kernels
@@ -50,11 +51,16 @@ def ensure_registered() -> str | None:
 
 
 def _kernels(table: dict[str, list[dict[str, Any]]]) -> Iterator[Any]:
+    """The kernels of the table whose types this TensorFlow knows."""
     from tensorflow.core.framework import kernel_def_pb2, types_pb2
 
+    types = types_pb2.DataType
+    known = {*types.keys()}
     for op, groups in table.items():
         for group in groups:
             for row in group["rows"]:
+                if not _type_names(group["attrs"], row) <= known:
+                    continue
                 kernel = kernel_def_pb2.KernelDef(
                     op=op,
                     device_type=group["device"],
@@ -66,11 +72,21 @@ def _kernels(table: dict[str, list[dict[str, Any]]]) -> Iterator[Any]:
                     name, kind = column.rsplit(":", 1)
                     constraint = kernel.constraint.add(name=name)
                     if kind == "t":
-                        values = [types_pb2.DataType.Value(f"DT_{value}") for value in values]
+                        values = [types.Value(f"DT_{value}") for value in values]
                     elif kind == "s":
                         values = [value.encode() for value in values]
                     getattr(constraint.allowed_values.list, _FIELDS[kind]).extend(values)
                 yield kernel
+
+
+def _type_names(columns: Sequence[str], row: Sequence[Any]) -> set[str]:
+    """The types in a row of the table, as TensorFlow names them."""
+    return {
+        f"DT_{value}"
+        for column, values in zip(columns, row, strict=True)
+        if column.endswith(":t")
+        for value in values
+    }
 
 
 def _is_known_op(kernel: Any) -> bool:

@@ -42,6 +42,7 @@ class LoadedGraph:
     machine: Machine
     assumptions: tuple[str, ...]  # what had to be assumed, one sentence each
     step: RunnableStep | None = None  # if `load_graph` was to keep it
+    cost_source: str = "analytic"  # or "measured", or both
 
 
 def load(source: object, **options: Any) -> LoadedGraph | Problem:
@@ -193,6 +194,7 @@ def load_graph(
         machine=used,
         assumptions=assumptions,
         step=step,
+        cost_source=measured.cost_source if measured else LoadedGraph.cost_source,
     )
 
 

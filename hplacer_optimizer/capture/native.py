@@ -1,11 +1,15 @@
-"""The native TensorFlow module `_tf`: loads it, or says which build is needed."""
+"""The native TensorFlow module: loads the one of the running release, or says what is needed.
+
+Each TensorFlow release has a module of its own, `_tf_2_21` for 2.21; `_tf.pyi` has their types.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import importlib
-import importlib.util
 import re
 from collections.abc import Iterable
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -13,7 +17,6 @@ from typing import Any
 from hplacer_optimizer.errors import NativeBuildError
 from hplacer_optimizer.machines import DeviceKind
 
-MODULE = "hplacer_optimizer._tf"
 # --no-deps keeps the numpy that TensorFlow needs; pip's cache holds the wheel of the other build.
 REBUILD = (
     "rebuild it beside this TensorFlow: `make build` in a source checkout, else `pip install "
@@ -23,15 +26,23 @@ _MARKER = re.compile(rb"HPLACER_TF_VERSION=([0-9A-Za-z.+-]+)")
 
 
 def load() -> ModuleType:
-    """Imports `_tf` after TensorFlow, whose symbols it needs; a second call costs nothing.
+    """Imports the module after TensorFlow, whose symbols it needs; a second call costs nothing.
 
-    Raises NativeBuildError when `_tf` is missing or was built for another TensorFlow; the message
-    names both versions and the command that rebuilds.
+    Raises NativeBuildError when there is none for the running TensorFlow, or no TensorFlow; the
+    message names the releases that there are modules for, and the command that mends it.
     """
-    import tensorflow as tf
+    try:
+        import tensorflow as tf
+    except ModuleNotFoundError as error:
+        if error.name != "tensorflow":
+            raise
+        raise NativeBuildError(
+            "TensorFlow is not installed, and only problem files can be read without it; run "
+            "`pip install 'hplacer-optimizer[tf]'` (or [cpu])"
+        ) from error
 
     try:
-        return importlib.import_module(MODULE)
+        return importlib.import_module(_module(tf.__version__))
     except ImportError as error:
         raise NativeBuildError(_explain(tf.__version__, error)) from error
 
@@ -54,28 +65,45 @@ def machine_rates(kinds: Iterable[DeviceKind], device_kind: Iterable[int] = ()) 
 
 
 def is_missing() -> bool:
-    """Whether this installation has no `_tf` at all."""
-    return importlib.util.find_spec(MODULE) is None
+    """Whether this installation has a module for no TensorFlow at all."""
+    return not _files()
 
 
-def built_for() -> str | None:
-    """The TensorFlow version embedded in the file of `_tf`; None if it has none, or no file."""
-    spec = importlib.util.find_spec(MODULE)
-    if spec is None or spec.origin is None:
-        return None
-    try:
-        found = _MARKER.search(Path(spec.origin).read_bytes())
-    except OSError:
-        return None
-    return found[1].decode() if found else None
+def built_for() -> list[str]:
+    """The TensorFlow versions that there are modules for, as their files say; the oldest first."""
+    found = []
+    for file in _files():
+        with contextlib.suppress(OSError):
+            found += [version.decode() for version in _MARKER.findall(file.read_bytes())[:1]]
+    return sorted(found, key=_release)
+
+
+def _files() -> list[Path]:
+    package = Path(__file__).parents[1]
+    return [
+        file
+        for file in package.glob("_tf_*")
+        if file.name.removeprefix(file.name.partition(".")[0]) in EXTENSION_SUFFIXES
+    ]
+
+
+def _release(version: str) -> tuple[int, ...]:
+    """(2, 21) of "2.21.0-rc1"."""
+    return tuple(int(part) for part in version.split(".")[:2])
+
+
+def _module(version: str) -> str:
+    return "hplacer_optimizer._tf_" + "_".join(map(str, _release(version)))
 
 
 def _explain(running: str, error: ImportError) -> str:
-    if is_missing():
-        return f"the native module {MODULE} is missing (TensorFlow {running} is running); {REBUILD}"
-    version = built_for() or "an unknown version"
-    reason = f" ({error})" if version == running else ""
+    versions = built_for()
+    if not versions:
+        return (
+            f"the native TensorFlow module is missing (TensorFlow {running} is running); {REBUILD}"
+        )
+    reason = f" ({error})" if _release(running) in map(_release, versions) else ""
     return (
-        f"the native module {MODULE} cannot be loaded: built for TensorFlow {version}, "
-        f"running is TensorFlow {running}{reason}; {REBUILD}"
+        "the native TensorFlow module cannot be loaded: built for TensorFlow "
+        f"{', '.join(versions)}, running is TensorFlow {running}{reason}; {REBUILD}"
     )

@@ -11,6 +11,7 @@
     pretrain.py   pretrain                       cluster.py  cluster
     calibrate.py  calibrate                      bench_cluster.py  bench predict, bench cluster
     policy.py     policy                         trying.py  try, measure
+    advise.py     advise
 
     printing.py, tables.py: step times and JSON, tables that fit the terminal
     stored_plans.py, load_tables.py: plans as arguments, tables of what they ask of devices
@@ -33,6 +34,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from hplacer_optimizer.cli import (
+    advise,
     apply,
     bench,
     cache,
@@ -60,6 +62,7 @@ from hplacer_optimizer.errors import HPlacerError, OptionError
 # In the order of the help: what plans, what looks at plans, what describes hardware, what compares.
 _COMMANDS: tuple[Any, ...] = (
     demo,
+    advise,
     trying,
     steps,
     pretrain,

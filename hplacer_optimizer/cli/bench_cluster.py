@@ -29,6 +29,7 @@ from hplacer_optimizer.cli.arguments import (
 from hplacer_optimizer.cli.printing import print_json
 from hplacer_optimizer.cli.tables import print_table
 from hplacer_optimizer.log import LOGGER
+from hplacer_optimizer.support.formats import format_ns
 
 
 def add_commands(sets: Any) -> None:
@@ -100,9 +101,9 @@ def _predict(options: argparse.Namespace) -> int:
             (
                 p.task,
                 p.placement,
-                _ms(p.predicted_s),
-                _ms(p.measured_s),
-                _ms(p.spread_s),
+                format_ns(p.predicted_ns),
+                format_ns(p.step_time_ns),
+                format_ns(p.spread_ns),
                 str(p.transfers),
                 f"{p.error:+.0%}",
             )
@@ -145,9 +146,9 @@ def _cluster(options: argparse.Namespace) -> int:
             (
                 row.task,
                 row.placement,
-                _ms(row.measured_s),
-                _ms(row.spread_s),
-                _ms(row.predicted_s),
+                format_ns(row.step_time_ns),
+                format_ns(row.spread_ns),
+                format_ns(row.predicted_ns),
                 f"{row.speedup:.2f}",
                 f"{row.low:.2f} to {row.high:.2f}",
             )
@@ -166,10 +167,6 @@ def _collected(results: Iterator[Any]) -> tuple[list[Any], int]:
     except KeyboardInterrupt:
         return found, INTERRUPTED
     return found, OK
-
-
-def _ms(seconds: float) -> str:
-    return f"{seconds * 1e3:.1f} ms"
 
 
 def _write(path: Path, document: dict[str, Any]) -> None:

@@ -22,7 +22,12 @@ from hplacer_optimizer.cli.arguments import (
 from hplacer_optimizer.cli.plan_texts import measured, speedup
 from hplacer_optimizer.cli.plans import plan_document
 from hplacer_optimizer.cli.printing import print_json, step_time
-from hplacer_optimizer.cli.tables import fits, print_table, without_empty_columns
+from hplacer_optimizer.cli.tables import (
+    fits,
+    print_line,
+    print_table,
+    without_empty_columns,
+)
 from hplacer_optimizer.errors import DocumentError, HPlacerError, StoreError
 from hplacer_optimizer.plans.directories.paths import read_file
 from hplacer_optimizer.plans.store import MAX_BYTES, PlanStore, StoreEntry
@@ -31,7 +36,7 @@ from hplacer_optimizer.support.quantities import SIZE
 
 _DAY_S = 86_400.0
 _SHORT_DIGITS = 8
-_LEFT_OUT = {"ops": "", "devices": ""}  # on a narrow terminal
+_SPARE = ("ops", "devices", "gap", "planner", "created")
 
 
 def add_commands(commands: Any) -> None:
@@ -105,42 +110,42 @@ def _list(options: argparse.Namespace) -> int:
     errors = [entry.error for entry in entries if not entry.plan]
     if not entries:
         print(f"no plans in {store.directory}")
-    rows = [_row(entry) for entry in plans]
-    columns, table = _table(rows, len(store.layers) > 1)
-    if not fits(columns, table):
-        short = [row | {"plan": row["plan"][:_SHORT_DIGITS]} | _LEFT_OUT for row in rows]
-        columns, table = _table(short, len(store.layers) > 1)
-    print_table(columns, table)
+    with_directory = len(store.layers) > 1
+    columns, rows = _table(plans, with_directory, short=False)
+    if not fits(columns, rows):
+        columns, rows = _table(plans, with_directory, short=True)
+    print_table(columns, rows, spare=_SPARE)
     for error in errors:
-        print(f"unreadable: {error}")
+        print_line(f"unreadable: {error}")
     return OK
 
 
-def _row(entry: StoreEntry) -> dict[str, str]:
+def _table(
+    entries: Sequence[StoreEntry], with_directory: bool, *, short: bool
+) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
+    rows = [_row(entry, short) for entry in entries]
+    if not rows:
+        return (), ()
+    columns = [name for name in rows[0] if with_directory or name != "directory"]
+    return without_empty_columns(columns, [[row[name] for name in columns] for row in rows])
+
+
+def _row(entry: StoreEntry, short: bool) -> dict[str, str]:
     plan = entry.plan
     assert plan is not None
     return {
-        "plan": plan.fingerprint,
+        "plan": plan.fingerprint[:_SHORT_DIGITS] if short else plan.fingerprint,
         "label": plan.label,
         "planner": plan.planner,
         "step": step_time(plan.step_ns, plan.feasible),
         "speedup": speedup(plan),
-        "measured": measured(plan),
+        "measured": measured(plan, short=short),
         "gap": "" if plan.gap is None else f"{plan.gap:.1%}",
         "ops": str(plan.num_ops),
         "devices": str(len(plan.device_names)),
         "created": format_age(plan.created, time.time()),
         "directory": entry.path.rpartition("/")[0],
     }
-
-
-def _table(
-    rows: list[dict[str, str]], with_directory: bool
-) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
-    if not rows:
-        return (), ()
-    columns = [name for name in rows[0] if with_directory or name != "directory"]
-    return without_empty_columns(columns, [[row[name] for name in columns] for row in rows])
 
 
 def _entry_document(entry: StoreEntry) -> dict[str, Any]:

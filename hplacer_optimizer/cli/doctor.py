@@ -47,7 +47,7 @@ _TENSORFLOW_PROBES = (
     (
         _PASS,  # compares its TensorFlow version with the installed one
         "from hplacer_optimizer.capture import native\n"
-        "native.load(); print('built for TensorFlow', native.built_for())",
+        "native.load(); print('built for TensorFlow', ', '.join(native.built_for()))",
         f"{_REBUILD} beside this TensorFlow",
     ),
 )

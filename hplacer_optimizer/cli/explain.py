@@ -27,10 +27,10 @@ from hplacer_optimizer.cli.stored_plans import (
     find_plan,
     simulated,
 )
-from hplacer_optimizer.cli.tables import print_line, print_table
+from hplacer_optimizer.cli.tables import print_line, print_table, unbroken
 from hplacer_optimizer.inspection.critical_path import Stage
 from hplacer_optimizer.inspection.explanation import Explanation, explain
-from hplacer_optimizer.inspection.loads import short_names
+from hplacer_optimizer.inspection.loads import short_names, short_place
 from hplacer_optimizer.inspection.what_if import WhatIf
 from hplacer_optimizer.problem.bounds import gap
 from hplacer_optimizer.support.formats import format_bytes, format_ns
@@ -91,14 +91,13 @@ def _explain(options: argparse.Namespace) -> int:
 def _names(found: Explanation) -> dict[str, str]:
     """The short names of devices."""
     names = [device.name for device in found.devices]
-    return dict(zip(names, short_names(names), strict=True))
+    return dict(zip(names, map(unbroken, short_names(names)), strict=True))
 
 
 def _headline(found: Explanation, names: dict[str, str]) -> Iterator[str]:
     """What bounds the step, what would help most, and what would not."""
     shares = [
-        f"{share.kind} on {names.get(share.where, share.where)} "
-        f"{_share(share.ns, found.step_time_ns)}"
+        f"{share.kind} on {short_place(share.where, names)} {_share(share.ns, found.step_time_ns)}"
         for share in found.path_shares[:_MAX_SHARES]
     ]
     yield f"the step is as long as: {', '.join(shares)}"
@@ -137,7 +136,7 @@ def _print_path(found: Explanation, names: dict[str, str]) -> None:
         [
             (
                 share.kind,
-                names.get(share.where, share.where),
+                short_place(share.where, names),
                 str(share.stages),
                 format_ns(share.ns),
                 _share(share.ns, found.step_time_ns),
@@ -158,12 +157,13 @@ def _print_path(found: Explanation, names: dict[str, str]) -> None:
                 format_ns(stage.begin_ns),
                 stage.kind,
                 _what(stage),
-                names.get(stage.where, stage.where),
+                short_place(stage.where, names),
                 format_ns(stage.duration_ns),
                 _share(stage.duration_ns, found.step_time_ns),
             )
             for stage in sorted(longest, key=lambda stage: stage.begin_ns)
         ],
+        spare=("of the step", "from"),
     )
 
 
@@ -188,6 +188,7 @@ def _print_links(found: Explanation, names: dict[str, str]) -> None:
             )
             for link in found.links[:_MAX_LINKS]
         ],
+        spare=("transfers",),
     )
     if len(found.links) > _MAX_LINKS:
         print(f"{len(found.links) - _MAX_LINKS} more links: see --json")
@@ -197,12 +198,11 @@ def _print_transfers(found: Explanation, names: dict[str, str]) -> None:
     if found.transfers:
         print("the most expensive transfers")
     print_table(
-        ("tensor", "from", "to", "bytes", "time", "waited", "critical"),
+        ("tensor", "where", "bytes", "time", "waited", "critical"),
         [
             (
                 transfer.tensor,
-                names[transfer.src],
-                names[transfer.dst],
+                f"{names[transfer.src]} -> {names[transfer.dst]}",
                 format_bytes(transfer.bytes),
                 format_ns(transfer.duration_ns),
                 format_ns(transfer.wait_ns),
@@ -210,6 +210,7 @@ def _print_transfers(found: Explanation, names: dict[str, str]) -> None:
             )
             for transfer in found.transfers
         ],
+        spare=("waited", "bytes"),
     )
 
 

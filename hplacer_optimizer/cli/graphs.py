@@ -55,8 +55,8 @@ def add_graph_options(parser: argparse.ArgumentParser) -> None:
     add_step_options(parser)
 
 
-def add_step_options(parser: argparse.ArgumentParser) -> None:
-    """What of the graph runs, and with which shapes."""
+def add_step_options(parser: argparse.ArgumentParser, *, batch_size: bool = True) -> None:
+    """What of the graph runs, and with which shapes; the batch size may be the command's own."""
     group = advanced(parser)
     group.add_argument(
         "--target",
@@ -68,12 +68,13 @@ def add_step_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--signature", metavar="NAME", help="the signature (or function) of a SavedModel"
     )
-    group.add_argument(
-        "--batch-size",
-        type=count,
-        metavar="N",
-        help="for unknown batch dimensions (default: the largest static one, else 32)",
-    )
+    if batch_size:
+        group.add_argument(
+            "--batch-size",
+            type=count,
+            metavar="N",
+            help="for unknown batch dimensions (default: the largest static one, else 32)",
+        )
     group.add_argument(
         "--loop-trip-count",
         type=count,

@@ -9,7 +9,7 @@ from typing import Any
 
 from hplacer_optimizer.cli.arguments import whole
 from hplacer_optimizer.cli.printing import count_per_device
-from hplacer_optimizer.cli.tables import print_table
+from hplacer_optimizer.cli.tables import print_line, print_table, unbroken
 from hplacer_optimizer.inspection.loads import (
     ChannelLoad,
     DeviceLoad,
@@ -18,6 +18,7 @@ from hplacer_optimizer.inspection.loads import (
     scope_counts,
     scope_loads,
     short_names,
+    short_place,
 )
 from hplacer_optimizer.inspection.simulated_step import SimulatedStep
 from hplacer_optimizer.plans.plan import Plan
@@ -39,7 +40,8 @@ def add_depth(parser: argparse.ArgumentParser) -> None:
 
 def print_step_loads(devices: Sequence[DeviceLoad], channels: Sequence[ChannelLoad]) -> None:
     """Of a simulated step."""
-    names = short_names([device.name for device in devices])
+    names = [*map(unbroken, short_names([device.name for device in devices]))]
+    short = dict(zip((device.name for device in devices), names, strict=True))
     print_table(
         ("device", "ops", "busy", "peak memory", "of"),
         [
@@ -55,7 +57,15 @@ def print_step_loads(devices: Sequence[DeviceLoad], channels: Sequence[ChannelLo
     )
     print_table(
         ("channel", "transfers", "bytes", "busy"),
-        [(c.name, str(c.transfers), format_bytes(c.bytes), f"{c.busy:.1%}") for c in channels],
+        [
+            (
+                short_place(channel.name, short),
+                str(channel.transfers),
+                format_bytes(channel.bytes),
+                f"{channel.busy:.1%}",
+            )
+            for channel in channels
+        ],
     )
 
 
@@ -71,8 +81,8 @@ def devices_line(plan: Plan, step: SimulatedStep | None) -> str:
         key=lambda pair: -pair[0].busy,
     )
     shown = [
-        f"{name} {load.ops} ops, {load.busy:.0%} busy, {format_bytes(load.peak_bytes)} of "
-        f"{format_bytes(load.memory_bytes)}"
+        f"{unbroken(name)} {load.ops} ops, {load.busy:.0%} busy, "
+        f"{format_bytes(load.peak_bytes)} of {format_bytes(load.memory_bytes)}"
         for load, name in used[:_MAX_DEVICES]
     ]
     more = [f"{len(used) - _MAX_DEVICES} more devices"] if len(used) > _MAX_DEVICES else []
@@ -130,7 +140,7 @@ def _print_node_counts(plan: Plan, depth: int) -> None:
         ],
     )
     _print_rest(len(scopes))
-    print("busy shares need the problem, which this plan does not hold: name its --graph")
+    print_line("busy shares need the problem, which this plan does not hold: name its --graph")
 
 
 def _node_scopes(plan: Plan, depth: int) -> list[dict[str, Any]]:
@@ -153,7 +163,7 @@ def _where(device_names: Sequence[str], counts: Sequence[int]) -> str:
     """Such as "GPU:0 512, CPU:0 3", the most first."""
     names = short_names(device_names)
     used = sorted((-count, device) for device, count in enumerate(counts) if count)
-    shown = [f"{names[device]} {-count}" for count, device in used[:4]]
+    shown = [unbroken(f"{names[device]} {-count}") for count, device in used[:4]]
     return ", ".join(shown) + (f" and {len(used) - 4} more" if len(used) > 4 else "")
 
 

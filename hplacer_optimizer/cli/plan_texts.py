@@ -31,14 +31,19 @@ def speedup(plan: Plan) -> str:
     return "-" if plan.speedup is None else format_speedup(plan.speedup)
 
 
-def measured(plan: Plan) -> str:
-    """As "0.52x, retired", how fast it was beside TensorFlow's placement; "": nobody measured."""
+def measured(plan: Plan, *, short: bool = False) -> str:
+    """As "0.52x, retired", how fast it was beside TensorFlow's placement; "": nobody measured.
+
+    A measurement on other hardware names its host, but for the `short` text.
+    """
     if plan.verdict is None:
         return ""
     what = format_speedup(plan.verdict.speedup)
     if plan.is_retired:
         return f"{what}, retired"
-    return what if plan.verdict.binds else f"{what} on {plan.verdict.host}"
+    if plan.verdict.binds:
+        return what
+    return f"{what} elsewhere" if short else f"{what} on {plan.verdict.host}"
 
 
 def verdict_lines(plan: Plan) -> Iterator[str]:

@@ -29,7 +29,7 @@ from hplacer_optimizer.inspection.tensorboard import write_tensorboard
 
 def add_commands(commands: Any) -> None:
     """Adds the command of this module to the parser."""
-    text = "write a web page about a plan: timeline, graph, memory, learning curve, baselines"
+    text = "write a web page about a plan: its timeline beside TensorFlow's, waits, memory, graph"
     report = add_command(
         commands, "report", _report, text, "hplacer report 3f9c2b1a -o report.html"
     )

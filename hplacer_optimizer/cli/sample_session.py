@@ -44,7 +44,7 @@ def main() -> None:
     found = {key: entry[key] for key in ("outcome", "reason", "ops", "placed")}
     found |= {
         "tensorflow": tf.__version__,
-        "built_for": native.built_for(),
+        "built_for": ", ".join(native.built_for()),
         "devices": devices,
         "checked": sum(check["planned"] for check in checks),
         "differences": [row for check in checks for row in check["differences"]],

@@ -3,6 +3,7 @@
 simulated_step.py   what all of it is made from         provenance.py   who made the placement
 explanation.py      why this fast and no faster         what_if.py      other hardware
 critical_path.py    what the step time consists of      loads.py        what devices do
-chrome_trace.py     a trace to look at                  tracks.py, arrivals.py  its parts
+waits.py            what devices wait for               tracks.py, arrivals.py  a step's parts
 report/             one HTML page                       tensorboard.py  its graph page
+chrome_trace.py     a trace to look at                  advice/         one device or several
 """

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hplacer_optimizer._engine import Problem, StepTrace
 
-__all__ = ["arrivals", "tensor_name"]
+__all__ = ["LastInputs", "arrivals", "last_inputs", "tensor_name"]
 
 _SIGNAL = -1  # `output` of a transfer that is a control signal
 
@@ -58,6 +59,27 @@ def _send_index(
     keys = key(sends["src_op"], sends["output"], sends["dst_device"])
     found: _Int64 = np.searchsorted(keys, key(src_op, output, dst)).astype(np.int64)
     return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class LastInputs:
+    """Of each op the input that arrives last, and so decides when the op is ready."""
+
+    producer: _Int64  # [n] index of an op, -1: no inputs
+    send: _Int64  # [n] index of the transfer that brings it, -1: it is made on the op's device
+    ready_ns: _Int64  # [n] when it arrives; 0 without inputs
+
+
+def last_inputs(problem: Problem, placement: _Int32, trace: StepTrace) -> LastInputs:
+    """Of several inputs that arrive at once, that of the lowest producer. The trace has times."""
+    parts = zip(*arrivals(problem, placement, trace), strict=True)
+    src, dst, arrival_ns, send = (np.concatenate(part) for part in parts)
+    producer = np.full(problem.num_ops, -1, np.int64)
+    by, ready_ns = producer.copy(), np.zeros(problem.num_ops, np.int64)
+    order = np.lexsort((-src, arrival_ns, dst))  # the last write wins
+    producer[dst[order]], by[dst[order]] = src[order], send[order]
+    ready_ns[dst[order]] = arrival_ns[order]
+    return LastInputs(producer=producer, send=by, ready_ns=ready_ns)
 
 
 def tensor_name(op_names: Sequence[str], src_op: int, output: int) -> str:

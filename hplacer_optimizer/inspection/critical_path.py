@@ -9,15 +9,25 @@ channel, and belongs to one stage.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hplacer_optimizer._engine import Problem, StepTrace
-from hplacer_optimizer.inspection.arrivals import arrivals, tensor_name
+from hplacer_optimizer.inspection.arrivals import last_inputs, tensor_name
 
-__all__ = ["CHANNEL_WAIT", "COMPUTE", "SLOT_WAIT", "TRANSFER", "Stage", "critical_path"]
+__all__ = [
+    "CHANNEL_WAIT",
+    "COMPUTE",
+    "SLOT_WAIT",
+    "TRANSFER",
+    "PathShare",
+    "Stage",
+    "critical_path",
+    "path_shares",
+]
 
 COMPUTE, TRANSFER, SLOT_WAIT, CHANNEL_WAIT = "compute", "transfer", "slot wait", "channel wait"
 
@@ -42,6 +52,16 @@ class Stage:
         return self.end_ns - self.begin_ns
 
 
+@dataclass(frozen=True, kw_only=True)
+class PathShare:
+    """What the critical path spends on one kind of stage in one place."""
+
+    kind: str  # as of Stage
+    where: str
+    stages: int
+    ns: int
+
+
 def critical_path(problem: Problem, placement: _Int32, trace: StepTrace) -> list[Stage]:
     """The stages in the order of time; they cover the step without gap or overlap.
 
@@ -52,6 +72,18 @@ def critical_path(problem: Problem, placement: _Int32, trace: StepTrace) -> list
     if not problem.num_ops:
         return []
     return _Walk(problem, placement, trace, trace.start_ns, trace.finish_ns).run()
+
+
+def path_shares(path: Iterable[Stage]) -> list[PathShare]:
+    """What a path consists of, the largest share first."""
+    found: dict[tuple[str, str], list[int]] = {}
+    for stage in path:
+        found.setdefault((stage.kind, stage.where), []).append(stage.duration_ns)
+    shares = [
+        PathShare(kind=kind, where=where, stages=len(times), ns=sum(times))
+        for (kind, where), times in found.items()
+    ]
+    return sorted(shares, key=lambda share: -share.ns)
 
 
 class _Walk:
@@ -68,7 +100,8 @@ class _Walk:
         self._problem, self._placement, self._sends = problem, placement, trace.transfers
         self._start_ns, self._finish_ns = start_ns, finish_ns
         self._op_names = problem.op_names
-        self._producer, self._send, self._ready_ns = _last_inputs(problem, placement, trace)
+        last = last_inputs(problem, placement, trace)
+        self._producer, self._send, self._ready_ns = last.producer, last.send, last.ready_ns
         sends, pool = self._sends, problem.device_pool
         self._slots_ending = _Ending(  # ops, then what is sent, then what is received
             np.concatenate([pool[placement], pool[sends["src_device"]], pool[sends["dst_device"]]]),
@@ -139,23 +172,6 @@ class _Walk:
                     behind=behind, item=item,
                 )
             )  # fmt: skip
-
-
-def _last_inputs(
-    problem: Problem, placement: _Int32, trace: StepTrace
-) -> tuple[_Int64, _Int64, _Int64]:
-    """Of each op the producer of the input that arrives last, its transfer, and the time.
-
-    -1, -1 and 0 for ops without inputs; -1 for a producer on the same device's transfer.
-    """
-    parts = zip(*arrivals(problem, placement, trace), strict=True)
-    src, dst, arrival_ns, send = (np.concatenate(part) for part in parts)
-    producer = np.full(problem.num_ops, -1, np.int64)
-    by, ready_ns = producer.copy(), np.zeros(problem.num_ops, np.int64)
-    order = np.lexsort((-src, arrival_ns, dst))  # the last write wins
-    producer[dst[order]], by[dst[order]] = src[order], send[order]
-    ready_ns[dst[order]] = arrival_ns[order]
-    return producer, by, ready_ns
 
 
 class _Ending:

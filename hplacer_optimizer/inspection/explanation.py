@@ -9,7 +9,13 @@ import numpy as np
 
 from hplacer_optimizer.errors import InfeasibleError
 from hplacer_optimizer.inspection.arrivals import tensor_name
-from hplacer_optimizer.inspection.critical_path import CHANNEL_WAIT, TRANSFER, Stage, critical_path
+from hplacer_optimizer.inspection.critical_path import (
+    CHANNEL_WAIT,
+    TRANSFER,
+    PathShare,
+    Stage,
+    path_shares,
+)
 from hplacer_optimizer.inspection.loads import (
     ChannelLoad,
     DeviceLoad,
@@ -21,19 +27,9 @@ from hplacer_optimizer.inspection.loads import (
 from hplacer_optimizer.inspection.simulated_step import SimulatedStep
 from hplacer_optimizer.inspection.what_if import WhatIf, what_ifs
 
-__all__ = ["Explanation", "PathShare", "TransferFacts", "explain"]
+__all__ = ["Explanation", "TransferFacts", "explain"]
 
 _MOST_EXPENSIVE = 10
-
-
-@dataclass(frozen=True, kw_only=True)
-class PathShare:
-    """What the critical path spends on one kind of stage in one place."""
-
-    kind: str  # as of Stage
-    where: str
-    stages: int
-    ns: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +80,7 @@ def explain(
     if trace.makespan_ns is None:
         raise InfeasibleError(f"there is no step to explain: {trace.infeasible_because[0]}")
     bound = step.bound
-    path = critical_path(problem, placement, trace)
+    path = step.path
     unchanged, *changed = what_ifs(
         problem, placement, seconds=seconds, seed=seed, on_start=on_start
     )
@@ -95,7 +91,7 @@ def explain(
         lower_bound_ns=bound.ns,
         lower_bound_term=bound.term,
         path=path,
-        path_shares=_shares(path),
+        path_shares=path_shares(path),
         devices=device_loads(problem, placement, trace),
         channels=channel_loads(problem, trace),
         links=link_loads(problem, trace),
@@ -103,17 +99,6 @@ def explain(
         unchanged=unchanged,
         changes=_most_helpful_first(changed),
     )
-
-
-def _shares(path: list[Stage]) -> list[PathShare]:
-    found: dict[tuple[str, str], list[int]] = {}
-    for stage in path:
-        found.setdefault((stage.kind, stage.where), []).append(stage.duration_ns)
-    shares = [
-        PathShare(kind=kind, where=where, stages=len(times), ns=sum(times))
-        for (kind, where), times in found.items()
-    ]
-    return sorted(shares, key=lambda share: -share.ns)
 
 
 def _most_expensive(step: SimulatedStep, path: list[Stage]) -> list[TransferFacts]:

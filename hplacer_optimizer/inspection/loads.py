@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,6 +23,7 @@ __all__ = [
     "scope_loads",
     "scope_of",
     "short_names",
+    "short_place",
 ]
 
 _FULL_NAME = re.compile(
@@ -89,6 +90,11 @@ def short_names(names: Sequence[str]) -> list[str]:
     if len({(match["job"], match["task"]) for match in full}) == 1:
         return [match["device"] for match in full]
     return [f"{match['job']}/{match['task']} {match['device']}" for match in full]
+
+
+def short_place(where: str, short: Mapping[str, str]) -> str:
+    """A device or a channel, whose name may hold names of devices, by their short names."""
+    return " ".join(short.get(word, word) for word in where.split(" "))
 
 
 def _without_common_parts(names: Sequence[str]) -> list[str]:

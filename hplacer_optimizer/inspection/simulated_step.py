@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hplacer_optimizer._engine import Problem, StepTrace
+from hplacer_optimizer.inspection.critical_path import Stage, critical_path
+from hplacer_optimizer.inspection.waits import DeviceWaits, device_waits
 from hplacer_optimizer.problem.bounds import Proof, StepBound, strongest
 from hplacer_optimizer.problem.simulator import simulate
 
@@ -48,3 +50,13 @@ class SimulatedStep:
     def bound(self) -> StepBound:
         """What no placement beats, as it is found now or as it was proved."""
         return strongest(self.problem, self.proofs)
+
+    @functools.cached_property
+    def path(self) -> list[Stage]:
+        """The critical path in the order of time. The trace must have times."""
+        return critical_path(self.problem, self.placement, self.trace)
+
+    @functools.cached_property
+    def waits(self) -> list[DeviceWaits]:
+        """What each device does with the time of the step. The trace must have times."""
+        return device_waits(self.problem, self.placement, self.trace)

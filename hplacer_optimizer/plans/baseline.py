@@ -17,11 +17,6 @@ from hplacer_optimizer.plans.fields import boolean, count, list_of, optional, re
 from hplacer_optimizer.problem.simulator import simulate_default
 from hplacer_optimizer.support.formats import format_ns, format_speedup
 
-# By how much the predicted speedups of plans exceed the measured ones, at the 95th percentile, in
-# docs/results/guard (`python benchmarks/guard.py`).
-ERROR_OF_MEASURED_COSTS = 0.4
-ERROR_OF_ESTIMATED_COSTS = 1.12
-
 _check = record(
     {"step_time_ns": optional(count), "feasible": boolean, "peak_bytes": list_of(count)}
 )
@@ -76,14 +71,6 @@ class Baseline:
         if value is None:
             return None
         return cls(**_check(vars(value) if isinstance(value, cls) else value))
-
-
-def prediction_error(cost_source: str) -> float:
-    """By how much a predicted gain may be too large; 0.5: twice as fast may be 1.33 times.
-
-    Depends on where the costs came from: "measured", or "analytic" in whole or in part.
-    """
-    return ERROR_OF_MEASURED_COSTS if cost_source == "measured" else ERROR_OF_ESTIMATED_COSTS
 
 
 def as_json(baseline: Baseline | None) -> Mapping[str, Any] | None:

@@ -27,12 +27,7 @@ from hplacer_optimizer.errors import PlanError, StoreError
 from hplacer_optimizer.inspection.loads import short_names
 from hplacer_optimizer.inspection.report import write_report
 from hplacer_optimizer.inspection.simulated_step import SimulatedStep
-from hplacer_optimizer.plans.baseline import (
-    Baseline,
-    as_json,
-    prediction_error,
-    why_left_alone,
-)
+from hplacer_optimizer.plans.baseline import Baseline, as_json, why_left_alone
 from hplacer_optimizer.plans.directories.paths import open_file, write_file
 from hplacer_optimizer.plans.fields import (
     NodeNames,
@@ -66,6 +61,7 @@ from hplacer_optimizer.plans.file import (
 from hplacer_optimizer.plans.planned_problem import SECTIONS, PackedProblem
 from hplacer_optimizer.plans.verdict import CREATED, FASTER, Verdict
 from hplacer_optimizer.problem.bounds import Proof, gap
+from hplacer_optimizer.problem.cost_errors import prediction_error
 from hplacer_optimizer.support.formats import format_ns, format_speedup
 from hplacer_optimizer.support.notebook import Described
 
@@ -486,7 +482,7 @@ class Plan(Described):
         return SimulatedStep.of(problem, placement, proofs)
 
     def report(self, path: str | os.PathLike[str]) -> None:
-        """Writes one HTML page: timeline, memory, graph, baselines, provenance.
+        """Writes one HTML page: timelines, waits, memory, graph, baselines, provenance.
 
         It is what `hplacer report` writes (docs/how-to/inspection.md). A reader sees the old file
         or the new one, never a part. Raises PlanError if the plan holds no problem, OSError if the

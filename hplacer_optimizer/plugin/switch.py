@@ -21,7 +21,7 @@ from types import ModuleType
 from typing import Any
 
 from hplacer_optimizer.capture import native
-from hplacer_optimizer.errors import OptionError
+from hplacer_optimizer.errors import NativeBuildError, OptionError
 from hplacer_optimizer.log import warn_once
 from hplacer_optimizer.measuring.scripts import child as trial
 from hplacer_optimizer.options import OPTIMIZER_NAME, Options
@@ -70,7 +70,6 @@ def session_config(config: Any = None, **options: Any) -> Any:
 
     Raises:
         OptionError: an unknown option or an invalid value.
-        NativeBuildError: the native part is missing or built for another TensorFlow.
 
     Example:
         >>> import hplacer_optimizer as hp
@@ -86,10 +85,7 @@ def session_config(config: Any = None, **options: Any) -> Any:
         if not isinstance(config, tf.compat.v1.ConfigProto):
             raise OptionError(f"config: must be a tf.compat.v1.ConfigProto, got {config!r}")
         result.CopyFrom(config)
-    off = is_disabled()
-    if not off:
-        _start()
-    _put_entry(result, None if off else chosen)
+    _put_entry(result, chosen if not is_disabled() and _starts() else None)
     return result
 
 
@@ -114,16 +110,14 @@ def _put_entry(config: Any, options: Options | None) -> None:
         verifying.named(trial.trial_options(options)).to_entry(entries.add())
 
 
-def _start() -> None:
-    """Registers the native passes and starts what answers them; idempotent."""
-    native.load()
-    service.start()
-
-
 def _starts() -> bool:
-    """The same where nobody asked just now: a failure is one warning, and the optimizer off."""
+    """Registers the native passes and starts what answers them; idempotent.
+
+    A failure, such as a TensorFlow that there is no module for, is one warning, and the optimizer
+    is off: TensorFlow places the ops itself.
+    """
     try:
-        _start()
+        service.start()
     except Exception as error:  # whatever it is, the user's program goes on
         warn_once("native", f"the optimizer is off: {error}")
         return False
@@ -139,14 +133,14 @@ def _chosen_options(context: Any) -> Options | None:
 
 
 def on_tensorflow(_: ModuleType) -> None:
-    """Makes the option known; a native part that does not fit TensorFlow is a NativeBuildError."""
+    """Makes the option known; one warning if there is no native module for this TensorFlow."""
     install()
     if os.environ.get("HPLACER_DISABLE") == "1":
         return
-    if native.is_missing():
-        warn_once("native", f"{native.MODULE} is missing, graphs are not planned; {native.REBUILD}")
-    else:
+    try:
         native.load()
+    except NativeBuildError as error:
+        warn_once("native", f"the optimizer is off: {error}")
 
 
 def install() -> None:
@@ -182,8 +176,7 @@ def _install_options(context_class: Any) -> None:
         _warn_of_misspelling(checked)
         if KEY in checked:
             checked[KEY] = Options.from_user(checked[KEY])
-            if checked[KEY] is not None and not is_disabled():
-                _start()
+            if checked[KEY] is not None and not is_disabled() and _starts():
                 verifying.named(checked[KEY])
         set_original(self, checked)
         _epoch = object()

@@ -42,6 +42,14 @@ GRAPHS: dict[str, Callable[..., TrainingGraph]] = {
     "transformer": transformer.build,
     "two_tower": two_tower.build,
 }
+NAMED: dict[str, tuple[str, Mapping[str, int]]] = {
+    "nmt_2": ("nmt", {"layers": 2}),
+    "nmt_4": ("nmt", {"layers": 4}),
+    "nmt_8": ("nmt", {"layers": 8}),
+    "resnet_50": ("resnet", {"depth": 50}),
+    "resnet_152": ("resnet", {"depth": 152}),
+}
+"""Sizes with a name of their own: the graph, and what differs from its defaults."""
 _LEAST = {"seed": 0}  # of every other integer: 1
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,6 +27,7 @@ from hplacer_optimizer.planners import Budget, get_planner
 from hplacer_optimizer.problem.constraints import check_constraints
 from tests.cli.test_cli import error_of, hplacer
 
+RESULTS = Path(__file__).parents[2] / "docs" / "results"
 GOLDEN = Path(__file__).parents[1] / "golden" / "two_towers.hplacer.json"
 
 
@@ -66,15 +68,15 @@ def test_predictions_are_summed_up_and_drawn(tmp_path: Path) -> None:
         Prediction(
             task="t",
             placement=str(i),
-            predicted_s=predicted,
-            measured_s=1.0 + i,
-            spread_s=0.1,
+            predicted_ns=predicted,
+            step_time_ns=(1 + i) * 10**9,
+            spread_ns=10**8,
             steps=5,
             transfers=i,
-            error=predicted / (1.0 + i) - 1,
+            error=predicted / 10**9 / (1 + i) - 1,
             error_without={"turns": 0.5},
         )
-        for i, predicted in enumerate([1.0, 1.8, 3.3])
+        for i, predicted in enumerate([10**9, 18 * 10**8, 33 * 10**8])
     ]
     told = document(found, ["a note"])
     assert told["all"] == {
@@ -87,6 +89,14 @@ def test_predictions_are_summed_up_and_drawn(tmp_path: Path) -> None:
     assert told["tasks"]["t"] == told["all"]
     draw(found, tmp_path / "p.png")
     assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_results_kept_have_the_fields_of_today() -> None:
+    predictions = json.loads((RESULTS / "prediction/prediction.json").read_text())["predictions"]
+    assert {*predictions[0]} == {field.name for field in fields(Prediction)}
+    tasks = json.loads((RESULTS / "cluster/cluster.json").read_text())["tasks"]
+    of_a_row = {field.name for field in fields(cluster.ClusterRow)} - {"task", "placement"}
+    assert {*tasks["two_tower"]["default"]} == of_a_row
 
 
 def test_a_part_of_the_model_is_left_out() -> None:

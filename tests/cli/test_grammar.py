@@ -104,6 +104,7 @@ AS_JSON: dict[str, tuple[str, ...]] = {
     "report": ("x.hplan", "-o", "x.html"),
     "diff": ("x.hplan", "x.hplan"),
     "simulate": (GOLDEN, "--placement", "etf"),
+    "advise": (GOLDEN, "--budget", "1"),
     "plan": (GOLDEN, "--planner", "etf"),
     "export": (GOLDEN, "-o", "again.hplacer.json"),
     "machine list": (),
@@ -113,6 +114,14 @@ AS_JSON: dict[str, tuple[str, ...]] = {
 }
 USES_THE_STORE = ("cache", "show", "why")
 OTHER_WORDS = {"makespan_ns", "step_ns", "step_s", "out", "time", "report"}
+OTHER_WORDS |= {"median_s", "measured_s", "predicted_s", "spread_s", "published_s"}
+BENCH_RESULTS = (
+    "cluster/cluster.json",
+    "cluster_learned/cluster.json",
+    "paper/results.json",
+    "paper_planner/results.json",
+    "prediction/prediction.json",
+)  # what `hplacer bench ... --json` prints, too
 
 
 def keys(value: Any) -> Iterator[str]:
@@ -137,6 +146,14 @@ def test_json_has_one_vocabulary(
     if command in ("show", "explain", "report", "simulate", "plan"):
         assert document["step_time_ns"] > 0
         assert document["feasible"] is True
+
+
+@pytest.mark.parametrize("name", BENCH_RESULTS)
+def test_results_of_the_bench_have_the_same_vocabulary(name: str) -> None:
+    found = {*keys(json.loads((ROOT / "docs" / "results" / name).read_text()))}
+    assert not OTHER_WORDS & found
+    assert "step_time_ns" in found
+    assert {key for key in found if key.endswith("_s")} <= {"budget_s", "planning_s"}
 
 
 # ---- plans by name ----
@@ -184,12 +201,19 @@ WRONG: dict[str, tuple[int, str]] = {
     "plan x --budget soon": (2, "is no duration; write 90s, 10m or 1h30m"),
     "plan x --steps -1": (2, "--steps: must be a whole number of at least 1, not '-1'"),
     "plan x --seed -1": (2, "--seed: must be a whole number of at least 0, not '-1'"),
+    "advise x --batch-size 32,0": (2, "--batch-size: must be a whole number of at least 1"),
     "plan x --batch-size 0": (2, "--batch-size: must be a whole number of at least 1"),
     "plan x --shape x=2,-3": (2, "sizes are whole numbers of at least 0"),
     "cluster start --workers 0": (2, "must be a whole number from 1 to 256"),
     "cache prune --unused-for -1": (2, "must be a number of days, not '-1'"),
     "policy train -o p.yaml --budget -1m": (2, "must be more than 0"),
     "bench paper --budget 1x": (2, "is no duration"),
+    # what is not advised about
+    "advise": (2, "name a graph or a script, or a workload"),
+    "advise x --workload nmt_4": (2, "one only"),
+    "advise --workload nmt_44": (2, "did you mean 'nmt_4'?"),
+    f"advise {GOLDEN} --script-args=--epochs": (2, "no script (*.py)"),
+    f"advise {GOLDEN} -o x.doc --budget 1": (2, "write .svg, .png or .pdf"),
     # empty
     "plan x --budget=": (2, "--budget: must not be empty"),
     "plan x --planner=": (2, "--planner: must not be empty"),
@@ -206,6 +230,8 @@ WRONG: dict[str, tuple[int, str]] = {
     # files that are not there
     "plan none.meta": (1, "none.meta: no such file"),
     "export none.hplacer.json -o y": (1, "none.hplacer.json: no such file"),
+    "advise none.meta": (1, "none.meta: no such file"),
+    "advise none.py": (1, "none.py: there is no such script"),
     "show none.hplan": (1, "none.hplan: there is no such file"),
     "explain none.hplan": (1, "none.hplan: there is no such file"),
     "diff x.hplan none.hplan": (1, "none.hplan: there is no such file"),
@@ -225,6 +251,7 @@ WRONG: dict[str, tuple[int, str]] = {
     "plan none.meta -o plans": (1, "plans: is a directory"),
     "plan none.meta --trace no/x.json": (1, "no/x.json: its directory"),
     "export none.meta -o no/x": (1, "no/x: its directory"),
+    "advise none.meta -o no/x.svg": (1, "no/x.svg: its directory"),
     "report none.hplan -o no/x.html": (1, "no/x.html: its directory"),
     "apply none.hplan --graph none.meta -o no/x": (1, "no/x: its directory"),
     "calibrate -o no/m.yaml": (1, "no/m.yaml: its directory"),

@@ -107,7 +107,7 @@ def test_there_is_no_time_for_large_problems() -> None:
         assert (MeanStep.over_draws(problem, [on_gpu]) is not None) is is_small
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(placed_problems(), st.integers(0, 2**32), st.data())
 def test_a_robust_placement_fits_and_is_hardly_longer(
     case: tuple[dict[str, Any], list[int]], seed: int, data: st.DataObject
@@ -156,6 +156,7 @@ def robust_from(problem: hp.Problem, found: NDArray[np.int32], times: float) -> 
     return make_robust(problem, [found], mean_step)
 
 
+@pytest.mark.slow
 def test_the_mean_step_is_shorter_over_other_draws_and_larger_errors() -> None:
     """Also than after as many moves that count by the costs as they stand."""
     ratios: dict[str, list[list[float]]] = {"measured": [], "estimated": []}

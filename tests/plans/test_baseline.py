@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 import hplacer_optimizer as hp
 from hplacer_optimizer.errors import PlanError
 from hplacer_optimizer.options import EVERY_PLAN
-from hplacer_optimizer.plans.baseline import Baseline, prediction_error, why_left_alone
+from hplacer_optimizer.plans.baseline import Baseline, why_left_alone
 from hplacer_optimizer.plans.plan import Plan
+from hplacer_optimizer.problem.cost_errors import prediction_error
 from hplacer_optimizer.problem.files import load_problem_file
 from tests.plans.test_plan import make_plan
 

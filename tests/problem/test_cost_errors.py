@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 import hplacer_optimizer as hp
 from hplacer_optimizer.errors import ProblemError
-from hplacer_optimizer.plans.baseline import prediction_error
 from hplacer_optimizer.problem.cost_errors import (
     ESTIMATED_COSTS,
     MEASURED_COSTS,
@@ -22,6 +21,7 @@ from hplacer_optimizer.problem.cost_errors import (
     draw_problems,
     drawn_steps_ns,
     number_of_draws,
+    prediction_error,
     step_spread_ns,
     typical_errors,
 )

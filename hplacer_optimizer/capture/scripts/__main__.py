@@ -15,7 +15,7 @@ from pathlib import Path
 
 from hplacer_optimizer.capture.scripts import child
 from hplacer_optimizer.run import main
-from hplacer_optimizer.support.child_process import end_with_parent
+from hplacer_optimizer.support.child_process import end_with_parent, kill_group
 
 
 def _write_compiled(where: Path) -> None:
@@ -37,7 +37,7 @@ def _expire(where: Path) -> None:
     try:
         _write_compiled(where)
     finally:
-        child.kill_group()
+        kill_group()
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,6 +22,7 @@ from hplacer_optimizer.capture.training_ops import applies_updates, assigns_what
 from hplacer_optimizer.errors import MachineError
 from hplacer_optimizer.machines import Machine, full_device_name, load_machine, save_machine
 from hplacer_optimizer.options import Options
+from hplacer_optimizer.support.child_process import kill_group
 
 VARIABLE = "HPLACER_CAPTURE"  # names the directory, also to processes that the script starts
 MACHINE, OPTIONS, SEEN, ERROR = "machine.yaml", "options.json", "seen.jsonl", "error.txt"
@@ -66,11 +66,6 @@ def remember(where: Path, report: Any) -> None:
     seen = {"label": report.label, "ops": report.num_ops, "reason": report.reason}
     with open(where / SEEN, "a") as file:
         file.write(json.dumps(seen) + "\n")
-
-
-def kill_group() -> None:
-    """Ends this process, and all that the script started, at once."""
-    os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
 def _machine(where: Path, devices: Any, detect: Callable[[Any], Machine]) -> Machine:

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hplacer_optimizer._engine import Problem
+from hplacer_optimizer._engine import Problem, StepTrace
 from hplacer_optimizer.errors import HPlacerError
 from hplacer_optimizer.planners import Budget, get_planner
 from hplacer_optimizer.problem.simulator import simulate, simulate_default
 
-__all__ = ["BASELINES", "Baseline", "default_baseline", "simulate_baselines"]
+__all__ = ["BASELINES", "DEFAULT", "Baseline", "default_baseline", "simulate_baselines"]
 
 BASELINES = ("cpu_only", "gpu_only", "human_expert", "topo", "metis", "etf", "heft")
-_DEFAULT = "TensorFlow's placement"
+DEFAULT = "TensorFlow's own placement"
 _BUDGET_S = 5.0  # each; they take well below a second for 50,000 ops
 
 
@@ -27,6 +27,7 @@ class Baseline:
     step_time_ns: int | None = None
     feasible: bool = False
     reason: str = ""  # why there is no step time, or why it does not fit
+    trace: StepTrace | None = None  # of TensorFlow's own placement, if it is feasible
 
 
 def default_baseline(problem: Problem) -> Baseline | None:
@@ -36,10 +37,11 @@ def default_baseline(problem: Problem) -> Baseline | None:
         return None
     trace, feasible = found
     return Baseline(
-        planner=_DEFAULT,
+        planner=DEFAULT,
         step_time_ns=trace.makespan_ns,
         feasible=feasible,
         reason="" if feasible else "; ".join(trace.infeasible_because),
+        trace=trace if feasible else None,
     )
 
 

@@ -1,9 +1,10 @@
 """Arrays and JSON in one compressed text, which the page's JavaScript unpacks (`data.js`).
 
-    base64( zlib( uint32 size of the JSON | JSON, padded to 8 bytes | arrays, each so padded ) )
+    base64( zlib( uint32 size of the JSON | JSON | arrays ) )
 
-In the JSON an array is {"type": "Uint16", "at": 24, "length": 3}; with "delta": true it holds the
-first value and the differences from then on, which compress well where values rise.
+In the JSON an array is {"type": "Uint16", "at": 24, "length": 3}. It holds the lowest byte of all
+values, then the next one, and so on, since bytes of one significance compress best together. With
+"delta": true it has the first value and the differences from then on, for values that rise.
 """
 
 from __future__ import annotations
@@ -18,8 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 _TYPES = ("uint8", "uint16", "uint32", "int8", "int16", "int32", "float64")
-_EXACT = 1 << 53  # JavaScript's numbers
-_ALIGNMENT = 8
+EXACT = 1 << 53  # JavaScript's numbers are exact below
 
 
 class Columns:
@@ -30,20 +30,19 @@ class Columns:
 
     def add(self, values: NDArray[np.integer[Any]], *, delta: bool = False) -> dict[str, Any]:
         """Keeps a flat array; returns what stands for it in the document."""
-        if len(values) and not -_EXACT < int(values.min()) <= int(values.max()) < _EXACT:
+        if len(values) and not -EXACT < int(values.min()) <= int(values.max()) < EXACT:
             raise ValueError("a value beyond 2**53 is not exact in JavaScript")
         stored = np.diff(values.astype(np.int64), prepend=0) if delta else values
         low, high = (int(stored.min()), int(stored.max())) if len(stored) else (0, 0)
         name = next(name for name in _TYPES if _holds(name, low, high))
         column = {"type": name.capitalize(), "at": len(self._bytes), "length": len(stored)}
-        self._bytes += stored.astype(f"<{np.dtype(name).str[1:]}").tobytes()
-        self._bytes += bytes(-len(self._bytes) % _ALIGNMENT)
+        dtype = np.dtype(name).newbyteorder("<")
+        self._bytes += stored.astype(dtype).view("uint8").reshape(-1, dtype.itemsize).T.tobytes()
         return {**column, "delta": True} if delta else column
 
     def pack(self, document: dict[str, Any]) -> str:
         """The text for the page."""
         head = json.dumps(document, separators=(",", ":"), allow_nan=False).encode()
-        head += b" " * (-(4 + len(head)) % _ALIGNMENT)
         data = struct.pack("<I", len(head)) + head + self._bytes
         return base64.b64encode(zlib.compress(data, 9)).decode("ascii")
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
-__all__ = ["Cell", "facts", "items", "paragraph", "table", "tiles"]
+__all__ = ["Cell", "Part", "bar", "facts", "items", "legend", "paragraph", "table", "tiles"]
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,41 @@ class Cell:
         if self.value is not None:
             return f'<td class="number" data-value="{self.value}">{content}</td>'
         return f'<td class="bar">{content}</td>' if self.markup else f"<td>{content}</td>"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """One part of a bar; `colour` is a custom property of the style sheet, such as "--c0"."""
+
+    label: str
+    colour: str
+    share: float  # of the bar, 0 to 1
+
+
+def bar(parts: Sequence[Part]) -> str:
+    """Parts side by side, those of no width left out; a reader hears their labels and shares."""
+    shown = [part for part in parts if part.share > 0]
+    label = escape(", ".join(f"{part.label} {part.share:.1%}" for part in shown))
+    return (
+        f'<div class="parts" role="img" aria-label="{label}" title="{label}">'
+        + "".join(
+            f'<i style="width:{100 * part.share:.3f}%;background:var({part.colour})"></i>'
+            for part in shown
+        )
+        + "</div>"
+    )
+
+
+def legend(entries: Iterable[tuple[str, str]]) -> str:
+    """What colours stand for; entries are (custom property, text)."""
+    return (
+        '<ul class="legend">'
+        + "".join(
+            f'<li><i style="background:var({colour})"></i>{escape(text)}</li>'
+            for colour, text in entries
+        )
+        + "</ul>"
+    )
 
 
 def table(
@@ -40,8 +75,8 @@ def table(
         for name, cells, own in rows
     )
     return (
-        f"<table><caption>{escape(caption)}</caption>\n<thead><tr>{heads}</tr></thead>\n"
-        f"<tbody>{body}</tbody></table>"
+        f'<div class="wide"><table><caption>{escape(caption)}</caption>\n'
+        f"<thead><tr>{heads}</tr></thead>\n<tbody>{body}</tbody></table></div>"
     )
 
 
@@ -49,14 +84,13 @@ def _style(name: str, holds: bool) -> str:
     return f' class="{name}"' if holds else ""
 
 
-def tiles(entries: Iterable[tuple[str, str, str, int | float | None]]) -> str:
-    """Large figures as (id, label, text, exact value); a text without a value is set smaller."""
+def tiles(entries: Iterable[tuple[str, str, str, int | float]]) -> str:
+    """Large figures as (id, label, text, exact value)."""
     return (
         '<dl class="tiles">'
         + "".join(
-            f"<div><dt>{escape(label)}</dt><dd id={name!r}"
-            + (' class="text">' if value is None else f' data-value="{value}">')
-            + f"{escape(text)}</dd></div>"
+            f'<div><dt>{escape(label)}</dt><dd id="{name}" data-value="{value}">'
+            f"{escape(text)}</dd></div>"
             for name, label, text, value in entries
         )
         + "</dl>"

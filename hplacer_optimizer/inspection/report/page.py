@@ -9,14 +9,21 @@ from importlib import resources
 
 from hplacer_optimizer.inspection.provenance import Provenance
 from hplacer_optimizer.inspection.report import sections
-from hplacer_optimizer.inspection.report.baselines import default_baseline, simulate_baselines
-from hplacer_optimizer.inspection.report.document import pack_step
+from hplacer_optimizer.inspection.report.baselines import (
+    DEFAULT,
+    Baseline,
+    default_baseline,
+    simulate_baselines,
+)
+from hplacer_optimizer.inspection.report.document import pack_steps
+from hplacer_optimizer.inspection.report.headline import why_not_shown
+from hplacer_optimizer.inspection.report.html import paragraph
 from hplacer_optimizer.inspection.simulated_step import SimulatedStep
 from hplacer_optimizer.support.new_file import new_file
 
 __all__ = ["write_report"]
 
-_SCRIPTS = ("data", "draw", "timeline", "memory", "scopes", "graph", "main")  # in this order
+_SCRIPTS = ("data", "draw", "tracks", "timeline", "memory", "scopes", "graph", "main")  # in order
 
 
 def write_report(step: SimulatedStep, plan: Provenance, path: str | os.PathLike[str]) -> None:
@@ -25,23 +32,32 @@ def write_report(step: SimulatedStep, plan: Provenance, path: str | os.PathLike[
     The cheap baselines are planned and simulated now. A reader sees the old file or the new one,
     never a part. Raises OSError if it cannot be written.
     """
-    problem, placement, trace = step.problem, step.placement, step.trace
-    default = default_baseline(problem)
-    others = [*([default] if default else []), *simulate_baselines(problem)]
+    default = default_baseline(step.problem)
+    others = [*([default] if default else []), *simulate_baselines(step.problem)]
     page = string.Template(_asset("page.html")).substitute(
         title=escape(f"{plan.label}: plan {plan.short_fingerprint}"),
         style=_asset("page.css"),
-        header=sections.header(plan, problem),
-        certificate=sections.certificate(plan, trace, step.bound, default),
-        baselines=sections.baselines(plan, trace, others),
+        header=sections.header(plan, step, default),
+        summary=sections.summary(plan, step, default),
+        not_shown=paragraph(why_not_shown(default)) if why_not_shown(default) else "",
+        waits=sections.waits(step),
+        baselines=sections.baselines(plan, step.trace, others),
         learning=sections.learning(plan, step.bound),
-        loads=sections.loads(problem, placement, trace),
+        loads=sections.loads(step, default),
         provenance=sections.provenance(plan),
-        data=pack_step(problem, placement, trace) if trace.has_trace else "",
+        data=_data(step, default) if step.trace.has_trace else "",
         script="\n".join(_asset(f"{name}.js") for name in _SCRIPTS),
     )
     with new_file(path) as file:
         file.write(page.encode())
+
+
+def _data(step: SimulatedStep, default: Baseline | None) -> str:
+    """The steps that the charts show."""
+    steps = {"This plan": step}
+    if default and default.trace:
+        steps[DEFAULT] = SimulatedStep(trace=default.trace)
+    return pack_steps(steps)
 
 
 def _asset(name: str) -> str:

@@ -1,81 +1,181 @@
-"""The parts of the page that need no JavaScript: figures, tables and the learning curve."""
+"""The parts of the page that need no JavaScript: sentences, figures, tables and static charts."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from html import escape
-from typing import Any
 
-from hplacer_optimizer._engine import Problem, StepTrace
-from hplacer_optimizer.inspection.loads import channel_loads, device_loads
+from hplacer_optimizer._engine import StepTrace
+from hplacer_optimizer.inspection.critical_path import (
+    CHANNEL_WAIT,
+    COMPUTE,
+    SLOT_WAIT,
+    TRANSFER,
+    path_shares,
+)
+from hplacer_optimizer.inspection.loads import channel_loads, device_loads, short_names
 from hplacer_optimizer.inspection.provenance import Provenance
-from hplacer_optimizer.inspection.report.baselines import Baseline
+from hplacer_optimizer.inspection.report.baselines import DEFAULT, Baseline
+from hplacer_optimizer.inspection.report.colours import device_colours
 from hplacer_optimizer.inspection.report.curve import draw_curve
-from hplacer_optimizer.inspection.report.html import Cell, facts, items, paragraph, table, tiles
+from hplacer_optimizer.inspection.report.headline import gain, notes
+from hplacer_optimizer.inspection.report.html import (
+    Cell,
+    Part,
+    bar,
+    facts,
+    items,
+    legend,
+    paragraph,
+    table,
+    tiles,
+)
+from hplacer_optimizer.inspection.simulated_step import SimulatedStep
+from hplacer_optimizer.inspection.waits import DeviceWaits
 from hplacer_optimizer.problem.bounds import StepBound, gap
 from hplacer_optimizer.support.formats import format_bytes, format_ns, format_speedup
 
-__all__ = ["baselines", "certificate", "header", "learning", "loads", "provenance"]
-
-_Int32 = Any
+__all__ = ["baselines", "header", "learning", "loads", "provenance", "summary", "waits"]
 
 
-def header(plan: Provenance, problem: Problem) -> str:
-    """Title and one line about the plan."""
-    title = f"<h1>{escape(plan.label)}</h1>"
-    line = (
-        f"plan {plan.short_fingerprint} by {plan.planner} · {problem.num_ops} ops in "
-        f"{problem.num_units} units on {problem.num_devices} devices · {plan.created}"
-    )
-    return title + paragraph(line)
-
-
-def certificate(
-    plan: Provenance, trace: StepTrace, bound: StepBound, default: Baseline | None
-) -> str:
-    """Step time, how TensorFlow's placement compares, lower bound and gap; what does not agree.
+def header(plan: Provenance, step: SimulatedStep, default: Baseline | None) -> str:
+    """Title, what the plan gains in one sentence, and a line about the plan.
 
     `default` is TensorFlow's own placement; None: not known.
     """
-    entries: list[tuple[str, str, str, int | float | None]] = []
+    problem = step.problem
+    line = (
+        f"plan {plan.short_fingerprint} by {plan.planner} · {problem.num_ops:,} ops in "
+        f"{problem.num_units:,} units on {problem.num_devices} devices · {plan.created}"
+    )
+    return (
+        f"<h1>{escape(plan.label)}</h1>"
+        + paragraph(gain(plan, step.trace, default), "headline")
+        + "".join(paragraph(note) for note in notes(plan))
+        + paragraph(line)
+    )
+
+
+def summary(plan: Provenance, step: SimulatedStep, default: Baseline | None) -> str:
+    """Step times, lower bound and gap; what the step consists of; what does not agree."""
+    texts = [*_misfits(step), *_agreement(plan, step.trace)]
+    return tiles(_figures(step, default)) + _composition(step) + "".join(texts)
+
+
+def _figures(
+    step: SimulatedStep, default: Baseline | None
+) -> Iterator[tuple[str, str, str, int | float]]:
+    trace, bound = step.trace, step.bound
     if trace.makespan_ns is not None:
         text = format_ns(trace.makespan_ns)
-        entries.append(("step-time", "step time, simulated", text, trace.makespan_ns))
-    if default and default.feasible and default.step_time_ns is not None and trace.feasible:
-        speedup = default.step_time_ns / max(trace.makespan_ns or 0, 1)
-        label = f"TensorFlow's placement ({format_ns(default.step_time_ns)})"
-        entries.append(("speedup", label, format_speedup(speedup), round(speedup, 6)))
+        yield "step-time", "a step of this plan, simulated", text, trace.makespan_ns
+    if default and default.trace and default.step_time_ns is not None:
+        text = format_ns(default.step_time_ns)
+        yield "default-time", f"{DEFAULT}, simulated", text, default.step_time_ns
+        if trace.feasible:
+            speedup = default.step_time_ns / max(trace.makespan_ns or 0, 1)
+            label = "as many steps a second"
+            yield "speedup", label, format_speedup(speedup), round(speedup, 6)
     if bound.ns is not None:
         text = format_ns(bound.ns)
-        entries.append(("lower-bound", "lower bound, no plan is faster", text, bound.ns))
+        yield "lower-bound", f"no placement is faster: {bound.term}", text, bound.ns
         share = gap(trace.makespan_ns, bound.ns)
         if share is not None and trace.feasible:
-            entries.append(("gap", "gap to the bound", f"{share:.1%}", round(share, 6)))
-        entries.append(("term", "what binds the bound", bound.term or "", None))
-    notes = [
-        paragraph(f"Does not fit: {reason}", "bad")
-        for reason in dict.fromkeys([*trace.infeasible_because, *bound.infeasible_because])
+            yield "gap", "the plan is above that bound by", f"{share:.1%}", round(share, 6)
+
+
+# Of the critical path: what a kind of stage is called on the page, and its colour.
+_STAGES = {
+    COMPUTE: ("ops run", "--c0"),
+    TRANSFER: ("tensors move between devices", "--channel"),
+    SLOT_WAIT: ("ops wait for a busy device", "--waits"),
+    CHANNEL_WAIT: ("tensors wait for a busy connection", "--blocked"),
+}
+
+
+def _composition(step: SimulatedStep) -> str:
+    """What the critical path consists of, as a bar."""
+    total_ns = step.trace.makespan_ns
+    if not total_ns:
+        return ""
+    spent_ns = dict.fromkeys(_STAGES, 0)
+    for share in path_shares(step.path):
+        spent_ns[share.kind] += share.ns
+    parts = [
+        Part(label=text, colour=colour, share=spent_ns[kind] / total_ns)
+        for kind, (text, colour) in _STAGES.items()
     ]
-    if default and not default.feasible:
-        notes.append(paragraph("TensorFlow's placement does not fit into memory."))
+    texts = [(part.colour, f"{part.label}: {part.share:.1%}") for part in parts if part.share]
+    why = (
+        "One chain of ops and transfers makes the step as long as it is. The step gets faster "
+        "only if this chain does. So its time is spent:"
+    )
+    return paragraph(why) + bar(parts) + legend(texts)
+
+
+def _misfits(step: SimulatedStep) -> Iterator[str]:
+    reasons = [*step.trace.infeasible_because, *step.bound.infeasible_because]
+    for reason in dict.fromkeys(reasons):
+        yield paragraph(f"Does not fit: {reason}", "bad")
+
+
+def _agreement(plan: Provenance, trace: StepTrace) -> Iterator[str]:
+    """Whether the step is what the plan states."""
     if plan.step_time_ns is not None and plan.step_time_ns != trace.makespan_ns:
         now = "no step time" if trace.makespan_ns is None else f"{trace.makespan_ns} ns"
-        notes.append(
-            paragraph(
-                f"The plan states {plan.step_time_ns} ns, this simulation gives {now}: "
-                "another machine, other costs or another version.",
-                "bad",
-            )
-        )
+        text = f"The plan states {plan.step_time_ns} ns, this simulation gives {now}: "
+        yield paragraph(text + "another machine, other costs or another version.", "bad")
     elif trace.feasible:
-        notes.append(
-            paragraph(
-                "Simulated again when this report was written, with the step time that the plan "
-                "states, and within every device's memory."
-            )
+        yield paragraph(
+            "The step was simulated again for this page. It takes as long as the plan states and "
+            "fits into the memory of every device."
         )
-    return tiles(entries) + "".join(notes)
+
+
+# Of the times in which a device runs nothing: the field, its colour, its column and what it means.
+_WAITS = (
+    ("others_ns", "--waits", "other devices", "waits for ops on other devices"),
+    ("transfers_ns", "--channel", "transfers", "waits for transfers"),
+    ("blocked_ns", "--blocked", "cores", "its cores are busy otherwise"),
+    ("done_ns", "--done", "no more ops", "has no more ops in this step"),
+)
+
+
+def waits(step: SimulatedStep) -> str:
+    """What each device does with the time of the step, as bars with figures."""
+    if not step.trace.has_trace:
+        return paragraph("There is no step to look at.")
+    names, step_ns = step.problem.device_names, max(step.trace.makespan_ns or 0, 1)
+    devices = zip(short_names(names), device_colours(names), step.waits, strict=True)
+    rows = [
+        (name, _wait_cells(_wait_parts(found, colour, step_ns)), False)
+        for name, colour, found in devices
+    ]
+    colours = [("--c0", "runs ops, in the colour of the device")]
+    colours += [(colour, meaning) for _, colour, _, meaning in _WAITS]
+    heads = ("device", "", "runs ops", *(head for _, _, head, _ in _WAITS))
+    why = (
+        "A device that runs nothing waits for the op that it starts next. That op waits for "
+        "its last input: until another device has made it, then until it has arrived. Then "
+        "the device may be busy with transfers, its cores may serve another device, or it may "
+        "not have started yet."
+    )
+    return legend(colours) + table("shares of the step, by device", heads, rows) + paragraph(why)
+
+
+def _wait_parts(found: DeviceWaits, colour: str, step_ns: int) -> list[Part]:
+    runs = Part(label="runs ops", colour=colour, share=found.computes_ns / step_ns)
+    rest = [
+        Part(label=meaning, colour=own, share=getattr(found, field) / step_ns)
+        for field, own, _, meaning in _WAITS
+    ]
+    return [runs, *rest]
+
+
+def _wait_cells(parts: list[Part]) -> list[Cell]:
+    figures = [Cell(f"{part.share:.1%}", round(part.share, 6)) for part in parts]
+    return [Cell("", markup=bar(parts)), *figures]
 
 
 def baselines(plan: Provenance, trace: StepTrace, found: Sequence[Baseline]) -> str:
@@ -90,7 +190,7 @@ def baselines(plan: Provenance, trace: StepTrace, found: Sequence[Baseline]) -> 
     longest = max((row.step_time_ns or 0 for row in rows), default=0) or 1
     # An infeasible one's reason stands in the table, too: it may be faster than what fits.
     return table(
-        "planned and simulated on this machine's description when the report was written",
+        "what simple planners make of the same graph; planned and simulated for this page",
         ("planner", "step time", ""),
         [(row.planner, _baseline_cells(row, longest, row is own), row is own) for row in rows],
     )
@@ -114,7 +214,7 @@ def learning(plan: Provenance, bound: StepBound) -> str:
     """The best and the mean step time over the search's steps, as a static chart."""
     points = [point for point in plan.learning_curve if point["best_ns"] is not None]
     if len(points) < 2:
-        return paragraph(f"The planner {plan.planner} left none: it does not search step by step.")
+        return paragraph(f"The planner {plan.planner} does not search step by step.")
     best = [(point["steps"], point["best_ns"]) for point in points]
     mean = [(point["steps"], point["mean_ns"]) for point in points if point["mean_ns"] is not None]
     last = points[-1]
@@ -124,36 +224,40 @@ def learning(plan: Provenance, bound: StepBound) -> str:
     )
 
 
-def loads(problem: Problem, placement: _Int32, trace: StepTrace) -> str:
-    """What the step asks of each device and channel."""
-    devices = table(
-        "busy: share of the step and of the device's slots",
-        ("device", "ops", "busy", "peak memory", "memory"),
-        [
-            (
-                load.name,
-                (
-                    Cell(str(load.ops), load.ops),
-                    Cell(f"{load.busy:.1%}", round(load.busy, 6)),
-                    Cell(format_bytes(load.peak_bytes), load.peak_bytes),
-                    Cell(format_bytes(load.memory_bytes), load.memory_bytes),
-                ),
-                False,
-            )
-            for load in device_loads(problem, placement, trace)
-        ],
-    )
-    sent = channel_loads(problem, trace)
+def loads(step: SimulatedStep, default: Baseline | None) -> str:
+    """What the step asks of each device and channel, with the memory that `default` needs."""
+    return _device_table(step, default) + _channel_table(step)
+
+
+def _device_table(step: SimulatedStep, default: Baseline | None) -> str:
+    other = default.trace.peak_bytes.tolist() if default and default.trace else None
+    heads = ("ops", "busy", "peak memory", *(("peak as TensorFlow places",) if other else ()))
+    rows = []
+    names = short_names(step.problem.device_names)
+    for i, load in enumerate(device_loads(step.problem, step.placement, step.trace)):
+        peaks = [load.peak_bytes, *([other[i]] if other else []), load.memory_bytes]
+        cells = [
+            Cell(f"{load.ops:,}", load.ops),
+            Cell(f"{load.busy:.1%}", round(load.busy, 6)),
+            *(Cell(format_bytes(size), size) for size in peaks),
+        ]
+        rows.append((names[i], cells, False))
+    caption = "busy: share of the step and of the ops that the device can run at once"
+    return table(caption, ("device", *heads, "memory"), rows)
+
+
+def _channel_table(step: SimulatedStep) -> str:
+    sent = channel_loads(step.problem, step.trace)
     if not sent:
-        return devices + paragraph("No channel carries anything: one device does it all.")
-    return devices + table(
-        "channels that carry something",
-        ("channel", "transfers", "bytes", "busy"),
+        return paragraph("Nothing moves between devices.")
+    return table(
+        "connections between devices that carry something; each carries one tensor at a time",
+        ("connection", "transfers", "bytes", "busy"),
         [
             (
                 load.name,
                 (
-                    Cell(str(load.transfers), load.transfers),
+                    Cell(f"{load.transfers:,}", load.transfers),
                     Cell(format_bytes(load.bytes), load.bytes),
                     Cell(f"{load.busy:.1%}", round(load.busy, 6)),
                 ),

@@ -5,6 +5,7 @@
 
     private_copy   the working directory, for a script that writes
     guard.py       what else the script must not change
+    graph.py       the graph of its training step, with graph_child.py in the script's process
 
 A step is a call of the function, or a `run` of the session, that updates variables and takes most
 of the time; of a loop with several such calls it is a whole round. Times are those from one start

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -48,11 +47,3 @@ def write(path: Path, document: Any) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     temporary.write_text(json.dumps(document))
     temporary.rename(path)
-
-
-def kill_group() -> None:
-    """Ends this process, and all that the script started, at once.
-
-    No handler, `finally` or exit hook of the script can then save half a training.
-    """
-    os.killpg(os.getpgrp(), signal.SIGKILL)

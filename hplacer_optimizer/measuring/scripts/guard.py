@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from hplacer_optimizer.measuring.scripts import child
+from hplacer_optimizer.support.child_process import kill_group
 
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_TRUNC | os.O_APPEND
 _CHANGES = {  # audit events, with the number of paths that are changed
@@ -93,7 +94,7 @@ class Guard:
         except (OSError, ValueError, TypeError):  # there is none, or not a path but a descriptor
             return
         (self._where / child.REFUSED).write_text(full)
-        child.kill_group()
+        kill_group()
 
 
 def _files(path: str) -> Iterator[str]:

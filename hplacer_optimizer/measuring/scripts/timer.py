@@ -20,6 +20,7 @@ from hplacer_optimizer.capture import native
 from hplacer_optimizer.measuring.scripts import child
 from hplacer_optimizer.measuring.training_steps.recording import WARMUP, Recorder, Steps
 from hplacer_optimizer.measuring.training_steps.watch import Call, Watch
+from hplacer_optimizer.support.child_process import kill_group
 
 _CLOSING_S = 5.0  # for sessions on servers
 
@@ -64,7 +65,7 @@ class Timer(Watch):
             self._synced_s = self.synchronise()
             self._write()
             self._close_remote_sessions()
-            child.kill_group()
+            kill_group()
 
     def _write(self) -> None:
         main = self.recorder.main

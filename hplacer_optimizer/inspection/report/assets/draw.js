@@ -1,5 +1,7 @@
 // What all charts share: number formats, colours of the theme, sharp canvases, axes, the tooltip.
 
+const WIDE_GUTTER = 170, NARROW_GUTTER = 92, NARROW = 600, PRINTED = 720, SWATCH = 16; // pixels
+
 function formatTime(ns) {
   for (const [unit, size] of [["s", 1e9], ["ms", 1e6], ["µs", 1e3]]) {
     if (Math.abs(ns) >= size) return `${trim(ns / size)} ${unit}`;
@@ -19,14 +21,25 @@ function trim(value) {
   return String(Number(value.toPrecision(Math.abs(value) >= 999.5 ? 4 : 3)));
 }
 
+function percent(share) { return `${(100 * share).toFixed(1)}%`; }
+
 function color(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
 
-// Gives the canvas one device pixel per pixel; returns its context and size in CSS pixels.
+function element(name, attributes = {}, ...children) {
+  const made = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  made.append(...children);
+  return made;
+}
+
+// Gives the canvas one device pixel per pixel; returns its context and size in CSS pixels. Left of
+// the gutter's edge stand names.
 function prepare(canvas, height) {
-  const width = canvas.clientWidth || canvas.parentElement.clientWidth;
-  const ratio = Math.max(window.devicePixelRatio || 1, document.documentElement.matches(".printing") ? 2 : 1);
+  const isPrinted = document.documentElement.matches(".printing");
+  const width = isPrinted ? PRINTED : canvas.clientWidth || canvas.parentElement.clientWidth;
+  const ratio = Math.max(window.devicePixelRatio || 1, isPrinted ? 2 : 1);
   const size = [Math.round(width * ratio), Math.round(height * ratio)];
   if (canvas.width !== size[0] || canvas.height !== size[1]) {
     [canvas.width, canvas.height] = size;
@@ -37,7 +50,7 @@ function prepare(canvas, height) {
   context.clearRect(0, 0, width, height);
   context.font = `11px ${color("--font")}`;
   context.textBaseline = "middle";
-  return { context, width, height };
+  return { context, width, height, gutter: width < NARROW ? NARROW_GUTTER : WIDE_GUTTER };
 }
 
 // Round numbers between `from` and `to`, about `count` of them.
@@ -92,10 +105,10 @@ const tooltip = {
   hide() { this.element.hidden = true; },
 };
 
-// The part of the step that timeline and memory show.
+// The part of the step that all timelines and memory show; it ends with the longest step.
 class View {
-  constructor(makespan) {
-    this.end = Math.max(makespan, 1);
+  constructor(end) {
+    this.end = Math.max(end, 1);
     [this.from, this.to] = [0, this.end];
     this.listeners = [];
     this.pending = false;
@@ -112,9 +125,12 @@ class View {
     this.set(at - (at - this.from) * factor, at + (this.to - at) * factor);
   }
 
-  pan(share) {
+  pan(share) { this.moveTo(this.from + share * (this.to - this.from)); }
+
+  // Begins elsewhere, as wide as it is.
+  moveTo(wanted) {
     const width = this.to - this.from;
-    const from = Math.min(Math.max(this.from + share * width, 0), this.end - width);
+    const from = Math.min(Math.max(wanted, 0), this.end - width);
     this.set(from, from + width);
   }
 

@@ -85,16 +85,16 @@ class ScopeGraph {
 
   // The tensors and signals between boxes, the largest first.
   arrows(found, boxOf) {
-    const { src, dst, bytes } = this.step.edges, sums = new Map(), { device } = this.step.ops;
+    const { graph, placement } = this.step, { src, output, dst } = graph.edges, sums = new Map();
     for (let e = 0; e < src.length; e++) {
       const from = boxOf[src[e]], to = boxOf[dst[e]];
       if (from === to) continue;
       const key = from * found.length + to;
       let arrow = sums.get(key);
       if (!arrow) sums.set(key, arrow = { from: found[from], to: found[to], bytes: 0, count: 0, crosses: false });
-      arrow.bytes += bytes[e];
+      arrow.bytes += graph.sentBytes(src[e], output[e]);
       arrow.count++;
-      arrow.crosses ||= device[src[e]] !== device[dst[e]];
+      arrow.crosses ||= placement[src[e]] !== placement[dst[e]];
     }
     return [...sums.values()].sort((a, b) => b.bytes - a.bytes || b.count - a.count);
   }
@@ -162,7 +162,7 @@ class ScopeGraph {
     const { scope } = box, group = svgElement("g", { transform: `translate(${box.x} ${box.y})` });
     const label = svgElement("text", { x: 8, y: 16 }), small = svgElement("text", { x: 8, y: 30, class: "small" });
     label.textContent = shorten(box.label, 24);
-    const what = box.kind === "op" ? this.step.opType(box.op) : `${scope.count.toLocaleString("en")} ops`;
+    const what = box.kind === "op" ? this.step.graph.opType(box.op) : `${scope.count.toLocaleString("en")} ops`;
     small.textContent = shorten(`${what} · ${formatTime(scope.busy)}`, 28);
     group.append(svgElement("rect", { class: "box", width: BOX.width, height: BOX.height, rx: 5 }), label, small);
     let x = 1;
@@ -172,7 +172,7 @@ class ScopeGraph {
       group.append(part);
       x += share * (BOX.width - 2);
     }
-    const name = box.kind === "op" ? this.step.opName(box.op) : box.label;
+    const name = box.kind === "op" ? this.step.graph.opName(box.op) : box.label;
     hover(group, () => [name, small.textContent, describeShares(this.step, scope)]);
     if (box.kind === "scope") this.makeOpener(group, box);
     return group;

@@ -13,12 +13,14 @@ async function draw() {
     for (const section of sections) section.hidden = true;
     return;
   }
-  const step = new Step(await unpack(text));
-  const view = new View(step.makespan_ns);
-  const [timeline, memory, graph] = sections;
-  new Timeline(timeline, step, view);
-  new MemoryChart(memory, step, view);
-  new ScopeGraph(graph, step);
+  const data = await unpack(text);
+  const graph = new Graph(data), steps = [];
+  for (const [index, own] of data.steps.entries()) steps.push(new Step(graph, { ...own, index }, steps[0]));
+  const view = new View(Math.max(...steps.map((step) => step.makespan_ns)));
+  const [timeline, memory, scopes] = sections;
+  new Timeline(timeline, steps, view);
+  new MemoryChart(memory, steps[0], view);
+  new ScopeGraph(scopes, steps[0]);
   view.drawNow();
   new ResizeObserver(() => view.redraw()).observe(document.body);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => view.redraw());

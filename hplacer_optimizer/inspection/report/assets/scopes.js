@@ -7,12 +7,12 @@ const MAX_CHILDREN = 40; // scopes, and ops, of one open scope that get a box of
 class ScopeTree {
   constructor(step) {
     this.step = step;
-    const n = step.scopes.length, devices = step.devices.length;
-    this.scopes = step.scopes.map((scope, index) => ({
+    const n = step.graph.scopes.length, devices = step.devices.length;
+    this.scopes = step.graph.scopes.map((scope, index) => ({
       ...scope, index, children: [], ops: [], count: 0, busy: 0, persistent: 0, center: 0,
       perDevice: new Float64Array(devices),
     }));
-    for (let op = 0; op < step.ops.leaf.length; op++) this.addOp(op);
+    for (let op = 0; op < step.graph.ops.leaf.length; op++) this.addOp(op);
     for (let i = n - 1; i > 0; i--) this.addChild(this.scopes[i]);
     for (const scope of this.scopes) scope.children.sort((a, b) => b.busy - a.busy || a.index - b.index);
     this.open = new Set([0]);
@@ -23,14 +23,14 @@ class ScopeTree {
   }
 
   addOp(op) {
-    const { step } = this, scope = this.scopes[step.ops.scope[op]], span = step.spanOf[op];
-    const busy = step.spans.duration[span];
+    const { step } = this, scope = this.scopes[step.graph.ops.scope[op]], span = step.spanOf[op];
+    const busy = step.duration[span];
     scope.ops.push(op);
     scope.count++;
     scope.busy += busy;
-    scope.persistent += step.ops.persistent_bytes[op];
-    scope.center += step.spans.start[span];
-    scope.perDevice[step.ops.device[op]] += busy;
+    scope.persistent += step.graph.ops.persistent_bytes[op];
+    scope.center += step.start[span];
+    scope.perDevice[step.placement[op]] += busy;
   }
 
   addChild(scope) {
@@ -46,7 +46,7 @@ class ScopeTree {
 
   // The boxes in tree order, with their depth; `boxOf[op]` is the box that an op is in.
   boxes() {
-    const found = [], boxOf = new Int32Array(this.step.ops.leaf.length);
+    const found = [], boxOf = new Int32Array(this.step.graph.ops.leaf.length);
     const place = (scope, box) => {
       for (const op of scope.ops) boxOf[op] = box;
       for (const child of scope.children) place(child, box);
@@ -81,7 +81,7 @@ class ScopeTree {
       return;
     }
     for (const op of scope.ops) {
-      found.push({ kind: "op", depth, label: this.step.ops.leaf[op], op, scope: this.ofOps([op]) });
+      found.push({ kind: "op", depth, label: this.step.graph.ops.leaf[op], op, scope: this.ofOps([op]) });
       boxOf[op] = found.length - 1;
     }
   }
@@ -89,12 +89,12 @@ class ScopeTree {
   ofOps(ops) {
     const { step } = this, total = empty(step);
     for (const op of ops) {
-      const span = step.spanOf[op], busy = step.spans.duration[span];
+      const span = step.spanOf[op], busy = step.duration[span];
       total.count++;
       total.busy += busy;
-      total.persistent += step.ops.persistent_bytes[op];
-      total.center += step.spans.start[span];
-      total.perDevice[step.ops.device[op]] += busy || 1e-9; // one op always shows its device
+      total.persistent += step.graph.ops.persistent_bytes[op];
+      total.center += step.start[span];
+      total.perDevice[step.placement[op]] += busy || 1e-9; // one op always shows its device
     }
     return total;
   }

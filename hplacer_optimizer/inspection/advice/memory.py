@@ -1,0 +1,81 @@
+"""How much memory a step needs, as a range: what the simulator says, and what frameworks add.
+
+    least   the simulated peak: variables, optimizer slots, gradients and activations
+    most    that and the pieces that an allocator cannot use, workspaces, the process on the device,
+            and buffers of replicas for what they exchange
+
+docs/how-to/advise.md has the source of each figure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["ADDED", "Added", "MemoryRange", "memory_range"]
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Added:
+    """What a framework adds on a device of a type."""
+
+    fragmentation: float
+    """Share of the peak that lies in pieces too small to be used."""
+    workspace_bytes: int
+    """Scratch memory of convolutions and products, which their libraries take beside tensors."""
+    process_bytes: int
+    """Held on the device before any tensor is."""
+
+
+ADDED = {
+    "GPU": Added(fragmentation=0.15, workspace_bytes=512 * MIB, process_bytes=500 * MIB),
+    "CPU": Added(fragmentation=0.10, workspace_bytes=64 * MIB, process_bytes=400 * MIB),
+}
+"""By the device's type; others are taken to be like a GPU."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryRange:
+    """Of the device that is fullest.
+
+    Attributes:
+        device: its name.
+        least_bytes: needed as simulated.
+        most_bytes: with all that frameworks typically add.
+        memory_bytes: that it has.
+    """
+
+    device: str
+    least_bytes: int
+    most_bytes: int
+    memory_bytes: int
+
+    @property
+    def free_bytes(self) -> int:
+        """That are left at most; negative: that are missing."""
+        return self.memory_bytes - self.least_bytes
+
+    @property
+    def fits(self) -> bool:
+        """As far as the simulator can tell."""
+        return self.least_bytes <= self.memory_bytes
+
+    @property
+    def is_tight(self) -> bool:
+        """It fits, but perhaps not with what frameworks add."""
+        return self.fits and self.most_bytes > self.memory_bytes
+
+
+def memory_range(
+    device: str, device_type: str, *, peak_bytes: int, memory_bytes: int, buffer_bytes: int = 0
+) -> MemoryRange:
+    """Of one device; `buffer_bytes` are those of replicas for gradients on their way."""
+    added = ADDED.get(device_type, ADDED["GPU"])
+    most = (1 + added.fragmentation) * (peak_bytes + buffer_bytes)
+    return MemoryRange(
+        device=device,
+        least_bytes=peak_bytes,
+        most_bytes=round(most) + added.workspace_bytes + added.process_bytes,
+        memory_bytes=memory_bytes,
+    )
