@@ -41,6 +41,7 @@ StepTrace Simulate(const Problem& problem, const std::vector<int32_t>& placement
   WithSimulation(problem, [&](auto& simulation) {
     trace.has_trace = simulation.Run(problem, placement.data());
     if (!trace.has_trace) return;
+    if (problem.num_ops() > kMaxOpsKept) simulation.DropRunState();
     trace.makespan_ns = simulation.makespan_ns();
     simulation.CopyTimes(&trace.start_ns, &trace.finish_ns);
     trace.transfers = simulation.Transfers();

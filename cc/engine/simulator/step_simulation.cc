@@ -72,6 +72,12 @@ std::vector<Transfer> StepSimulation<EventKey, kRecord>::Transfers() const {
   return transfers;
 }
 
+template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::DropRunState() {
+  std::vector<Buffer>().swap(buffers_);
+  std::vector<int32_t>().swap(reads_);
+}
+
 // ---- the beginning ----
 
 // No more ops run at once than there are, nor than there are slots; no more work than slots.

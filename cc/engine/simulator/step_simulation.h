@@ -68,6 +68,8 @@ class StepSimulation {
   const std::vector<int64_t>& peak_bytes() const { return peak_bytes_; }
   void CopyTimes(std::vector<int64_t>* start_ns, std::vector<int64_t>* finish_ns) const;
   std::vector<Transfer> Transfers() const;
+  // Frees what only a run needs, so that a large result does not stand beside it.
+  void DropRunState();
   // In the order of the changes; empty without kRecord.
   const std::vector<MemoryChange>& memory_changes() const { return memory_changes_; }
 
