@@ -31,6 +31,12 @@ def device_types(problem: Problem) -> list[str]:
     return types
 
 
+def tasks(problem: Problem) -> list[str]:
+    """Returns "/job:worker/replica:0/task:1" of each of the m devices; "" if its name has none."""
+    parts = [name.rpartition("/device:") for name in problem.device_names]
+    return [task for task, _, _ in parts]
+
+
 def devices_of_type(problem: Problem, device_type: str) -> list[int]:
     """Returns the indices of the devices of a type, in order."""
     return [d for d, other in enumerate(device_types(problem)) if other == device_type]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from hplacer_optimizer import _engine
 from hplacer_optimizer._engine import Problem
-from hplacer_optimizer.planners.devices import candidate_mask, device_types, units_on
+from hplacer_optimizer.planners.devices import candidate_mask, device_types, tasks, units_on
 
 _CPU = "CPU"
 
@@ -25,9 +25,9 @@ def accelerators_first(problem: Problem, is_measured: NDArray[np.bool_] | None =
     were measured on which kinds; None: nobody's. Raises InfeasibleError if an op has no device.
     """
     types = device_types(problem)
-    tasks = np.array([name.partition("/device:")[0] for name in problem.device_names])
+    task = np.array(tasks(problem))
     is_accelerator = np.array([name != _CPU for name in types])
-    is_host = ~is_accelerator & np.isin(tasks, tasks[is_accelerator])
+    is_host = ~is_accelerator & np.isin(task, task[is_accelerator])
     if not is_host.any():
         return problem
     mask = candidate_mask(problem)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.costs.table import CostTable
 from hplacer_optimizer.errors import InfeasibleError, OptionError
-from hplacer_optimizer.inspection.advice.allreduce import host_of
+from hplacer_optimizer.inspection.advice.allreduce import hosts_of
 from hplacer_optimizer.inspection.advice.changes import Tried, best, changed_ways
 from hplacer_optimizer.inspection.advice.gradients import find_gradients
 from hplacer_optimizer.inspection.advice.picture import draw
@@ -377,10 +377,7 @@ def _singles(problem: Problem) -> Iterator[tuple[str, NDArray[np.int32]]]:
 
 def _groups_of(problem: Problem, devices: Sequence[int]) -> list[list[int]]:
     """Equal groups of two or more: the hosts, or the two halves of one; [] where there are none."""
-    hosts: dict[str, list[int]] = {}
-    for device in devices:
-        hosts.setdefault(host_of(problem.device_names[device]), []).append(device)
-    groups = list(hosts.values())
+    groups = hosts_of(problem, devices)
     if len(groups) == 1 and len(devices) >= _LEAST_OF_GROUPS and len(devices) % 2 == 0:
         half = len(devices) // 2
         groups = [list(devices[:half]), list(devices[half:])]

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.errors import InfeasibleError
+from hplacer_optimizer.planners.devices import tasks
 
 __all__ = [
     "DIRECT",
@@ -30,7 +31,7 @@ __all__ = [
     "all_reduce",
     "all_reduce_groups",
     "direct",
-    "host_of",
+    "hosts_of",
     "ring",
 ]
 
@@ -162,9 +163,9 @@ def all_reduce(
     Raises InfeasibleError where a link of the ring is missing.
     """
     ways = [ring(problem, devices, size_bytes, messages=messages)]
-    hosts = _hosts(problem, devices)
-    if len(hosts) > 1 and len(hosts[0]) > 1 and len({len(host) for host in hosts}) == 1:
-        ways.append(_hierarchical(Links(problem), hosts, size_bytes, messages))
+    parts = hosts_of(problem, devices)
+    if len(parts) > 1 and len(parts[0]) > 1 and len({len(part) for part in parts}) == 1:
+        ways.append(_hierarchical(Links(problem), parts, size_bytes, messages))
     with contextlib.suppress(InfeasibleError):  # neighbours of the ring can talk, others need not
         ways.append(direct(problem, devices, size_bytes, messages=messages))
     return min(ways, key=lambda found: found.total_ns)
@@ -257,18 +258,15 @@ def _neighbours(order: Sequence[int]) -> list[tuple[int, int]]:
     return [(order[i], order[(i + 1) % len(order)]) for i in range(len(order))]
 
 
-def host_of(name: str) -> str:
-    """The task in a device's full name; "" if it has none."""
-    return name.partition("/device:")[0] if "/device:" in name else ""
-
-
-def _hosts(problem: Problem, devices: Sequence[int]) -> list[list[int]]:
+def hosts_of(problem: Problem, devices: Sequence[int]) -> list[list[int]]:
+    """The devices by the task that they are of."""
+    task = tasks(problem)
     found: dict[str, list[int]] = {}
     for device in devices:
-        found.setdefault(host_of(problem.device_names[device]), []).append(device)
+        found.setdefault(task[device], []).append(device)
     return list(found.values())
 
 
 def _by_host(problem: Problem, devices: Sequence[int]) -> list[int]:
     """Neighbours of a ring are on one host where they can be."""
-    return [device for host in _hosts(problem, devices) for device in host]
+    return [device for host in hosts_of(problem, devices) for device in host]

@@ -20,7 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hplacer_optimizer._engine import Problem, StepTrace
-from hplacer_optimizer.inspection.advice.allreduce import AllReduce, all_gather, all_reduce, host_of
+from hplacer_optimizer.inspection.advice.allreduce import (
+    AllReduce,
+    all_gather,
+    all_reduce,
+    hosts_of,
+)
 from hplacer_optimizer.inspection.advice.gradients import Gradients
 from hplacer_optimizer.machines import Machine
 from hplacer_optimizer.planners.devices import device_types
@@ -154,8 +159,7 @@ def shared_ns(
     """How long the busiest device or channel that replicas of a host share works in a step."""
     if trace.finish_ns is None or trace.start_ns is None:
         return 0
-    first = devices[0]
-    host = [d for d in devices if _same_host(problem, first, d)]
+    host = hosts_of(problem, devices)[0]
     busy_ns = np.zeros(problem.num_devices)
     np.add.at(busy_ns, placement, trace.finish_ns - trace.start_ns)
     busy_ns = busy_ns / np.maximum(problem.device_slots, 1)
@@ -182,8 +186,3 @@ def _channel_ns(problem: Problem, replicas: Sequence[int], trace: StepTrace) -> 
                 rate = int(problem.link_bytes_per_s[link])
                 total[channel] = total.get(channel, 0.0) + size / rate * 1e9
     return list(total.values())
-
-
-def _same_host(problem: Problem, one: int, other: int) -> bool:
-    names = problem.device_names
-    return host_of(names[one]) == host_of(names[other])

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from hplacer_optimizer._engine import Problem, StepTrace
 from hplacer_optimizer.errors import InfeasibleError
-from hplacer_optimizer.inspection.advice.allreduce import all_reduce_groups
+from hplacer_optimizer.inspection.advice.allreduce import all_reduce_groups, hosts_of
 from hplacer_optimizer.inspection.advice.gradients import find_gradients
 from hplacer_optimizer.inspection.advice.memory import MemoryRange, memory_range
 from hplacer_optimizer.inspection.advice.replicas import (
@@ -255,10 +255,9 @@ def _fullest(
     """
     peaks = trace.peak_bytes.astype(np.int64)
     if replicas:
-        hosts = Counter(name.partition("/device:")[0] for name in _names(problem, replicas))
         others = np.ones(problem.num_devices, np.bool_)
         others[list(replicas)] = False
-        peaks = np.where(others, peaks * max(hosts.values()), peaks)
+        peaks = np.where(others, peaks * max(map(len, hosts_of(problem, replicas))), peaks)
     device = int((peaks / problem.device_memory_bytes.clip(1)).argmax())
     return memory_range(
         short_names(problem.device_names)[device],
@@ -267,10 +266,6 @@ def _fullest(
         memory_bytes=int(problem.device_memory_bytes[device]),
         buffer_bytes=buffer_bytes,
     )
-
-
-def _names(problem: Problem, devices: Sequence[int]) -> list[str]:
-    return [problem.device_names[device] for device in devices]
 
 
 def _bound_by(problem: Problem, placement: NDArray[np.int32], trace: StepTrace) -> str:
