@@ -4,9 +4,10 @@ Every graph is planned twice by `auto`, with measured and with estimated costs. 
 TensorFlow's own placement take turns, until the 95% interval of each ratio is narrow. A plan that
 takes effect must not be slower; of the plans that are faster, most should take effect.
 
-Whether a plan takes effect is decided by the error of the predictions for all other graphs, so that
-no graph is judged by what it taught. Beside it stands what each plan would do without the guard.
-The defaults of the package (problem/cost_errors.py) are the errors for all graphs.
+With measured costs, the error of the predictions for all other graphs decides whether a plan takes
+effect, so that no graph is judged by what it taught. With estimated costs that is the plan's own
+error (problem/prediction_error.py), or the one of the other graphs where it is smaller. Beside it
+stands what each plan would do without the guard. The package has the errors for all graphs.
 
     python benchmarks/guard.py --output docs/results/guard
     python benchmarks/guard.py --graphs "two towers" "many tiny ops"
@@ -53,6 +54,7 @@ class Row:
     default_s: float  # median step under TensorFlow's placement
     plan_s: float
     predicted_speedup: float
+    own_error: float | None  # of the predicted speedup, as the plan has it
     speedup: float  # measured
     low: float  # 95% interval of `speedup`
     high: float
@@ -129,6 +131,7 @@ def compare(
                 default_s=turns[DEFAULT].step_s,
                 plan_s=turns[source].step_s,
                 predicted_speedup=plan.speedup or math.nan,
+                own_error=plan.prediction_error,
                 speedup=turns[source].speedup,
                 low=low,
                 high=high,
@@ -152,7 +155,10 @@ def error_without(rows: Sequence[Row], graph: str, costs: str) -> float:
 
 def takes_effect(row: Row, rows: Sequence[Row]) -> bool:
     """As the guard would decide if it knew all graphs but this one."""
-    return row.predicted_speedup - 1 > error_without(rows, row.graph, row.costs)
+    error = error_without(rows, row.graph, row.costs)
+    if row.own_error is not None:
+        error = min(error, row.own_error)
+    return row.predicted_speedup - 1 > error
 
 
 def lines(rows: Sequence[Row]) -> str:

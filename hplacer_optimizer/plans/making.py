@@ -48,6 +48,7 @@ from hplacer_optimizer.plans.planned_problem import PackedProblem, fields_withou
 from hplacer_optimizer.problem.constraints import check_constraints
 from hplacer_optimizer.problem.cost_errors import step_spread_ns, typical_errors
 from hplacer_optimizer.problem.files import check_placement
+from hplacer_optimizer.problem.prediction_error import MEASURED, error_of_estimates
 from hplacer_optimizer.problem.simulator import SIMULATOR_VERSION, simulate
 from hplacer_optimizer.support.installed import own_version
 from hplacer_optimizer.support.keywords import checks_keywords
@@ -338,6 +339,9 @@ def _simulated(
         "feasible": trace.feasible or measured,
         "peak_bytes": [int(peak) for peak in trace.peak_bytes],
         "baseline": Baseline.of(problem),
+        "prediction_error": None
+        if cost_source == MEASURED
+        else error_of_estimates(problem, trace.placement),
         "num_ops": problem.num_ops,
         "num_units": problem.num_units,
     }

@@ -61,7 +61,7 @@ from hplacer_optimizer.plans.file import (
 from hplacer_optimizer.plans.planned_problem import SECTIONS, PackedProblem
 from hplacer_optimizer.plans.verdict import CREATED, FASTER, Verdict
 from hplacer_optimizer.problem.bounds import Proof, gap
-from hplacer_optimizer.problem.cost_errors import prediction_error
+from hplacer_optimizer.problem.prediction_error import prediction_error
 from hplacer_optimizer.support.formats import format_ns, format_speedup
 from hplacer_optimizer.support.notebook import Described
 

@@ -27,7 +27,6 @@ __all__ = [
     "draw_problems",
     "drawn_steps_ns",
     "number_of_draws",
-    "prediction_error",
     "step_spread_ns",
     "typical_errors",
 ]
@@ -74,19 +73,6 @@ ESTIMATED_COSTS = MEASURED_COSTS.times(2.2)
 """Of costs from data sheets: larger by as much as predicted speedups are more wrong, in logarithms,
 with estimated than with measured costs (docs/results/guard).
 """
-
-# By how much the predicted speedups of plans exceed the measured ones, at the 95th percentile, in
-# docs/results/guard (`python benchmarks/guard.py`).
-ERROR_OF_MEASURED_COSTS = 0.4
-ERROR_OF_ESTIMATED_COSTS = 1.12
-
-
-def prediction_error(cost_source: str) -> float:
-    """By how much a predicted gain may be too large; 0.5: twice as fast may be 1.33 times.
-
-    Depends on where the costs came from: "measured", or "analytic" in whole or in part.
-    """
-    return ERROR_OF_MEASURED_COSTS if cost_source == "measured" else ERROR_OF_ESTIMATED_COSTS
 
 
 def typical_errors(cost_source: str) -> CostErrors:

@@ -15,8 +15,8 @@ from hplacer_optimizer.errors import PlanError
 from hplacer_optimizer.options import EVERY_PLAN
 from hplacer_optimizer.plans.baseline import Baseline, why_left_alone
 from hplacer_optimizer.plans.plan import Plan
-from hplacer_optimizer.problem.cost_errors import prediction_error
 from hplacer_optimizer.problem.files import load_problem_file
+from hplacer_optimizer.problem.prediction_error import prediction_error
 from tests.plans.test_plan import make_plan
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "two_towers.hplacer.json"

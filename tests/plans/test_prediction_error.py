@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hplacer_optimizer.problem.cost_errors import prediction_error
+from hplacer_optimizer.problem.prediction_error import prediction_error
 
 RESULTS = Path(__file__).parents[2] / "docs/results/guard/guard.json"
 

@@ -21,10 +21,10 @@ from hplacer_optimizer.problem.cost_errors import (
     draw_problems,
     drawn_steps_ns,
     number_of_draws,
-    prediction_error,
     step_spread_ns,
     typical_errors,
 )
+from hplacer_optimizer.problem.prediction_error import prediction_error
 from tests.documents import problem_from_dict, problem_to_dict
 from tests.large_problem import large_problem
 from tests.planted_problems import chains, machine

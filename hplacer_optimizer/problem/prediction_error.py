@@ -1,0 +1,93 @@
+"""By how much a predicted gain over TensorFlow's own placement may be too large.
+
+    measured costs     one error for all plans: what predictions of earlier plans were off by
+    estimated costs    an error of the plan's own: would it still pay if the estimates were as wrong
+                       as they are, all of them against the plan?
+
+Costs from data sheets hardly ever are too small: processors reach more than the share of their peak
+that is assumed, and small tensors stay in caches. Times of messages are no such guess, so that what
+a plan wins by computing on several devices is too large beside what it pays for messages.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hplacer_optimizer._engine import Problem
+from hplacer_optimizer.problem.simulator import simulate_batch
+
+__all__ = ["against_the_plan", "error_of_estimates", "prediction_error"]
+
+MEASURED = "measured"
+
+# By how much the predicted speedups of plans exceed the measured ones, at the 95th percentile, in
+# docs/results/guard (`python benchmarks/guard.py`).
+ERROR_OF_MEASURED_COSTS = 0.4
+ERROR_OF_ESTIMATED_COSTS = 1.12
+
+FASTER = 8
+"""How many times as fast as estimated a device may compute. Calibration of the machine of
+docs/results/guard found 2.9 times the floating-point rate and 18 times the rate of memory."""
+LATER = 2
+"""How many times as late as estimated another device may begin."""
+LEAST_GAIN = 0.03
+"""What a plan has to gain even then."""
+
+
+def prediction_error(cost_source: str) -> float:
+    """By how much a predicted gain may be too large; 0.5: twice as fast may be 1.33 times.
+
+    Depends on where the costs came from: "measured", or "analytic" in whole or in part. For the
+    latter it is what holds where the plan's own error (`error_of_estimates`) is not known.
+    """
+    return ERROR_OF_MEASURED_COSTS if cost_source == MEASURED else ERROR_OF_ESTIMATED_COSTS
+
+
+def error_of_estimates(problem: Problem, placement: NDArray[np.int32]) -> float | None:
+    """By how much the gain of a placement that was found with estimated costs may be too large.
+
+    A predicted gain above it is one of LEAST_GAIN or more in `against_the_plan`.
+
+    Args:
+        problem: with estimated costs.
+        placement: int32[n].
+
+    Returns:
+        At least LEAST_GAIN, at most `prediction_error` of such costs. None: the step of the
+        placement, or of TensorFlow's own, is not known.
+    """
+    if problem.default_device is None:
+        return None
+    both = np.stack([problem.default_device, placement])
+    default_ns, step_ns = _steps_ns(problem, both)
+    slow_default_ns, slow_step_ns = _steps_ns(against_the_plan(problem), both)
+    if min(default_ns, step_ns) < 0:
+        return None
+    predicted, least = default_ns / max(step_ns, 1), slow_default_ns / max(slow_step_ns, 1)
+    error = (1 + LEAST_GAIN) * predicted / max(least, 1e-9) - 1
+    return float(min(max(error, LEAST_GAIN), ERROR_OF_ESTIMATED_COSTS))
+
+
+def against_the_plan(problem: Problem) -> Problem:
+    """The problem if estimates are as wrong as they may be, in favour of TensorFlow's placement.
+
+    Every op is FASTER on the kind of device where TensorFlow has it, but not on another kind, and
+    devices that TensorFlow does not use begin LATER. Messages stay as they are.
+    """
+    default = problem.default_device
+    assert default is not None
+    cost_ns, op = problem.cost_ns.copy(), np.arange(problem.num_ops)
+    kind = problem.device_kind[default]
+    own_ns = cost_ns[op, kind]
+    cost_ns[op, kind] = np.where(own_ns > 0, np.maximum(own_ns // FASTER, 1), own_ns)
+    start_ns = problem.device_start_ns.copy()
+    others = np.setdiff1d(np.arange(problem.num_devices), default)
+    start_ns[others] *= LATER
+    return problem.replace(cost_ns=cost_ns, device_start_ns=start_ns)
+
+
+def _steps_ns(problem: Problem, placements: NDArray[np.int32]) -> tuple[int, int]:
+    """Of two placements, -1 where it is not known."""
+    first, second = simulate_batch(problem, placements)[0].tolist()
+    return first, second
