@@ -331,6 +331,79 @@ def _attention(heads: int, length: int, width: int) -> Any:
     return _mean([_dense(tf.concat(outputs, axis=1), "out", width)])
 
 
+def _shared_convolutions(layers: int, filters: int, size: int) -> Any:
+    """Two images through the same kernels, and how far apart they end."""
+    import tensorflow as tf
+
+    ends = []
+    for image in range(2):
+        x = _input(4, size, size, filters, seed=image)
+        with tf.compat.v1.variable_scope("shared", reuse=image > 0):
+            for layer in range(layers):
+                x = _convolution(x, f"conv{layer}", 3, filters)
+        ends.append(x)
+    return _mean([ends[0] - ends[1]])
+
+
+def _image_and_text(layers: int, filters: int, size: int, length: int, width: int) -> Any:
+    """Convolutions beside a recurrent network, joined in the end."""
+    import tensorflow as tf
+
+    x = _input(4, size, size, filters)
+    for layer in range(layers):
+        x = _convolution(x, f"image{layer}", 3, filters)
+    image = _dense(tf.reduce_mean(x, axis=(1, 2)), "image/out", width)
+    words, kernel = _input(length, 64, width, seed=1), _weights("text", 2 * width, width)
+    state = tf.zeros([64, width])
+    for step in range(length):
+        state = tf.tanh(tf.concat([words[step], state], axis=1) @ kernel)
+    text = _dense(tf.reduce_mean(state, axis=0, keepdims=True), "text/out", width)
+    return _mean([image * text])
+
+
+def _tasks(tasks: int, layers: int, width: int, batch: int) -> Any:
+    """What all tasks share, then layers of each task's own."""
+    x = _input(batch, width)
+    for layer in range(2):
+        x = _dense(x, f"shared{layer}", width)
+    ends = []
+    for task in range(tasks):
+        head = x
+        for layer in range(layers):
+            head = _dense(head, f"task{task}/layer{layer}", width)
+        ends.append(head)
+    return _mean(ends)
+
+
+def _residuals(networks: int, blocks: int, width: int, batch: int) -> Any:
+    """Networks of blocks that add to their input, normalised, whose outputs are averaged."""
+    import tensorflow as tf
+
+    outputs = []
+    for network in range(networks):
+        x = _input(batch, width)
+        for block in range(blocks):
+            mean, variance = tf.nn.moments(x, axes=1, keepdims=True)
+            normal = (x - mean) * tf.math.rsqrt(variance + 1e-3)
+            name = f"network{network}/block{block}"
+            x = x + _dense(_dense(normal, f"{name}/in", 2 * width), f"{name}/out", width)
+        outputs.append(x)
+    return _mean([tf.add_n(outputs)])
+
+
+def _mixer(blocks: int, patches: int, width: int, batch: int) -> Any:
+    """Layers over patches and over channels, in turn."""
+    import tensorflow as tf
+
+    x = _input(batch * patches, width)
+    for block in range(blocks):
+        across = tf.transpose(tf.reshape(x, [batch, patches, width]), [0, 2, 1])
+        across = _dense(tf.reshape(across, [batch * width, patches]), f"block{block}/a", patches)
+        across = tf.transpose(tf.reshape(across, [batch, width, patches]), [0, 2, 1])
+        x = _dense(x + tf.reshape(across, [batch * patches, width]), f"block{block}/b", width)
+    return _mean([x])
+
+
 _TOWERS = {
     "batch_size": 256,
     "features": 4,
@@ -369,7 +442,23 @@ GRAPHS: dict[str, Callable[[], Any] | tuple[str, dict[str, Any]]] = {
     "two-tower recommender": ("two_tower", _TOWERS),
     "translation": ("nmt", {"hidden": 256, "steps": 6, "vocabulary": 1000}),
     "language model": ("rnnlm", {"hidden": 256, "steps": 6, "vocabulary": 1000}),
+    "shared convolutions": partial(_shared_convolutions, 3, 32, 40),
+    "image and text": partial(_image_and_text, 4, 32, 32, 12, 256),
+    "three tasks": partial(_tasks, 3, 3, 512, 128),
+    "two residual networks": partial(_residuals, 2, 4, 256, 256),
+    "small residual networks": partial(_residuals, 4, 3, 64, 64),
+    "mixer": partial(_mixer, 4, 64, 128, 16),
 }
+
+LATER = (
+    "shared convolutions",
+    "image and text",
+    "three tasks",
+    "two residual networks",
+    "small residual networks",
+    "mixer",
+)
+"""Chosen after all that the guard decides by was fixed."""
 
 # The last argument of each is the batch size.
 BATCHED: dict[str, partial[Any]] = {
