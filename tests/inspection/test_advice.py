@@ -401,6 +401,18 @@ def test_verdicts(ways: list[Way], error: float, expected: str) -> None:
     assert expected in verdict(ways, error)
 
 
+def test_a_gain_that_is_left_where_estimates_are_wrong_is_sure() -> None:
+    ways = [way(ONE, 100), way(PLAN, 80), way(REPLICAS, 90)]
+    assert "within the error" in verdict(ways, 0.4)
+    assert "within the error" in verdict(
+        ways, 0.4, [way(ONE, 10), way(PLAN, 11), way(REPLICAS, 12)]
+    )
+    close = verdict(ways, 0.4, [way(ONE, 10), way(PLAN, 8), way(REPLICAS, 8)])
+    assert "which is simpler, or measure a plan" in close
+    sure = verdict(ways, 0.4, [way(ONE, 10), way(PLAN, 8), way(REPLICAS, 9)])
+    assert sure.startswith("Use a plan, by this optimizer: "), sure
+
+
 def test_what_would_change_it_is_computed() -> None:
     problem = training(2, weight=12_000)
     ways = with_replicas(problem, training(2, batch=4, weight=12_000), [0, 1])

@@ -34,7 +34,7 @@ from hplacer_optimizer.machines import Machine, load_machine
 from hplacer_optimizer.planners import Budget, get_planner
 from hplacer_optimizer.planners.devices import candidate_mask, on_device
 from hplacer_optimizer.planners.host_offload import accelerators_first
-from hplacer_optimizer.problem.prediction_error import prediction_error
+from hplacer_optimizer.problem.prediction_error import MEASURED, against_the_plan, prediction_error
 from hplacer_optimizer.problem.simulator import simulate
 from hplacer_optimizer.support.formats import format_ns
 from hplacer_optimizer.support.keywords import checks_keywords
@@ -263,7 +263,7 @@ class _Adviser:
             cost_source=step.cost_source,
             error=error,
             ways=rows,
-            verdict=verdict(rows, error),
+            verdict=verdict(rows, error, _against(ways)),
             change=change_sentence(rows, tried),
             changes=tried,
             assumptions=[SAME_BATCH, *step.assumptions, *_notes(rows, step)],
@@ -373,6 +373,15 @@ def _singles(problem: Problem) -> Iterator[tuple[str, NDArray[np.int32]]]:
             fits = trace.makespan_ns is not None and trace.feasible
             tried.append(((not fits, trace.makespan_ns or 0, device), placement))
         yield problem.device_kinds[kind], min(tried, key=lambda one: one[0])[1]
+
+
+def _against(ways: Ways) -> list[Way]:
+    """The ways if estimates are as wrong as they may be; [] where costs were measured."""
+    steps = [ways.step, ways.replica, ways.group.step if ways.group else None]
+    problems = [step.problem for step in steps if step is not None]
+    if ways.step.cost_source == MEASURED or any(one.default_device is None for one in problems):
+        return []
+    return ways.rows(against_the_plan)
 
 
 def _groups_of(problem: Problem, devices: Sequence[int]) -> list[list[int]]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from hplacer_optimizer.inspection.advice.changes import Tried, best
 from hplacer_optimizer.inspection.advice.ways import BOTH, ONE, PLAN, REPLICAS, Way
+from hplacer_optimizer.problem.prediction_error import LEAST_GAIN
 from hplacer_optimizer.support.formats import format_bytes, format_ns, format_speedup
 
 __all__ = ["change_sentence", "verdict"]
@@ -13,9 +14,25 @@ __all__ = ["change_sentence", "verdict"]
 _NOT_FOR_THIS = "this optimizer is not the answer"
 
 
-def verdict(ways: Sequence[Way], error: float) -> str:
-    """What to do; `error` is by how much a predicted gain may be too large, as a share."""
+def verdict(ways: Sequence[Way], error: float, against: Sequence[Way] = ()) -> str:
+    """What to do.
+
+    Args:
+        ways: as predicted.
+        error: by how much a predicted gain may be too large, as a share.
+        against: the same ways if the costs are as wrong as they may be, in favour of one device; a
+            gain that is left then is sure, whatever `error` says. Empty: nobody knows them.
+    """
     found = best(list(ways))
+
+    def is_sure(slow: Way, fast: Way) -> bool:
+        if _gain(slow, fast) - 1 > error:
+            return True
+        if not against:
+            return False
+        slow, fast = against[ways.index(slow)], against[ways.index(fast)]
+        return _gain(slow, fast) > 1 + LEAST_GAIN
+
     if found is None:
         return _nothing_fits(ways)
     tight = ""
@@ -23,17 +40,16 @@ def verdict(ways: Sequence[Way], error: float) -> str:
         tight = " Its memory is tight: what frameworks add may not fit."
     single = best([way for way in ways if way.kind == ONE])
     if single is None:
-        return f"No single device has enough memory; {_use(found, ways, error)}.{tight}"
+        return f"No single device has enough memory; {_use(found, ways, is_sure)}.{tight}"
     if found.kind == ONE or (found.kind == PLAN and found.devices == 1):
         return f"{_name(single)} is enough, and nothing else is faster: {_NOT_FOR_THIS}.{tight}"
-    gain = _gain(single, found)
-    if gain - 1 <= error:
-        times = format_speedup(gain)
+    if not is_sure(single, found):
+        times = format_speedup(_gain(single, found))
         return (
             f"{_name(single)} is enough: {found.name} is predicted {times} as fast, which is "
             f"within the error of the prediction. Measure before you rent more.{tight}"
         )
-    return f"{_use(found, ways, error)}: {_compared(single, found)}.{tight}"
+    return f"{_use(found, ways, is_sure)}: {_compared(single, found)}.{tight}"
 
 
 def change_sentence(ways: Sequence[Way], tried: Sequence[Tried]) -> str:
@@ -50,11 +66,11 @@ def change_sentence(ways: Sequence[Way], tried: Sequence[Tried]) -> str:
     return f"What would change that: {'; '.join(parts)}."
 
 
-def _use(found: Way, ways: Sequence[Way], error: float) -> str:
+def _use(found: Way, ways: Sequence[Way], is_sure: Callable[[Way, Way], bool]) -> str:
     if found.kind == REPLICAS:
         return f"Use {found.name}; {_NOT_FOR_THIS}"
     replicas = best([way for way in ways if way.kind == REPLICAS])
-    is_close = replicas is not None and _gain(replicas, found) - 1 <= error
+    is_close = replicas is not None and not is_sure(replicas, found)
     if found.kind in (PLAN, BOTH) and is_close and replicas is not None:
         times = format_speedup(_gain(replicas, found))
         return (
