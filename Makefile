@@ -5,7 +5,8 @@ BAZEL ?= bazel
 CLANG_FORMAT = .venv/bin/clang-format
 SHELL = /bin/bash
 .SHELLFLAGS = -euo pipefail -c
-JOBS := $(shell nproc)
+# Tests wait for their processes now and then: one worker more than processors keeps these busy.
+JOBS := $(shell echo $$(($$(nproc) + 1)))
 SEED ?= $(shell date +%Y%m%d)
 # A file's tests run in one process, which makes the fixtures of the file once.
 PYTEST = .venv/bin/python -m pytest -n $(JOBS) --dist loadfile --randomly-seed $(SEED)

@@ -69,7 +69,7 @@ fits of sending and receiving by 11% and 14% in the median, half of the waits fo
 within a factor of 1.9, and steps of one op within 10% and 16%. Errors of op types and of single ops
 cannot be told apart there; they are what an op beside a busy neighbour takes longer.
 """
-ESTIMATED_COSTS = MEASURED_COSTS.times(2.2)
+ESTIMATED_COSTS = MEASURED_COSTS.times(2.5)
 """Of costs from data sheets: larger by as much as predicted speedups are more wrong, in logarithms,
 with estimated than with measured costs (docs/results/guard).
 """

@@ -23,8 +23,8 @@ MEASURED = "measured"
 
 # By how much the predicted speedups of plans exceed the measured ones, at the 95th percentile, in
 # docs/results/guard (`python benchmarks/guard.py`).
-ERROR_OF_MEASURED_COSTS = 0.4
-ERROR_OF_ESTIMATED_COSTS = 1.12
+ERROR_OF_MEASURED_COSTS = 0.32
+ERROR_OF_ESTIMATED_COSTS = 1.02
 
 FASTER = 8
 """How many times as fast as estimated a device may compute. Calibration of the machine of
