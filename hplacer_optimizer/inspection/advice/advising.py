@@ -42,7 +42,7 @@ from hplacer_optimizer.support.notebook import Described
 
 __all__ = ["SECONDS", "Advice", "MachineAdvice", "advise", "compare"]
 
-SECONDS = 4.0
+SECONDS = 2.0
 """Of each search for a plan."""
 SAME_BATCH = "every way has the same number of samples in a step, so data parallelism splits them"
 _LEAST_OF_GROUPS = 4  # equal devices of one host that are worth two groups
