@@ -109,7 +109,7 @@ def test_every_golden_placement_has_its_planner() -> None:
 
 
 @pytest.mark.parametrize("name", TESTED)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(document=problems())
 def test_placements_are_valid_and_deterministic(name: str, document: dict[str, Any]) -> None:
     planner = TESTED[name]
