@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hplacer_optimizer.bench.measured import Bench, calibrated_cluster
-from hplacer_optimizer.bench.small_graphs import GRAPHS, LATER, write
+from hplacer_optimizer.bench.small_graphs import CHOSEN_LAST, GRAPHS, write
 from hplacer_optimizer.capture.loading import LoadedGraph, load_graph
 from hplacer_optimizer.machines import Machine
 from hplacer_optimizer.machines.describe import describe_cluster
@@ -184,7 +184,7 @@ def summary(rows: Sequence[Row], earlier: Sequence[Row]) -> list[str]:
         mine = [row for row in rows if row.costs == costs]
         known = [row for row in [*rows, *earlier] if row.costs == costs]
         effective = [row for row in mine if takes_effect(row, known)]
-        late = [row for row in mine if row.graph in LATER]
+        late = [row for row in mine if row.graph in CHOSEN_LAST]
         worst = min((row.speedup for row in effective), default=1.0)
         paying = [row for row in mine if row.speedup >= 1 + PAYS]
         used = sum(row in effective for row in paying)

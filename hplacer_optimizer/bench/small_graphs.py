@@ -450,7 +450,7 @@ GRAPHS: dict[str, Callable[[], Any] | tuple[str, dict[str, Any]]] = {
     "mixer": partial(_mixer, 4, 64, 128, 16),
 }
 
-LATER = (
+CHOSEN_LAST = (
     "shared convolutions",
     "image and text",
     "three tasks",

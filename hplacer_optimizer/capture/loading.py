@@ -27,6 +27,7 @@ from hplacer_optimizer.errors import GraphError
 from hplacer_optimizer.log import LOGGER
 from hplacer_optimizer.machines import Machine, full_device_name
 from hplacer_optimizer.options import Options
+from hplacer_optimizer.problem.cost_sources import ANALYTIC
 from hplacer_optimizer.problem.files import EXAMPLE_FILE, load_problem_file
 from hplacer_optimizer.support.keywords import checks_keywords
 
@@ -42,7 +43,7 @@ class LoadedGraph:
     machine: Machine
     assumptions: tuple[str, ...]  # what had to be assumed, one sentence each
     step: RunnableStep | None = None  # if `load_graph` was to keep it
-    cost_source: str = "analytic"  # or "measured", or both
+    cost_source: str = ANALYTIC  # or "measured", or both
 
 
 def load(source: object, **options: Any) -> LoadedGraph | Problem:

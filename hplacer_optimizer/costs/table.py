@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hplacer_optimizer.errors import CostTableError
+from hplacer_optimizer.problem.cost_sources import ANALYTIC, MEASURED, PARTLY_MEASURED
 from hplacer_optimizer.support.formats import json_type
 from hplacer_optimizer.support.new_file import new_file
 
@@ -65,8 +66,8 @@ class CostSummary:
     def cost_source(self) -> str:
         """For `Plan.cost_source`: "analytic", "measured", or both."""
         if not self.measured:
-            return "analytic"
-        return "measured and analytic" if self.estimated else "measured"
+            return ANALYTIC
+        return PARTLY_MEASURED if self.estimated else MEASURED
 
 
 class CostTable:

@@ -47,8 +47,9 @@ from hplacer_optimizer.plans.plan import CURVE_POINT, Plan
 from hplacer_optimizer.plans.planned_problem import PackedProblem, fields_without_graph
 from hplacer_optimizer.problem.constraints import check_constraints
 from hplacer_optimizer.problem.cost_errors import step_spread_ns, typical_errors
+from hplacer_optimizer.problem.cost_sources import ANALYTIC, GIVEN, MEASURED
 from hplacer_optimizer.problem.files import check_placement
-from hplacer_optimizer.problem.prediction_error import MEASURED, error_of_estimates
+from hplacer_optimizer.problem.prediction_error import error_of_estimates
 from hplacer_optimizer.problem.simulator import SIMULATOR_VERSION, simulate
 from hplacer_optimizer.support.installed import own_version
 from hplacer_optimizer.support.keywords import checks_keywords
@@ -56,7 +57,6 @@ from hplacer_optimizer.support.keywords import checks_keywords
 # Fields of `Search` that are keywords of a planner's, each with the ability that it needs.
 _LEARNING = {"preset": "learns", "checkpoint": "resumes", "resume": "resumes", "logdir": "logs"}
 _LIMITS = ("seconds", "steps", "patience")
-_ANALYTIC, _GIVEN = "analytic", "given"  # sources of costs, besides those of a cost table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -253,7 +253,7 @@ def make_plan(
     offered = problem
     if not (search.host_offload or search.entry.uses_host or search.measuring):
         offered = accelerators_first(problem, costs.is_measured if costs else None)
-    source = costs.cost_source if costs else _ANALYTIC
+    source = costs.cost_source if costs else ANALYTIC
     solved = _solve(problem, search, step, on_progress, offered, cost_source=source)
     plan = Plan(
         **solved.fields,
@@ -293,7 +293,7 @@ def simulated_again(
             problem,
             trace,
             measured=plan.measured_ns is not None,
-            cost_source=costs.cost_source if costs else _ANALYTIC,
+            cost_source=costs.cost_source if costs else ANALYTIC,
         ),
         **placed_nodes(captured, problem, placement),
     )
@@ -318,7 +318,7 @@ def _facts(captured: Captured, machine: Machine, costs: CostSummary | None) -> d
     return {
         "device_kinds": [machine.kinds[kind].name for kind in machine.device_kind],
         "machine": machine_to_yaml(machine),
-        "cost_source": costs.cost_source if costs else _ANALYTIC,
+        "cost_source": costs.cost_source if costs else ANALYTIC,
         "assumptions": [
             *captured.assumptions,
             *machine.assumptions,
@@ -357,7 +357,7 @@ def plan_problem(
     if search.cost_table is not None:
         raise OptionError("cost_table: a problem has its own costs; leave it out")
     started = time.monotonic()
-    solved = _solve(problem, search, None, on_progress, cost_source=_GIVEN)
+    solved = _solve(problem, search, None, on_progress, cost_source=GIVEN)
     plan = Plan(
         **solved.fields,
         **fields_without_graph(problem, solved.placement),
@@ -365,7 +365,7 @@ def plan_problem(
         device_names=list(problem.device_names),
         device_kinds=[problem.device_kinds[kind] for kind in problem.device_kind],
         planning_s=time.monotonic() - started,
-        cost_source=_GIVEN,
+        cost_source=GIVEN,
         assumptions=[],
         versions=_versions(""),
     )

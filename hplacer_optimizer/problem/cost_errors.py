@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.errors import ProblemError
+from hplacer_optimizer.problem.cost_sources import MEASURED
 from hplacer_optimizer.problem.simulator import simulate_batch
 
 __all__ = [
@@ -77,7 +78,7 @@ with estimated than with measured costs (docs/results/guard).
 
 def typical_errors(cost_source: str) -> CostErrors:
     """Of a plan's costs: "measured", or "analytic" in whole or in part."""
-    return MEASURED_COSTS if cost_source == "measured" else ESTIMATED_COSTS
+    return MEASURED_COSTS if cost_source == MEASURED else ESTIMATED_COSTS
 
 
 def number_of_draws(problem: Problem) -> int:

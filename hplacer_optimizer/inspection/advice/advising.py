@@ -34,7 +34,8 @@ from hplacer_optimizer.machines import Machine, load_machine
 from hplacer_optimizer.planners import Budget, get_planner
 from hplacer_optimizer.planners.devices import candidate_mask, on_device
 from hplacer_optimizer.planners.host_offload import accelerators_first
-from hplacer_optimizer.problem.prediction_error import MEASURED, against_the_plan, prediction_error
+from hplacer_optimizer.problem.cost_sources import MEASURED
+from hplacer_optimizer.problem.prediction_error import against_the_plan, prediction_error
 from hplacer_optimizer.problem.simulator import simulate
 from hplacer_optimizer.support.formats import format_ns
 from hplacer_optimizer.support.keywords import checks_keywords

@@ -34,6 +34,7 @@ from hplacer_optimizer.errors import OptionError
 from hplacer_optimizer.inspection.advice.scaling import least_costs_ns, scaled
 from hplacer_optimizer.machines import Machine
 from hplacer_optimizer.measuring.scripts.graph import graph_of_script
+from hplacer_optimizer.problem.cost_sources import ANALYTIC
 from hplacer_optimizer.support import child_process
 from hplacer_optimizer.support.keywords import unknown_name
 from hplacer_optimizer.workloads.graphs import GRAPHS, NAMED, parameters
@@ -53,7 +54,6 @@ __all__ = [
 ]
 
 CAPTURED, INTERPOLATED, SCALED = "captured", "interpolated", "scaled"
-ANALYTIC = "analytic"
 _FED = re.compile(r"unknown dimensions of \d+ fed tensors taken as (\d+)")
 _READ = re.compile(r"unknown dimensions taken as (\d+)")
 _ITERATORS = {"IteratorGetNext", "IteratorGetNextSync", "OptionalGetValue"}
