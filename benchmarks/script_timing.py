@@ -1,7 +1,8 @@
 """How exact are the step times that `hplacer try` takes from a script, and what do they cost?
 
 Each script of tests/timed_scripts has a stopwatch of its own around the same steps. The cost is
-that of a step of half a millisecond with the timer, beside the same step without it, in turn.
+what the timer adds to a short step: the median of many turns, in each of which the step runs
+without the timer and with it.
 
     python benchmarks/script_timing.py
 """
@@ -11,8 +12,10 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import statistics
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from hplacer_optimizer.measuring.scripts import time_script, timer
@@ -22,7 +25,7 @@ NAMES = (
     *("custom_loop.py", "keras_fit.py", "gan.py", "v1_session.py", "v1_monitored.py"),
     "two_workers.py",
 )
-_TURNS, _CALLS, _STEP_S = 300, 50, 0.5e-3
+_TURNS, _CALLS, _STEP_S = 2000, 20, 0.5e-3
 
 
 def main() -> None:
@@ -92,20 +95,29 @@ def costs() -> dict[str, tuple[float, float]]:
         calls = {"tf.function": train_step, "Session.run": lambda: session.run(update)}
         for kind, call in calls.items():
             call()
-            shortest = dict.fromkeys((None, *states), float("inf"))  # other work only ever adds
+            turns: dict[str | None, list[float]] = {which: [] for which in (None, *states)}
             for _ in range(_TURNS):
-                for which in shortest:
+                for which, seconds in turns.items():
                     members, timing.is_over = (originals, False) if which is None else states[which]
                     for place, member in zip(places, members, strict=True):
                         setattr(*place, member)
-                    begin = time.perf_counter()
-                    for _ in range(_CALLS):
-                        call()
-                    seconds = (time.perf_counter() - begin) / _CALLS
-                    shortest[which] = min(shortest[which], seconds)
-            for which in states:
-                found[kind + which] = shortest[None], shortest[which] - shortest[None]
+                    _seconds(call)  # Python looks the method up anew, and then remembers it
+                    seconds.append(_seconds(call))
+            without = turns.pop(None)
+            for which, seconds in turns.items():
+                adds = [
+                    with_s - without_s for with_s, without_s in zip(seconds, without, strict=True)
+                ]
+                found[kind + str(which)] = statistics.median(without), statistics.median(adds)
         return found
+
+
+def _seconds(call: Callable[[], object]) -> float:
+    """Of one of several calls."""
+    begin = time.perf_counter()
+    for _ in range(_CALLS):
+        call()
+    return (time.perf_counter() - begin) / _CALLS
 
 
 if __name__ == "__main__":

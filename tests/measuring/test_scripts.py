@@ -18,7 +18,7 @@ import pytest
 from hplacer_optimizer.errors import MeasuringError
 from hplacer_optimizer.measuring import scripts
 from hplacer_optimizer.measuring.scripts import private_copy, time_script
-from hplacer_optimizer.measuring.training_steps.recording import LEAST, WARMUP, Recorder
+from hplacer_optimizer.measuring.training_steps.recording import LEAST, WARMUP, Recorder, Steps
 from tests.processes import ROOT, clean_environment, has_ended, wait_for
 
 SCRIPTS = ROOT / "tests" / "timed_scripts"
@@ -303,12 +303,19 @@ def test_a_directory_may_be_too_large_for_copies(
 # ---- when enough is known ----
 
 
+def add(recorder: Recorder, steps: Steps, start: float, end: float) -> bool:
+    """Notes a step, the first one as a first call; True: enough is known."""
+    if not steps.starts:
+        steps.first_calls.append(0)
+    return steps.add(start, end) and recorder.look(steps)
+
+
 def record(wanted: int | None, lengths_s: Sequence[float]) -> int | None:
     """After how many steps it was enough."""
     recorder, now = Recorder(wanted), 0.0
     steps = recorder.steps("key", "function f")
     for number, length in enumerate(lengths_s, start=1):
-        if recorder.add(steps, now, now + length, is_first=number == 1):
+        if add(recorder, steps, now, now + length):
             return number
         now += length
     return None
@@ -333,11 +340,12 @@ def test_of_two_functions_the_longer_one_counts() -> None:
     enough = []
     for number in range(50):
         at = float(number)
-        enough.append(recorder.add(short, at, at + 0.1, is_first=number == 0))
-        enough.append(recorder.add(long, at + 0.1, at + 0.9, is_first=number == 0))
+        enough.append(add(recorder, short, at, at + 0.1))
+        enough.append(add(recorder, long, at + 0.1, at + 0.9))
         if enough[-1]:
             break
     assert recorder.main is long
+    assert long.busy_s == pytest.approx(0.8 * (len(long.starts) - 1))
     assert enough.index(True) == 2 * (WARMUP + 1 + 10) - 1
 
 

@@ -84,10 +84,10 @@ def describe(call: Call) -> str | None:
 
 
 def _shapes_of_feeds(call: Call) -> list[str]:
+    arguments, keywords = call.arguments
     if call.again is None:  # of `make_callable`
-        feeds: Any = dict(enumerate(call.arguments))
+        feeds: Any = dict(enumerate(arguments))
     else:
-        arguments, keywords = call.arguments
         feeds = (arguments[0] if arguments else keywords.get("feed_dict")) or {}
     return sorted(f"{getattr(key, 'name', key)}: {np.shape(value)}" for key, value in feeds.items())
 

@@ -1,10 +1,12 @@
 """The training steps of one process, by what they train: when each began and ended.
 
-A recorder is called after every step and costs half a microsecond. It tells when enough is known.
+Every step is noted, which takes a fraction of a microsecond; a few of them are looked at, to tell
+whether enough is known.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,8 +30,26 @@ class Steps:
     ends: list[float] = field(default_factory=list)
     first_calls: list[int] = field(default_factory=list)
     """Indices of steps with another shape or fetch than any before: TensorFlow prepares them."""
-    busy_s: float = 0.0
-    """In all steps but those."""
+    next_number: int = 1
+    """The step that is looked at next, counted from 1, ..."""
+    next_start: float = math.inf
+    """... or the first one that begins then or later."""
+    _busy_s: float = 0.0
+    _summed: int = 0
+
+    def add(self, start: float, end: float) -> bool:
+        """Notes a step; True: `Recorder.look` should look at it."""
+        self.starts.append(start)
+        self.ends.append(end)
+        return len(self.starts) >= self.next_number or start >= self.next_start
+
+    @property
+    def busy_s(self) -> float:
+        """In all steps but those of `first_calls`."""
+        ends, starts = self.ends[self._summed :], self.starts[self._summed :]
+        self._busy_s += sum(end - start for start, end in zip(starts, ends, strict=False))
+        self._summed += len(ends)
+        return self._busy_s - sum(self.ends[i] - self.starts[i] for i in self.first_calls)
 
     @property
     def timed(self) -> int:
@@ -67,7 +87,7 @@ class Recorder:
     def __init__(self, wanted: int | None) -> None:
         """`wanted`: steps to time; None: for about two seconds, and at least 30."""
         self._wanted = wanted
-        self._least_s = 0.0 if wanted is not None else _SECONDS
+        self._least = _in_all(max(LEAST, wanted or 0))
         self.all: dict[Any, Steps] = {}
 
     def steps(self, key: Any, name: str) -> Steps:
@@ -80,20 +100,27 @@ class Recorder:
         trained = [steps for steps in self.all.values() if steps.starts]
         return max(trained, key=lambda steps: steps.busy_s, default=None)
 
-    def add(self, steps: Steps, start: float, end: float, *, is_first: bool) -> bool:
-        """Takes a step in; True: enough is known."""
-        if is_first:
-            steps.first_calls.append(len(steps.starts))
-        else:
-            steps.busy_s += end - start
-        steps.starts.append(start)
-        steps.ends.append(end)
-        if len(steps.starts) <= WARMUP + LEAST or start - steps.starts[WARMUP] < self._least_s:
-            return False
-        return self._is_enough(steps) and self.main is steps
+    def look(self, steps: Steps) -> bool:
+        """After a step that `Steps.add` told of; True: enough is known."""
+        number = len(steps.starts)
+        is_enough = (
+            number >= self._least
+            and steps.starts[-1] - steps.starts[WARMUP] >= self._least_s(steps)
+            and self.main is steps
+        )
+        later = (WARMUP, self._least, _in_all(_STEPS), 1 << number.bit_length())
+        steps.next_number = min(step for step in later if step > number)
+        if number >= self._least:
+            steps.next_start = steps.starts[WARMUP] + self._least_s(steps)
+        return is_enough
 
-    def _is_enough(self, steps: Steps) -> bool:
+    def _least_s(self, steps: Steps) -> float:
+        """Seconds after the warm-up, of as many steps as there are."""
         if self._wanted is not None:
-            return steps.timed >= self._wanted
-        seconds = steps.starts[-1] - steps.starts[WARMUP]
-        return seconds >= _MOST_SECONDS or (steps.timed >= _STEPS and seconds >= _SECONDS)
+            return 0.0
+        return _SECONDS if steps.timed >= _STEPS else _MOST_SECONDS
+
+
+def _in_all(timed: int) -> int:
+    """Steps in all, of which so many are timed."""
+    return timed + WARMUP + 1

@@ -13,7 +13,7 @@ import itertools
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from hplacer_optimizer.capture.training_ops import (
@@ -22,7 +22,7 @@ from hplacer_optimizer.capture.training_ops import (
     is_gradient,
 )
 from hplacer_optimizer.log import warn_once
-from hplacer_optimizer.measuring.training_steps.recording import SESSION, WARMUP, Recorder, Steps
+from hplacer_optimizer.measuring.training_steps.recording import SESSION, Recorder, Steps
 
 _STEPS_ATTRIBUTE = "_hplacer_steps"
 _NUMBER_ATTRIBUTE = "_hplacer_number"
@@ -38,7 +38,10 @@ class _Inside(threading.local):
 
 
 class Call(NamedTuple):
-    """The function that was called, or the session that ran, and with what."""
+    """The function that was called, or the session that ran, and with what.
+
+    The arguments of a session are a pair of those by position and those by keyword.
+    """
 
     of: Any
     arguments: tuple[Any, ...]
@@ -61,8 +64,8 @@ class Watch:
         self._is_asynchronous: bool | None = None
 
     def on_step(self, steps: Steps, call: Call, is_enough: bool) -> None:
-        """A step has ended: the last one of the warm-up, one of 1, 2, 4, 8, ..., or `is_enough`,
-        from which on they can be timed.
+        """A step has ended: the last one of the warm-up, one of 1, 2, 4, 8, ... or of a few others,
+        or `is_enough`, from which on they can be timed.
         """
 
     def on_session(self, session: Any, target: str) -> None:
@@ -82,18 +85,18 @@ class Watch:
 
         @functools.wraps(call_original)
         def call_flat(function: Any, *arguments: Any, **keywords: Any) -> Any:
-            steps = function.__dict__.get(_STEPS_ATTRIBUTE, self)  # self: never called before
+            # self: it was never called before.
+            steps: Any = getattr(function, _STEPS_ATTRIBUTE, self)
             # It does not train, or is being traced.
             if self.is_over or steps is None or not executing_eagerly():
                 return call_original(function, *arguments, **keywords)
             start = _clock()
             result = call_original(function, *arguments, **keywords)
             end = _clock()
-            is_first = steps is self
-            if is_first:
-                steps = self._safely(self._look_at_function, function)
-            if steps is not None:
-                self._took(steps, start, end, is_first, function, arguments)
+            if steps is self:
+                steps = self._first(self._look_at_function, function)
+            if steps is not None and steps.add(start, end):
+                self._look_at_step(steps, Call(function, arguments))
             return result
 
         function_class._call_flat = call_flat
@@ -108,48 +111,60 @@ class Watch:
             init_original(session, target, *arguments, **keywords)
             self.on_session(session, target)
 
-        @functools.wraps(run_original)
-        def run(session: Any, fetches: Any, *arguments: Any, **keywords: Any) -> Any:
-            def call(**options: Any) -> Any:
-                return run_original(session, fetches, *arguments, **keywords, **options)
-
-            key = tuple(_names(fetches))
-            return self._run(Call(session, (arguments, keywords), call), key, call)
-
         @functools.wraps(callable_original)
         def make_callable(session: Any, fetches: Any, *arguments: Any, **keywords: Any) -> Any:
             made = callable_original(session, fetches, *arguments, **keywords)
-            key = tuple(_names(fetches))
 
-            def call(*values: Any, **options: Any) -> Any:
-                return self._run(Call(session, values), key, lambda: made(*values, **options))
+            def call(session: Any, fetches: Any, *values: Any, **options: Any) -> Any:
+                return made(*values, **options)
 
-            return call
+            return functools.partial(self._timed(call, repeats=False), session, fetches)
 
         session_class.__init__ = init
-        session_class.run = run
+        session_class.run = functools.wraps(run_original)(self._timed(run_original, repeats=True))
         session_class.make_callable = make_callable
 
-    def _run(self, called: Call, key: tuple[str, ...], run: Callable[[], Any]) -> Any:
-        """A session's step; one within another, as a callable's, belongs to that."""
-        session = called.of
-        known = session.__dict__.setdefault(_STEPS_ATTRIBUTE, {})
-        steps = known.get(key, self)  # self: never run before
-        if self.is_over or steps is None or self._inside.run:
-            return run()
-        self._inside.run = True
-        try:
-            start = _clock()
-            result = run()
-            end = _clock()
-        finally:
-            self._inside.run = False
-        is_first = steps is self
-        if is_first:
-            steps = known[key] = self._safely(self._look_at_fetches, session.graph, key)
-        if isinstance(steps, Steps):
-            self._took(steps, start, end, is_first, *called)
-        return result
+    def _timed(self, run_original: Callable[..., Any], *, repeats: bool) -> Callable[..., Any]:
+        """With the steps of sessions noted; one within another, as a callable's, belongs to that.
+
+        `repeats`: what runs it takes options of a session.
+        """
+
+        def run(session: Any, fetches: Any, *arguments: Any, **keywords: Any) -> Any:
+            if self.is_over:
+                return run_original(session, fetches, *arguments, **keywords)
+            key, inside = _key(fetches), self._inside
+            known = session.__dict__.setdefault(_STEPS_ATTRIBUTE, {})
+            steps = known.get(key, self)  # self: never run before
+            if steps is None or inside.run:
+                return run_original(session, fetches, *arguments, **keywords)
+            inside.run = True
+            try:
+                start = _clock()
+                result = run_original(session, fetches, *arguments, **keywords)
+                end = _clock()
+            finally:
+                inside.run = False
+            if steps is self:
+                steps = known[key] = self._first(self._look_at_fetches, session.graph, key)
+            if steps is not None and steps.add(start, end):
+                again = functools.partial(run_original, session, fetches, *arguments, **keywords)
+                called = Call(session, (arguments, keywords), again if repeats else None)
+                self._look_at_step(steps, called)
+            return result
+
+        return run
+
+    def _first(self, look: Callable[..., Steps | None], *at: Any) -> Steps | None:
+        """The steps that a first call belongs to."""
+        steps: Steps | None = self._safely(look, *at)
+        if steps is not None:
+            steps.first_calls.append(len(steps.starts))
+        return steps
+
+    def _look_at_step(self, steps: Steps, call: Call) -> None:
+        is_enough = self.recorder.look(steps)
+        self._safely(self.on_step, steps, call, is_enough)
 
     def _safely(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """What the function returns; None if it fails, which ends the watch and not the script."""
@@ -159,12 +174,6 @@ class Watch:
             self.is_over = True
             warn_once("steps", f"steps are not timed: {type(error).__name__}: {error}")
             return None
-
-    def _took(self, steps: Steps, start: float, end: float, is_first: bool, *called: Any) -> None:
-        is_enough = self.recorder.add(steps, start, end, is_first=is_first)
-        number = len(steps.starts)
-        if is_enough or number == WARMUP or number & (number - 1) == 0:
-            self._safely(self.on_step, steps, Call(*called), is_enough)
 
     # ---- what trains ----
 
@@ -177,11 +186,11 @@ class Watch:
         # A function that is traced again updates the same variables.
         key = graph.name, frozenset(map(_number, graph.variables))
         steps = self._look(key, f"function {graph.name}", own.node, library, is_compiled)
-        function.__dict__[_STEPS_ATTRIBUTE] = steps
+        setattr(function, _STEPS_ATTRIBUTE, steps)
         return steps
 
-    def _look_at_fetches(self, graph: Any, key: tuple[str, ...]) -> Steps | None:
-        ops = _closure(graph, key)
+    def _look_at_fetches(self, graph: Any, key: Any) -> Steps | None:
+        ops = _closure(graph, _names(key))
         library = {}
         if any(_called(op.node_def) for op in ops):
             definition = graph.as_graph_def().library
@@ -277,14 +286,25 @@ def _is_compiled(definition: Any) -> bool:
     return attribute is not None and attribute.b
 
 
-def _names(fetches: Any) -> list[str]:
-    """Of all that a (nested) structure of fetches has; what has no name is left out."""
+def _key(fetches: Any) -> Any:
+    """The names of all that a structure of fetches has, nested alike; None: it has no name."""
     if isinstance(fetches, (list, tuple)):
-        return [name for value in fetches for name in _names(value)]
-    if isinstance(fetches, Mapping):
-        return [name for value in fetches.values() for name in _names(value)]
-    name = fetches if isinstance(fetches, str) else getattr(fetches, "name", None)
-    return [] if name is None else [name]
+        return tuple([_key(value) for value in fetches])
+    if isinstance(fetches, str):
+        return fetches
+    name = getattr(fetches, "name", None)
+    if name is None and isinstance(fetches, Mapping):
+        return tuple([_key(value) for value in fetches.values()])
+    return name if isinstance(name, str) else None
+
+
+def _names(key: Any) -> Iterator[str]:
+    """All names in a key."""
+    if isinstance(key, tuple):
+        for part in key:
+            yield from _names(part)
+    elif key is not None:
+        yield key
 
 
 def _closure(graph: Any, names: Iterable[str]) -> list[Any]:
