@@ -3,6 +3,7 @@
     python benchmarks/learning.py [--output DIR] [--seconds 90] [--seeds 3] [--jobs 1] [--json]
     python benchmarks/learning.py --parts throughput large
     python benchmarks/learning.py --parts ablation [--placements 3200] [--problems DIR]
+    python benchmarks/learning.py --parts halves --seconds 120 [--seeds 1] [--problems DIR]
 
 Parts, all by the simulator, on the papers' tasks and calibrated machines:
 
@@ -13,6 +14,9 @@ Parts, all by the simulator, on the papers' tasks and calibrated machines:
                 same random placements. The means of the first and last tenth of what was drawn
                 tell of a policy only where all draws are fresh: elsewhere most of them change the
                 best placement so far.
+    halves      is the second half of a long search better spent on learning? `auto` has the first
+                half of --seconds. From its placement on, local search has the other half; or
+                `hierarchical` has seven tenths of it, and local search the rest.
     throughput  placements drawn, scored and learned from per second on Inception-V3 (2 K40 and a
                 CPU), start of TensorFlow excluded: with the network sizes of Google's released
                 controller (60 groups, Placer 512, Grouper 64), with both presets' other values, and
@@ -30,7 +34,7 @@ Parts, all by the simulator, on the papers' tasks and calibrated machines:
                 policy step and peak memory.
 
 Results are written to DIR/learning.json after every part, after every task of the curves, and after
-every run of the ablation, which goes on with what DIR has not.
+every run of the ablation and of the halves, which go on with what DIR has not.
 """
 
 from __future__ import annotations
@@ -52,13 +56,13 @@ from hplacer_optimizer._engine import Problem, lower_bound
 from hplacer_optimizer.bench.experiment import prepare
 from hplacer_optimizer.bench.tasks import PAPER, Task, modern_tasks
 from hplacer_optimizer.errors import HPlacerError
-from hplacer_optimizer.planners import PLANNERS, Budget, Progress
+from hplacer_optimizer.planners import PLANNERS, Budget, Progress, local_search
 from hplacer_optimizer.planners.devices import candidate_mask, devices_of_type, first_candidate
 from hplacer_optimizer.planners.learning import PRESETS, learn
 from hplacer_optimizer.planners.learning.scoring import best_single_device
 from hplacer_optimizer.problem.simulator import simulate, simulate_batch
 
-PARTS = ("ablation", "throughput", "curves", "effort", "large")
+PARTS = ("ablation", "halves", "throughput", "curves", "effort", "large")
 TASKS = {task.name: task for task in (*PAPER, *modern_tasks(("8xa100",)))}
 _NEVER_UPDATED = {"learning_rate": 1e-9, "imitate_best": 1e-9}
 ABLATION: dict[str, dict[str, Any]] = {
@@ -68,6 +72,7 @@ ABLATION: dict[str, dict[str, Any]] = {
     "fresh draws only": {"refine": 0.0, "imitate_best": 0.0},  # policy gradient alone
 }
 _AUTO_S = 10.0
+_LEARNING_SHARE = 0.7  # of the second half
 CONTROLLER_PER_S, THROUGHPUT_GOAL = 0.6, 15.0
 CONTROLLER_SIZES = {"groups": 60, "placer_hidden": 512, "grouper_hidden": 64}
 CURVE_TASKS = ("inception_v3", "nmt_2")  # of which PNGs are drawn
@@ -83,7 +88,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="default: all")
     parser.add_argument("--output", type=Path, default=Path("hplacer-learning"), metavar="DIR")
-    parser.add_argument("--seconds", type=float, default=90.0, help="per curve; default: 90")
+    parser.add_argument("--seconds", type=float, default=90.0, help="per run; default: 90")
     parser.add_argument("--seeds", type=int, default=3, help="default: 3")
     parser.add_argument("--jobs", type=int, default=1, help="curves at once; default: 1")
     parser.add_argument("--bench", type=Path, metavar="FILE", help="for the part effort")
@@ -197,6 +202,71 @@ def _steps_ms(runs: Sequence[dict[str, Any]]) -> str:
 
 def _ms(ns: float | None) -> str:
     return "none fits" if ns is None or np.isinf(ns) else f"{ns / 1e6:.4g}"
+
+
+# ---- halves ----
+
+
+def _halves(options: argparse.Namespace, results: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = results.setdefault("halves", {})
+    for name in options.tasks:
+        row = found.get(name)
+        if row is None or row["seconds"] != options.seconds:
+            row = found[name] = {"seconds": options.seconds, "runs": []}
+        if len(row["runs"]) >= options.seeds:
+            continue
+        problem = prepare(TASKS[name], options.problems)
+        row["ops"] = problem.num_ops
+        for seed in range(len(row["runs"]), options.seeds):
+            row["runs"].append(_two_halves(problem, options.seconds / 2, seed))
+            _save(options, results)
+            print(name, row["runs"][-1], flush=True)
+    return found
+
+
+def _two_halves(problem: Problem, seconds: float, seed: int) -> dict[str, Any]:
+    """Nanoseconds of a step: after the first half, and after the second one in both ways."""
+    first = PLANNERS["auto"].plan(problem, budget=Budget(seconds=seconds), seed=seed).placement
+
+    def search(start: Any, share: float) -> Any:
+        budget = Budget(seconds=share * seconds)
+        return local_search.search(problem, [first, start], budget=budget, seed=seed).placement
+
+    begin_s = time.monotonic()
+    searched = search(first, 1.0)
+    between_s = time.monotonic()
+    budget = Budget(seconds=_LEARNING_SHARE * seconds)
+    learned = learn(problem, start=first, budget=budget, seed=seed)
+    learned_and_searched = search(learned.placement, 1.0 - _LEARNING_SHARE)
+    return {
+        "seed": seed,
+        "first_ns": simulate(problem, first).makespan_ns,
+        "searched_ns": simulate(problem, searched).makespan_ns,
+        "learned_ns": simulate(problem, learned_and_searched).makespan_ns,
+        "searched_s": round(between_s - begin_s, 1),
+        "learned_s": round(time.monotonic() - between_s, 1),
+        "updates": learned.steps,
+    }
+
+
+def _halves_lines(found: dict[str, Any]) -> list[str]:
+    """A Markdown table of medians in ms, and the ratio of the two ways."""
+    lines = ["| task | first half | searched on | learned, then searched |", "|---" * 4 + "|"]
+    ratios = []
+    for name, row in found.items():
+        first, searched, learned = (
+            statistics.median(run[key] for run in row["runs"])
+            for key in ("first_ns", "searched_ns", "learned_ns")
+        )
+        lines.append(f"| {name} | {_ms(first)} | {_ms(searched)} | {_ms(learned)} |")
+        ratios += [run["learned_ns"] / run["searched_ns"] for run in row["runs"]]
+    shorter, longer = sum(ratio < 1 for ratio in ratios), sum(ratio > 1 for ratio in ratios)
+    return [
+        *lines,
+        f"learned / searched on: {statistics.geometric_mean(ratios):.3f} in the geometric mean, "
+        f"{min(ratios):.3f} to {max(ratios):.3f}; shorter in {shorter} and longer in {longer} of "
+        f"{len(ratios)} runs",
+    ]
 
 
 # ---- throughput ----
@@ -472,6 +542,7 @@ def _peak_bytes_of_children() -> int:
 
 def _lines(results: dict[str, Any]) -> str:
     lines = _ablation_lines(results["ablation"]) if "ablation" in results else []
+    lines += _halves_lines(results["halves"]) if "halves" in results else []
     for name, row in results.get("throughput", {}).items():
         lines.append(
             f"throughput, {name}: {row['per_s']:.1f} placements/s, "
@@ -515,6 +586,7 @@ def _wins(ours_ns: int | None, theirs_ns: int | None) -> bool:
 
 _RUN: dict[str, Callable[[argparse.Namespace, dict[str, Any]], dict[str, Any]]] = {
     "ablation": _ablation,
+    "halves": _halves,
     "throughput": _throughput,
     "curves": _curves,
     "effort": _effort,
