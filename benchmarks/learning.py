@@ -230,7 +230,10 @@ def _two_halves(problem: Problem, seconds: float, seed: int) -> dict[str, Any]:
 
     def search(start: Any, share: float) -> Any:
         budget = Budget(seconds=share * seconds)
-        return local_search.search(problem, [first, start], budget=budget, seed=seed).placement
+        found = local_search.search(
+            problem, [first, start], budget=budget, seed=seed, on_progress=None
+        )
+        return found.placement
 
     begin_s = time.monotonic()
     searched = search(first, 1.0)
