@@ -46,6 +46,12 @@ def current_options() -> Options | None:
     return _chosen_options(context)
 
 
+def options_in_force() -> Options | None:
+    """The same as the pass gets them: where `hplacer try` runs the script, with its changes."""
+    options = current_options()
+    return None if options is None else trial.trial_options(options)
+
+
 def environment_options() -> Options | None:
     """The options of HPLACER_OPTIONS; None where it is not set, off, or (one warning) invalid."""
     text = os.environ.get("HPLACER_OPTIONS")

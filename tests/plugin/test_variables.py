@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from hplacer_optimizer.measuring.scripts import child
 from hplacer_optimizer.plugin.variables.names import KeyMaker
 from tests import processes
 
@@ -539,3 +540,49 @@ def test_a_saved_plan_is_a_plan_file_and_the_example_runs(tmp_path: Path) -> Non
         prelude="",
     )
     assert shown.returncode == 0
+
+
+# ---- switched off, and tried ----
+
+SCOPE = """
+def build():
+    return [tf.Variable(normal([64, 64], seed), name=f"w{seed}") for seed in range(4)]
+
+def step(built, x):
+    with tf.GradientTape() as tape:
+        for weights in built:
+            x = tf.tanh(x @ weights)
+        loss = tf.reduce_sum(x**2)
+    for weights, gradient in zip(built, tape.gradient(loss, built)):
+        weights.assign_sub(0.1 * gradient)
+
+on(min_gain=float(os.environ["TEST_MIN_GAIN"]))
+plan = hp.plan_model(build, step, [tf.TensorSpec([8, 64])], planner="random", seed=1)
+with hp.variable_scope(plan):
+    scoped = [variable.device for variable in build()]
+moved = build()
+hp.migrate(moved, None, plan)
+report(planned=[*plan.devices.values()], scoped=scoped,
+       moved=[variable.device for variable in moved])
+"""
+
+
+def test_no_variable_moves_where_the_optimizer_is_disabled(tmp_path: Path) -> None:
+    environment = {"TEST_MIN_GAIN": "-1", "HPLACER_DISABLE": "1"}
+    seen = processes.run(SCOPE, tmp_path, **environment).report
+    assert len({*seen["planned"]}) == 2
+    assert seen["scoped"] == seen["moved"] == [CPU_0] * 4
+    assert not [*tmp_path.rglob("*.hplan")]
+
+
+def test_what_is_tried_has_its_own_store_and_takes_effect(tmp_path: Path) -> None:
+    trial, private, work = (tmp_path / name for name in ("trial", "private", "work"))
+    trial.mkdir()
+    changes = {"cache": str(private), "min_gain": -1.0, "on_miss": "skip"}
+    child.write(trial / child.TRIAL, {"options": changes, "behind": None})
+    environment = {"TEST_MIN_GAIN": "1000", child.VARIABLE: str(trial)}
+    seen = processes.run(SCOPE, work, **environment).report
+    assert len({*seen["planned"]}) == 2
+    assert seen["scoped"] == seen["moved"] == seen["planned"]
+    assert len([*private.glob("*.hplan")]) == 1
+    assert not [*work.rglob("*.hplan")]

@@ -16,7 +16,7 @@ from hplacer_optimizer.errors import PlanError
 from hplacer_optimizer.log import LOGGER
 from hplacer_optimizer.plugin.variables.model_plan import ModelPlan, check_devices, listed
 from hplacer_optimizer.plugin.variables.names import KeyMaker, in_order_of_creation, name_of
-from hplacer_optimizer.plugin.variables.scope import publish
+from hplacer_optimizer.plugin.variables.scope import is_left_alone, publish
 from hplacer_optimizer.plugin.variables.slots import follow
 
 
@@ -24,7 +24,7 @@ def migrate(model: Any, optimizer: Any, plan: ModelPlan) -> None:
     """Moves variables to the devices of the plan; their values do not change.
 
     One after the other, so that the memory for one more variable is enough. Nothing may train, save
-    or read the model meanwhile.
+    or read the model meanwhile. Nothing moves where HPLACER_DISABLE=1 switches the optimizer off.
 
     Args:
         model: a Keras model, a `tf.Module`, or variables in lists and dicts.
@@ -48,6 +48,8 @@ def migrate(model: Any, optimizer: Any, plan: ModelPlan) -> None:
         raise PlanError("migrate: call it eagerly, outside of any tf.function or tf.Graph")
     optimizer = getattr(model, "optimizer", None) if optimizer is None else optimizer
     moves = _moves(_variables_of(model) + _variables_of(optimizer), plan)
+    if is_left_alone(plan):
+        return
     publish(plan)
     holders = _holders_by_capture()
     left = [

@@ -84,7 +84,7 @@ def plan_model(
         >>> list(plan.devices)
         ['weights']
     """
-    options = switch.current_options() or Options()
+    options = switch.options_in_force() or Options()
     if options.devices:
         raise OptionError("devices: plan_model plans all devices of its `machine`; leave it out")
     search = Search(

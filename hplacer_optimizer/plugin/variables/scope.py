@@ -11,6 +11,7 @@ from hplacer_optimizer.log import LOGGER
 from hplacer_optimizer.options import Options
 from hplacer_optimizer.plans.store import PlanStore
 from hplacer_optimizer.plugin import switch
+from hplacer_optimizer.plugin.disabling import is_disabled
 from hplacer_optimizer.plugin.variables.model_plan import (
     ModelPlan,
     PlannedVariable,
@@ -30,7 +31,7 @@ def variable_scope(plan: ModelPlan) -> Iterator[None]:
     the switch before. A variable that asks for a device itself, by `tf.device` or as an optimizer's
     slot, gets that one, inside of the block and outside. Where model and plan are not of one kind,
     one warning tells the variables, which TensorFlow then places. Nothing moves, and the log says
-    why, if the plan would not take effect in training (option min_gain).
+    why, if the plan would not take effect in training (option min_gain, HPLACER_DISABLE).
 
     Args:
         plan: of `plan_model`, for a model of the same names and shapes.
@@ -52,9 +53,8 @@ def variable_scope(plan: ModelPlan) -> Iterator[None]:
             "variable_scope: a tf.distribute strategy places variables itself; leave its scope"
         )
     check_devices(plan)
-    options = switch.current_options() or Options()
-    if reason := plan.step.why_left_alone(options.min_gain):
-        LOGGER.info("the variables of %s are left alone: %s", plan.step.label, reason)
+    options = switch.options_in_force() or Options()
+    if is_left_alone(plan, plan.step.why_left_alone(options.min_gain)):
         yield
         return
     publish(plan)
@@ -64,9 +64,18 @@ def variable_scope(plan: ModelPlan) -> Iterator[None]:
     creation.warn()
 
 
+def is_left_alone(plan: ModelPlan, reason: str = "") -> bool:
+    """Whether no variable moves, for this reason or as the optimizer is disabled; the log says."""
+    if is_disabled():
+        reason = "the optimizer is disabled"
+    if reason:
+        LOGGER.info("the variables of %s are left alone: %s", plan.step.label, reason)
+    return bool(reason)
+
+
 def publish(plan: ModelPlan) -> None:
     """Puts the step's plan where the pass will look for it, unless a better one is there."""
-    options = switch.current_options()
+    options = switch.options_in_force()
     if options is None:
         return  # nobody will look
     store = PlanStore.from_options(options)
