@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from hplacer_optimizer.bench.cluster_tasks import TASKS, ClusterTask
-from hplacer_optimizer.bench.small_graphs import BATCHED, CHOSEN_LAST, GRAPHS, write
+from hplacer_optimizer.bench.small_graphs import CHOSEN_LAST, GRAPHS, write
 
 OF_WORKLOADS = [name for name, build in GRAPHS.items() if isinstance(build, tuple)]
 
@@ -35,17 +35,6 @@ def test_every_variable_of_a_graph_is_trained(name: str, tmp_path: Path) -> None
     updates = ("ResourceApplyGradientDescent", "ApplyGradientDescent")
     of_rows = ("ResourceScatterAdd", "ResourceScatterSub", "ScatterSub")
     assert sum(ops[kind] for kind in (*updates, *of_rows)) == variables
-    write(name, tmp_path / "again.meta")
-    assert (tmp_path / "again.meta").read_bytes() == path.read_bytes()
-
-
-@pytest.mark.parametrize("name", sorted(BATCHED))
-def test_a_batch_size_changes_the_input_alone(name: str, tmp_path: Path) -> None:
-    names = []
-    for batch_size in (8, 16):
-        write(name, tmp_path / "graph.meta", batch_size)
-        names.append([node.name for node in nodes_of(tmp_path / "graph.meta")])
-    assert names[0] == names[1]
 
 
 @pytest.mark.parametrize(
