@@ -32,10 +32,7 @@ OPTIONS = "planner=random,min_ops=5,min_gain=1000000,cache={cache}"  # no plan g
 FAST = {"device_annotations.py", "v1_session.py"}
 LEAST_EXECUTED = 0.4  # of the ops of a plan that compute; mostly it is 0.6 to 0.9
 MOSTLY_FOLDED = {"second_order.py": 0.25}  # TensorFlow's optimizers remove most of a graph
-ONE_DEVICE = [
-    "device_annotations.py",
-    *(pytest.param(name, marks=pytest.mark.slow) for name in ("keras_lstm.py", "loops.py")),
-]
+ONE_DEVICE = ("device_annotations.py", "keras_lstm.py", "loops.py")
 _PLACED = re.compile(r"^(.+): \(\w+\): (/job:\S+)$", re.MULTILINE)
 
 
@@ -109,6 +106,7 @@ def test_it_is_what_runs_without_the_optimizer(name: str, case: Any, tmp_path: P
         assert any(len(devices) == 2 for devices in used)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ONE_DEVICE)
 def test_a_script_with_one_device_runs_as_without_the_optimizer(name: str, tmp_path: Path) -> None:
     one = {"CPU_DEVICES": "1"}

@@ -39,7 +39,7 @@ def step_ns(problem: Problem, placement: NDArray[np.int32]) -> int:
 
 
 @settings(
-    max_examples=50,
+    max_examples=35,
     deadline=None,
     phases=[Phase.generate],
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
