@@ -1,8 +1,7 @@
 """What single changes of a machine would do to a step: simulated, not estimated.
 
 A change gives another Problem, on which the placement is simulated again. More devices or more
-memory help only who uses them, so a local search goes on from the placement there, and from the
-best of a few rollouts, as the new machine may want the graph divided in another way. It does so on
+memory help only who uses them, so a local search goes on from the placement there. It does so on
 the machine as it is, too, for as long: what searching alone gains is no reason to buy anything. In
 the end each placement that was found is tried on every machine that has its devices.
 """
@@ -10,16 +9,15 @@ the end each placement that was found is tried on every machine that has its dev
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.errors import InfeasibleError
-from hplacer_optimizer.planners import Budget, local_search, rollout
+from hplacer_optimizer.planners import Budget, local_search
 from hplacer_optimizer.planners.colocation import scopes_of_units
 from hplacer_optimizer.planners.devices import accelerators, candidate_mask
 from hplacer_optimizer.planners.host_offload import accelerators_first
@@ -33,7 +31,6 @@ _Int64 = NDArray[np.int64]
 
 UNCHANGED = "as it is"
 _SECONDS, _OPS, _MOST_SECONDS = 8.0, 2_000, 60.0
-_ROLLOUT_SHARE = 0.25  # of the time of each machine
 _MAX = np.iinfo(np.int64).max
 
 
@@ -76,22 +73,16 @@ def what_ifs(
     """
     problem = _searched(problem, placement)
     machines = [(UNCHANGED, problem), *changes(problem)]
-    each_s = (seconds or default_seconds(problem)) / (1 + len(machines))
-    budget = Budget(seconds=each_s, patience=local_search.patience(problem.num_ops))
-    rollouts = replace(budget, seconds=_ROLLOUT_SHARE * each_s)
+    budget = Budget(
+        seconds=(seconds or default_seconds(problem)) / (1 + len(machines)),
+        patience=local_search.patience(problem.num_ops),
+    )
     scopes = scopes_of_units(problem)
 
     def search(machine: Problem, starts: Sequence[_Int32]) -> _Int32:
-        begin_s = time.monotonic()
         try:
-            built = rollout.search(machine, budget=rollouts, seed=seed, scopes=scopes).placement
             return local_search.search(
-                machine,
-                [*starts, built],
-                budget=budget.left(begin_s),
-                seed=seed,
-                on_progress=None,
-                scopes=scopes,
+                machine, starts, budget=budget, seed=seed, on_progress=None, scopes=scopes
             ).placement
         except InfeasibleError:
             return placement

@@ -39,7 +39,7 @@ _install_lock = threading.Lock()
 
 
 def current_options() -> Options | None:
-    """The options in force on this thread; None: off."""
+    """What the script, or HPLACER_OPTIONS, asks for on this thread; None: off."""
     context = eager_context()
     if is_disabled() or context is None:
         return None
@@ -47,7 +47,7 @@ def current_options() -> Options | None:
 
 
 def options_in_force() -> Options | None:
-    """The same as the pass gets them: where `hplacer try` runs the script, with its changes."""
+    """What the pass gets: the same, with the changes of `hplacer try` where it runs the script."""
     options = current_options()
     return None if options is None else trial.trial_options(options)
 

@@ -35,6 +35,7 @@ class Steps:
     next_start: float = math.inf
     """... or the first one that begins then or later."""
     _busy_s: float = 0.0
+    """In the first `_summed` steps: each is summed once, however often the sum is asked for."""
     _summed: int = 0
 
     def add(self, start: float, end: float) -> bool:
