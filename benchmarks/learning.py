@@ -15,8 +15,9 @@ Parts, all by the simulator, on the papers' tasks and calibrated machines:
                 tell of a policy only where all draws are fresh: elsewhere most of them change the
                 best placement so far.
     halves      is the second half of a long search better spent on learning? `auto` has the first
-                half of --seconds. From its placement on, local search has the other half; or
-                `hierarchical` has seven tenths of it, and local search the rest.
+                half of --seconds. From its placement on, local search has the other half, with
+                its seed or another one; or `hierarchical` has seven tenths of it, as it is or with
+                uniform draws as in the ablation, and local search the rest.
     throughput  placements drawn, scored and learned from per second on Inception-V3 (2 K40 and a
                 CPU), start of TensorFlow excluded: with the network sizes of Google's released
                 controller (60 groups, Placer 512, Grouper 64), with both presets' other values, and
@@ -73,6 +74,7 @@ ABLATION: dict[str, dict[str, Any]] = {
 }
 _AUTO_S = 10.0
 _LEARNING_SHARE = 0.7  # of the second half
+_ANOTHER_SEED = 1_000
 CONTROLLER_PER_S, THROUGHPUT_GOAL = 0.6, 15.0
 CONTROLLER_SIZES = {"groups": 60, "placer_hidden": 512, "grouper_hidden": 64}
 CURVE_TASKS = ("inception_v3", "nmt_2")  # of which PNGs are drawn
@@ -225,51 +227,50 @@ def _halves(options: argparse.Namespace, results: dict[str, Any]) -> dict[str, A
 
 
 def _two_halves(problem: Problem, seconds: float, seed: int) -> dict[str, Any]:
-    """Nanoseconds of a step: after the first half, and after the second one in both ways."""
+    """Nanoseconds of a step: after the first half, and after the second one in each way."""
     first = PLANNERS["auto"].plan(problem, budget=Budget(seconds=seconds), seed=seed).placement
 
-    def search(start: Any, share: float) -> Any:
+    def search(start: Any, share: float, seed: int) -> Any:
         budget = Budget(seconds=share * seconds)
-        found = local_search.search(
+        return local_search.search(
             problem, [first, start], budget=budget, seed=seed, on_progress=None
-        )
-        return found.placement
+        ).placement
 
-    begin_s = time.monotonic()
-    searched = search(first, 1.0)
-    between_s = time.monotonic()
-    budget = Budget(seconds=_LEARNING_SHARE * seconds)
-    learned = learn(problem, start=first, budget=budget, seed=seed)
-    learned_and_searched = search(learned.placement, 1.0 - _LEARNING_SHARE)
-    return {
-        "seed": seed,
-        "first_ns": simulate(problem, first).makespan_ns,
-        "searched_ns": simulate(problem, searched).makespan_ns,
-        "learned_ns": simulate(problem, learned_and_searched).makespan_ns,
-        "searched_s": round(between_s - begin_s, 1),
-        "learned_s": round(time.monotonic() - between_s, 1),
-        "updates": learned.steps,
+    def learn_and_search(settings: dict[str, Any]) -> Any:
+        budget = Budget(seconds=_LEARNING_SHARE * seconds)
+        learned = learn(problem, settings=settings, start=first, budget=budget, seed=seed)
+        return search(learned.placement, 1.0 - _LEARNING_SHARE, seed)
+
+    ways: dict[str, Callable[[], Any]] = {
+        "searched on": lambda: search(first, 1.0, seed),
+        "another seed": lambda: search(first, 1.0, seed + _ANOTHER_SEED),
+        "trained": lambda: learn_and_search({}),
+        "uniform": lambda: learn_and_search(dict(ABLATION["uniform"])),
     }
+    found: dict[str, Any] = {"seed": seed, "first": simulate(problem, first).makespan_ns}
+    for way, place in ways.items():
+        begin_s = time.monotonic()
+        found[way] = simulate(problem, place()).makespan_ns
+        found[f"{way}, s"] = round(time.monotonic() - begin_s, 1)
+    return found
 
 
 def _halves_lines(found: dict[str, Any]) -> list[str]:
-    """A Markdown table of medians in ms, and the ratio of the two ways."""
-    lines = ["| task | first half | searched on | learned, then searched |", "|---" * 4 + "|"]
-    ratios = []
+    """A Markdown table of medians in ms, and each way over the first one."""
+    columns = ("first", "searched on", "another seed", "trained", "uniform")
+    lines = [" | ".join(["| task", *columns]) + " |", "|---" * (1 + len(columns)) + "|"]
     for name, row in found.items():
-        first, searched, learned = (
-            statistics.median(run[key] for run in row["runs"])
-            for key in ("first_ns", "searched_ns", "learned_ns")
+        medians = [statistics.median(run[column] for run in row["runs"]) for column in columns]
+        lines.append(" | ".join([f"| {name}", *map(_ms, medians)]) + " |")
+    for way in columns[2:]:
+        ratios = [run[way] / run["searched on"] for row in found.values() for run in row["runs"]]
+        shorter, longer = sum(ratio < 1 for ratio in ratios), sum(ratio > 1 for ratio in ratios)
+        lines.append(
+            f"{way} / searched on: {statistics.geometric_mean(ratios):.3f} in the geometric mean, "
+            f"{min(ratios):.3f} to {max(ratios):.3f}; shorter in {shorter} and longer in {longer} "
+            f"of {len(ratios)} runs"
         )
-        lines.append(f"| {name} | {_ms(first)} | {_ms(searched)} | {_ms(learned)} |")
-        ratios += [run["learned_ns"] / run["searched_ns"] for run in row["runs"]]
-    shorter, longer = sum(ratio < 1 for ratio in ratios), sum(ratio > 1 for ratio in ratios)
-    return [
-        *lines,
-        f"learned / searched on: {statistics.geometric_mean(ratios):.3f} in the geometric mean, "
-        f"{min(ratios):.3f} to {max(ratios):.3f}; shorter in {shorter} and longer in {longer} of "
-        f"{len(ratios)} runs",
-    ]
+    return lines
 
 
 # ---- throughput ----

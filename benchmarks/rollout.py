@@ -1,6 +1,6 @@
 """What rollouts give, what each part of them gives, and what `auto` gains from them.
 
-    python benchmarks/rollout.py [--output DIR] [--problems DIR] [--seeds 3] [--auto-seeds 1]
+    python benchmarks/rollout.py [--output DIR] [--problems DIR] [--seeds 3] [--earlier FILE]
     python benchmarks/rollout.py --parts rollout --tasks nmt_2 --generated 5
 
 The papers' six tasks, the modern workloads, and generated problems (hplacer_optimizer/bench/
@@ -11,10 +11,13 @@ five families, 2 to 16 accelerators, half of them with tight memory. By the simu
              one pass, units alone, no sweeps, earliest finish alone. Beside the best planner that
              does not search.
     auto     `auto` for one second and one more for 10,000 ops, and with its own budget, on all
-             cores; and in the same times what it was before it had rollouts: `local_search` from
-             the expert and the partitioners; and that with its budget of then (10 seconds, 60 above
-             10,000 ops). Seeds 0 to --auto-seeds - 1. How the steps of the tasks fall over time
-             with and without rollouts is a picture.
+             cores, seeds 0 to --seeds - 1.
+    without  the same without rollouts: `local_search` from the expert and the partitioners, seed 0.
+    busy     `auto` with its own budget, seed 0, while each core runs another process.
+
+--earlier is a file of what an earlier version found, by problem: "before" are its steps in ns,
+"before, s" its seconds, "before, curve" seconds and steps. `auto` is compared with it, also in a
+picture of how the steps of the tasks fall over time.
 
 Problem files of the tasks are kept in --problems. Results are written to DIR/rollout.json after
 every problem, and problems that it has are not run again.
@@ -25,6 +28,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -51,7 +55,7 @@ from hplacer_optimizer.planners.policies import BY_HAND, EARLIEST_FINISH, Portfo
 from hplacer_optimizer.problem.simulator import simulate
 from hplacer_optimizer.training.evaluation import one_core
 
-PARTS = ("rollout", "auto")
+PARTS = ("rollout", "auto", "without", "busy")
 TASKS = {task.name: task for task in (*PAPER, *modern_tasks())}
 DEFAULT_TASKS = [name for name in TASKS if not name.endswith(("8xv100", "8xh200"))]
 QUICK = (
@@ -59,8 +63,7 @@ QUICK = (
     *("metis", "mincut", "scotch"),
 )
 FIRST_SEED = 1000
-BEFORE_S, BEFORE_LARGE_S, BEFORE_LARGE_OPS = 10.0, 60.0, 10_000
-_STARTS_BEFORE = ("human_expert", "metis", "mincut", "scotch")
+_OTHER_STARTS = ("human_expert", "metis", "mincut", "scotch")
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "rollout": {},
@@ -83,8 +86,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--problems", type=Path, metavar="DIR", help="default: DIR of --output")
     parser.add_argument("--tasks", nargs="*", choices=TASKS, default=DEFAULT_TASKS, metavar="TASK")
     parser.add_argument("--generated", type=int, default=30, help="problems, default: 30")
-    parser.add_argument("--seeds", type=int, default=3, help="of `rollout`, default: 3")
-    parser.add_argument("--auto-seeds", type=int, default=1, help="of `auto`, default: 1")
+    parser.add_argument("--seeds", type=int, default=3, help="default: 3")
+    parser.add_argument("--earlier", type=Path, metavar="FILE", help="of an earlier version")
     options = parser.parse_args(argv)
     options.problems = options.problems or options.output
     for directory in (options.output, options.problems):
@@ -100,9 +103,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             found[name] = {"ops": problem.num_ops, **_RUN[part](problem, options)}
             path.write_text(json.dumps(results, indent=1) + "\n")
             print(part, name, found[name], flush=True)
-    if "auto" in results:
-        draw(results["auto"], options.output / "rollout.png")
-    for line in summary(results):
+    earlier = json.loads(options.earlier.read_text()) if options.earlier else {}
+    if "auto" in results and earlier:
+        draw(results["auto"], earlier, options.output / "rollout.png")
+    for line in summary(results, earlier):
         print(line)
     return 0
 
@@ -153,25 +157,46 @@ def quick_ns(problem: Problem) -> dict[str, int | None]:
 
 def autos(problem: Problem, options: argparse.Namespace) -> dict[str, Any]:
     short = Budget(seconds=1 + 1e-4 * problem.num_ops)
-    own, before = local_search.default_budget(problem), before_budget(problem)
-    searches = {
-        "auto, short": (PLANNERS["auto"].plan, short),
-        "before, short": (without_rollouts, short),
-        "auto": (PLANNERS["auto"].plan, own),
-        "before, in the same time": (without_rollouts, own),
+    plan = PLANNERS["auto"].plan
+    return {
+        **searched("auto, short", problem, plan, short, options.seeds),
+        **searched("auto", problem, plan, local_search.default_budget(problem), options.seeds),
     }
-    if own != before:
-        searches["before"] = (without_rollouts, before)
-    found: dict[str, Any] = {}
-    for name, (search, budget) in searches.items():
-        found[name], found[f"{name}, s"], found[f"{name}, curve"] = [], [], []
-        for seed in range(options.auto_seeds):
-            curve = Curve()
-            result = search(problem, budget=budget, seed=seed, on_progress=curve)
-            found[f"{name}, s"].append(curve.seconds())
-            found[name].append(step_ns(problem, result))
-            found[f"{name}, curve"].append(curve.points)
-    found.setdefault("before", found["before, in the same time"])
+
+
+def without(problem: Problem, _: argparse.Namespace) -> dict[str, Any]:
+    short = Budget(seconds=1 + 1e-4 * problem.num_ops)
+    return {
+        **searched("without, short", problem, without_rollouts, short, 1),
+        **searched("without", problem, without_rollouts, local_search.default_budget(problem), 1),
+    }
+
+
+def busy(problem: Problem, _: argparse.Namespace) -> dict[str, Any]:
+    cores = sorted(os.sched_getaffinity(0))
+    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in cores]
+    try:
+        for other, core in zip(others, cores, strict=True):
+            os.sched_setaffinity(other.pid, {core})
+        plan, budget = PLANNERS["auto"].plan, local_search.default_budget(problem)
+        return searched("busy", problem, plan, budget, 1)
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+
+
+def searched(
+    name: str, problem: Problem, plan: Callable[..., PlannerResult], budget: Budget, seeds: int
+) -> dict[str, Any]:
+    """Steps, seconds and curves of seeds 0 to `seeds` - 1."""
+    found: dict[str, Any] = {name: [], f"{name}, s": [], f"{name}, curve": []}
+    for seed in range(seeds):
+        curve = Curve()
+        result = plan(problem, budget=budget, seed=seed, on_progress=curve)
+        found[f"{name}, s"].append(curve.seconds())
+        found[name].append(step_ns(problem, result))
+        found[f"{name}, curve"].append(curve.points)
     return found
 
 
@@ -191,11 +216,6 @@ class Curve:
             self.points.append((self.seconds(), best_ns))
 
 
-def before_budget(problem: Problem) -> Budget:
-    seconds = BEFORE_LARGE_S if problem.num_ops > BEFORE_LARGE_OPS else BEFORE_S
-    return Budget(seconds=seconds, patience=local_search.patience(problem.num_ops))
-
-
 def without_rollouts(
     problem: Problem,
     *,
@@ -203,10 +223,10 @@ def without_rollouts(
     seed: int,
     on_progress: Callable[[Progress], None],
 ) -> PlannerResult:
-    """What `auto` was: `local_search` from planners that do not search."""
+    """`local_search` from planners that do not search."""
     begin_s = time.monotonic()
     starts = []
-    for name in _STARTS_BEFORE:
+    for name in _OTHER_STARTS:
         try:
             starts.append(PLANNERS[name].plan(problem, seed=seed).placement)
         except PlannerUnavailableError:
@@ -216,18 +236,18 @@ def without_rollouts(
     )
 
 
-def draw(found: dict[str, Any], path: Path) -> None:
+def draw(found: dict[str, Any], earlier: dict[str, Any], path: Path) -> None:
     """The first seed of each task."""
     from matplotlib.figure import Figure
 
-    columns, tasks = 4, [name for name in TASKS if name in found]
+    columns, tasks = 4, [name for name in TASKS if name in found and name in earlier]
     figure = Figure(figsize=(14, 9), layout="constrained")
     for i, name in enumerate(tasks):
         axes = figure.add_subplot(-(-len(tasks) // columns), columns, i + 1)
         lowest = np.inf
-        for row, label in (("before, in the same time", "without rollouts"), ("auto", "auto")):
-            points = found[name][f"{row}, curve"][0]
-            seconds = [s for s, _ in points] + [found[name][f"{row}, s"][0]]
+        for row, of, label in ((earlier, "before", "before"), (found, "auto", "auto")):
+            points = [(s, ns) for s, ns in row[name][f"{of}, curve"][0] if ns is not None]
+            seconds = [s for s, _ in points] + [row[name][f"{of}, s"][0]]
             steps = [ns / 1e6 for _, ns in points] + [points[-1][1] / 1e6]
             lowest = min(lowest, steps[-1])
             axes.step(seconds, steps, where="post", label=label)
@@ -240,24 +260,28 @@ def draw(found: dict[str, Any], path: Path) -> None:
 # ---- summary ----
 
 
-def summary(results: dict[str, Any]) -> Iterator[str]:
+def summary(results: dict[str, Any], earlier: dict[str, Any]) -> Iterator[str]:
     """Geometric means of ratios, and in how many problems a row is at or below another."""
-    rows, autos_of = results.get("rollout", {}), results.get("auto", {})
-    for kind, names in (
-        ("tasks", set(TASKS)),
-        ("generated", set(rows) | set(autos_of) - set(TASKS)),
-    ):
-        names -= set(TASKS) if kind == "generated" else set()
+    before = {name: median(row["before"]) for name, row in earlier.items()}
+    for kind in ("tasks", "generated"):
+
+        def of(part: str, row: str, kind: str = kind) -> dict[str, float]:
+            return {
+                name: median(found[row])
+                for name, found in results.get(part, {}).items()
+                if (name in TASKS) == (kind == "tasks")
+            }
+
+        quick = {
+            name: least(row["quick"].values()) for name, row in results.get("rollout", {}).items()
+        }
         for variant in VARIANTS:
-            mine = {name: median(row[variant]) for name, row in rows.items() if name in names}
-            quick = {name: least(rows[name]["quick"].values()) for name in mine}
-            yield f"{kind}: {variant} / best quick: {compared(mine, quick)}"
-            before = {name: median(row["before"]) for name, row in autos_of.items()}
-            yield f"{kind}: {variant} / auto before: {compared(mine, before)}"
-        for variant in ("auto, short", "before, short", "auto", "before, in the same time"):
-            mine = {name: median(row[variant]) for name, row in autos_of.items() if name in names}
-            before = {name: median(autos_of[name]["before"]) for name in mine}
-            yield f"{kind}: {variant} / auto before: {compared(mine, before)}"
+            yield f"{kind}: {variant} / best quick: {compared(of('rollout', variant), quick)}"
+        for part, row in (
+            *(("rollout", "rollout"), ("auto", "auto, short"), ("auto", "auto")),
+            *(("without", "without, short"), ("without", "without"), ("busy", "busy")),
+        ):
+            yield f"{kind}: {row} / before: {compared(of(part, row), before)}"
 
 
 def median(steps: Sequence[int | None]) -> float:
@@ -285,6 +309,8 @@ def compared(mine: dict[str, float], theirs: dict[str, float]) -> str:
 _RUN: dict[str, Callable[[Problem, argparse.Namespace], dict[str, Any]]] = {
     "rollout": rollouts,
     "auto": autos,
+    "without": without,
+    "busy": busy,
 }
 
 if __name__ == "__main__":

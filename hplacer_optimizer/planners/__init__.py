@@ -95,7 +95,7 @@ PLANNERS: dict[str, PlannerEntry] = {
     "auto": PlannerEntry(
         plan=auto.plan,
         measures=True,
-        summary="rollouts and local search, and learning from two minutes on; the one to use",
+        summary="rollouts, then local search; the one to use",
     ),
     "colocrl": _learned(
         "colocrl", "learns to place groups that are given in advance (Mirhoseini et al., 2017)"

@@ -34,6 +34,11 @@ _MOVES, _SHORTLIST = 32, 8  # a round makes so many moves, and draws costs for s
 _LONGEST_RUN = 1 / 16  # of the units
 
 
+def seconds_needed(problem: Problem, seconds: float) -> float:
+    """Of `seconds`, how long the moves take about; 0 where there is no time for them."""
+    return _rounds(problem, seconds) * _work(problem) / _SIMULATED_PER_S
+
+
 class MeanStep:
     """The mean step time of placements over the same drawn costs.
 
@@ -157,9 +162,13 @@ def _rounds(problem: Problem, seconds: float) -> int:
     """By sizes alone, so that results do not depend on how busy the machine is; 0: too few."""
     if not problem.num_ops:
         return 0
-    work = problem.num_ops * (_MOVES + _SHORTLIST * _DRAWS)
-    rounds = int(seconds * _SIMULATED_PER_S) // work
+    rounds = int(seconds * _SIMULATED_PER_S) // _work(problem)
     return min(rounds, _MOST_ROUNDS) if rounds >= _LEAST_ROUNDS else 0
+
+
+def _work(problem: Problem) -> int:
+    """Of a round, in simulated ops."""
+    return problem.num_ops * (_MOVES + _SHORTLIST * _DRAWS)
 
 
 class _Moves:

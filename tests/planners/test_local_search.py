@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 from hplacer_optimizer import _engine
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.errors import ProblemError
-from hplacer_optimizer.planners import PLANNERS, Budget, Progress, auto
+from hplacer_optimizer.planners import PLANNERS, Budget, PlannerResult, Progress, auto
 from hplacer_optimizer.planners.local_search import search
-from hplacer_optimizer.planners.robustness import TOLERANCE
 from hplacer_optimizer.problem.constraints import check_constraints
 from hplacer_optimizer.problem.simulator import simulate
 from tests.documents import problem_from_dict
@@ -306,19 +305,17 @@ def test_80_000_ops_within_a_minute_and_4_gb() -> None:
     assert int(peak[1]) * 1024 < 4 * 2**30
 
 
-@pytest.mark.slow
-def test_with_time_enough_a_policy_goes_on_from_what_was_found(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(auto, "LEARNING_S", 10.0)
-    problem = large_problem(300, 4)
-    calls: list[Progress] = []
-    begin_s = time.monotonic()
-    placement = auto.plan(problem, budget=Budget(seconds=90), on_progress=calls.append).placement
-    assert time.monotonic() - begin_s < 120
-    assert calls[-1].best_ns is not None
-    assert step_ns(problem, placement) <= calls[-1].best_ns * (1 + TOLERANCE)
-    assert [call.steps for call in calls] == sorted(call.steps for call in calls)
-    best = [call.best_ns for call in calls if call.best_ns is not None]
-    assert best == sorted(best, reverse=True)
-    assert any(call.mean_ns is not None for call in calls)  # only a policy tells a mean
+def test_auto_leaves_time_for_what_follows_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked_s: list[float | None] = []
+
+    def briefly(*args: Any, budget: Budget, **options: Any) -> PlannerResult:
+        asked_s.append(budget.seconds)
+        return search(*args, budget=Budget(steps=20), **options)
+
+    monkeypatch.setattr("hplacer_optimizer.planners.local_search.search", briefly)
+    auto.plan(large_problem(1_000, 4), budget=Budget(seconds=4))
+    [seconds] = asked_s
+    # 0.32 s for the robust step (20 rounds of 160 simulations at 10 million ops a second), and
+    # 0.2 s to take moves back; rollouts came before.
+    assert seconds is not None
+    assert 1 < seconds < 4 - 0.52

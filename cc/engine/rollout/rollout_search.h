@@ -1,9 +1,8 @@
 // The best of many rollouts, and of parts of the best one decided again.
 //
 //   policies x items (units, clusters, name scopes) --> chains of passes --> best
-//   sweeps: some units of the best placement, by time, by neighbourhood or at random, decided
-//   again;
-//           of the kinds of sweeps, those that pay on this problem become more frequent
+//   sweeps: some units of the best placement decided again: a part of the step, a neighbourhood,
+//           the critical chain, what two devices do, or units at random
 //
 // A chain's later passes decide each item again, knowing where all others were last. Each device
 // alone is always a candidate.

@@ -1,7 +1,7 @@
 #include "engine/search/local_search.h"
 
 #include <algorithm>
-#include <cmath>
+#include <map>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -28,17 +28,22 @@ constexpr int32_t kRepairs = 4, kStartsAtOnce = 4;
 constexpr int64_t kTryInterval = 256;  // evaluations of a coarse level
 // Levels whose clusters are small enough for a coarse step to last nearly as long as a fine one.
 constexpr size_t kAnnealedLevels = 2;
-// Of the clusters that are units at first.
+// Of the clusters that move as one.
 constexpr int32_t kClustersPerDevice[] = {8, 4, 2, 1};
 constexpr int32_t kClusters = 1000, kLeastUnitsPerCluster = 3;
-// In simulated ops: of the first cycle of each member, and of the later ones.
-constexpr double kFirstWorkPerOp = 400, kLeastFirstWork = 10'000;
-constexpr double kWorkPerOp = 1000, kLeastWork = 10'000, kWorkGrowth = 1.2;
-// Of generations.
-constexpr double kBestShare = 0.7, kCrossedShare = 0.7;
-constexpr int32_t kPatience = 3;  // after so many that brought nothing, a new member comes
-// Shares of the makespan; at least the mean unit to begin with.
-constexpr double kBeginTemperature = 0.002, kFinestBeginTemperature = 0.0005;
+// Of the first turn of each operator, in simulated ops.
+constexpr double kAnnealingWork = 1500, kCrossingWork = 1000, kBeginWork = 400;  // per op
+constexpr double kLeastWork = 1e4, kMostAnnealingWork = 8e6;
+constexpr double kWorkOfLevels = 150;  // per op: making them takes as long as so much
+constexpr double kWorkGrowth = 1.1;    // after a turn that brought nothing
+// Of operators. What they gain is a share of the step, for 1,000 simulated ops per op.
+constexpr double kHopeOfUnits = 0.02, kHopeOfClusters = 0.002, kHopeOfOthers = 0.0003;
+constexpr double kForget = 0.5, kLeastShare = 0.01;
+constexpr double kCrossedShare = 0.7;
+constexpr size_t kMembers = 6;
+// Shares of the makespan.
+constexpr double kAnnealingTemperature = 0.0007;
+constexpr double kCycleTemperature = 0.002, kFinestCycleTemperature = 0.0005;
 constexpr double kCooling = 0.01;
 
 class Search {
@@ -58,8 +63,8 @@ class Search {
           space_, &team_, [this](int32_t wanted) { return Take(wanted); }, &result_.placement,
           &result_.score);
     } else {
-      Populate();
-      while (!clock_.IsOver()) Breed();
+      MakeOperators();
+      while (!clock_.IsOver()) TakeTurn();
     }
     clock_.Report(result_.score);
     result_.evaluations = clock_.evaluations();
@@ -100,107 +105,158 @@ class Search {
     }
   }
 
-  // A placement that is improved on its own.
+  // ---- operators ----
+
+  enum class OperatorKind {
+    kAnneal,  // the best placement
+    kBegin,   // a new member
+    kCross,   // the best placement with a member
+  };
+  struct Operator {
+    OperatorKind kind;
+    int32_t clustering = -1;  // of labels_, its clusters move as one; none: units do
+    double work = 0;          // of its next turn, in simulated ops
+    double gain = 0, effort = 1;
+  };
+  // A placement that was found from a start of its own.
   struct Member {
     Placement placement;
     Score score;
   };
 
-  double WorkOf(double per_op, double least) const {
-    return std::max(per_op * problem_.num_ops(), least);
-  }
+  double WorkOf(double per_op) const { return std::max(per_op * problem_.num_ops(), kLeastWork); }
 
-  void Populate() {
+  void MakeOperators() {
     const int32_t clusters = std::min(kClusters, problem_.num_units() / kLeastUnitsPerCluster);
     labels_.resize(std::size(kClustersPerDevice));
     team_.ForEach(static_cast<int32_t>(labels_.size()), [&](int, int32_t i) {
-      // Loners last: annealing of real clusters takes so long on large graphs with many constants,
-      // such as NMT, that units come too late.
-      labels_[i] = ClusterUnits(problem_, {std::max(1, clusters)}, kClustersPerDevice[i],
-                                /*loners_last=*/true)
-                       .front();
+      labels_[i] = ClusterUnits(problem_, {std::max(1, clusters)}, kClustersPerDevice[i]).front();
     });
     labels_.erase(std::unique(labels_.begin(), labels_.end()), labels_.end());
     labels_.insert(labels_.end(), options_.clusterings.begin(), options_.clusterings.end());
-    for (size_t i = 0; i <= labels_.size() && !clock_.IsOver(); ++i) population_.push_back(Begin());
-    ForgetClusterings();
-    work_ = WorkOf(kWorkPerOp, kLeastWork);
+    AddClusters();
+    const double annealing_work = std::min(WorkOf(kAnnealingWork), kMostAnnealingWork);
+    for (int32_t i = -1; i < static_cast<int32_t>(labels_.size()); ++i) {
+      operators_.push_back(
+          {OperatorKind::kAnneal, i, annealing_work, i < 0 ? kHopeOfUnits : kHopeOfClusters});
+      operators_.push_back({OperatorKind::kBegin, i, WorkOf(kBeginWork), kHopeOfOthers});
+    }
+    operators_.push_back({OperatorKind::kCross, -1, WorkOf(kCrossingWork), kHopeOfOthers});
   }
 
-  // The caller's clusterings, which come last, would only cost moves unless they led to the best
-  // member.
-  void ForgetClusterings() {
-    const size_t first = labels_.size() - options_.clusterings.size();
-    for (size_t i = labels_.size(); i-- > first;) {
-      const bool is_best =
-          i + 1 < population_.size() &&
-          std::none_of(population_.begin(), population_.end(), [&](const Member& member) {
-            return member.score < population_[i + 1].score;
-          });
-      if (!is_best) labels_.erase(labels_.begin() + i);
+  void AddClusters() {
+    for (const std::vector<int32_t>& label : labels_) {
+      space_.AddClusters(label, 1 + *std::max_element(label.begin(), label.end()));
     }
   }
 
-  // From a start of its own: in turn of the problem itself and of each of its clusterings.
-  Member Begin() {
-    Member member{result_.placement, Score()};
-    const size_t turn = begun_++ % (labels_.size() + 1);
-    const double work = WorkOf(kFirstWorkPerOp, kLeastFirstWork);
-    if (turn == 0) {
-      RunCycle(work, {}, &space_, &member);
+  void TakeTurn() {
+    RandomStream random(options_.seed, 1, ++turns_);
+    Operator& it = operators_[DrawOperator(&random)];
+    const Score before = result_.score;
+    double work = it.work;
+    switch (it.kind) {
+      case OperatorKind::kAnneal:
+        AnnealBest(it);
+        break;
+      case OperatorKind::kBegin:
+        Begin(it);
+        work += WorkOf(kWorkOfLevels);
+        break;
+      case OperatorKind::kCross:
+        Cross(it, &random);
+        work += WorkOf(kWorkOfLevels);
+    }
+    it.gain *= kForget;
+    it.effort = kForget * it.effort + work / WorkOf(1000);
+    if (!(result_.score < before)) {
+      it.work *= kWorkGrowth;
+    } else if (before.feasible()) {
+      it.gain += 1 - static_cast<double>(result_.score.makespan_ns) /
+                         static_cast<double>(before.makespan_ns);
     } else {
-      const Problem joined = JoinUnits(problem_, labels_[turn - 1]);
-      SearchSpace space(joined);
-      RunCycle(work, {}, &space, &member);
+      it.gain += kHopeOfUnits;
     }
-    return member;
   }
 
-  // Improves a member, mostly the best. What neither it nor another one has cut stays together.
-  void Breed() {
-    RandomStream random(options_.seed, 1, ++generation_);
-    std::stable_sort(population_.begin(), population_.end(),
+  // As likely as it has paid.
+  size_t DrawOperator(RandomStream* random) const {
+    double sum = 0, all = 0;
+    for (const Operator& it : operators_) sum += it.gain / it.effort;
+    std::vector<double> share;
+    for (const Operator& it : operators_) {
+      share.push_back(std::max(kLeastShare, sum > 0 ? it.gain / it.effort / sum : 0));
+      all += share.back();
+    }
+    double draw = random->Uniform() * all;
+    size_t i = 0;
+    while (i + 1 < share.size() && (draw -= share[i]) >= 0) ++i;
+    return i;
+  }
+
+  // What the best placement has cut is cut in its clusters too, so that it can be told in them.
+  void AnnealBest(const Operator& it) {
+    Placement current = result_.placement;
+    const auto keep = [this](const Placement& placement, const Score& better) {
+      Keep(placement, better);
+    };
+    if (it.clustering < 0) {
+      Anneal(space_, it.work, kAnnealingTemperature, &current, keep);
+      return;
+    }
+    const std::vector<int32_t> device = UnitDevices(problem_, current);
+    std::vector<int32_t> label = labels_[it.clustering];
+    std::map<std::pair<int32_t, int32_t>, int32_t> parts;
+    for (size_t unit = 0; unit < label.size(); ++unit) {
+      const auto next = static_cast<int32_t>(parts.size());
+      label[unit] = parts.try_emplace({label[unit], device[unit]}, next).first->second;
+    }
+    const Problem joined = JoinUnits(problem_, label);
+    Anneal(SearchSpace(joined), it.work, kAnnealingTemperature, &current, keep);
+  }
+
+  void Begin(const Operator& it) {
+    if (it.clustering < 0) {
+      members_.push_back(RunCycle(it.work, {}, &space_));
+    } else {
+      const Problem joined = JoinUnits(problem_, labels_[it.clustering]);
+      SearchSpace space(joined);
+      members_.push_back(RunCycle(it.work, {}, &space));
+    }
+    std::stable_sort(members_.begin(), members_.end(),
                      [](const Member& a, const Member& b) { return a.score < b.score; });
-    const auto size = static_cast<int64_t>(population_.size());
-    const int32_t self = random.Uniform() < kBestShare ? 0 : random.Below((size + 1) / 2);
-    Member& member = population_[self];
-    std::vector<int32_t> label = UnitDevices(problem_, member.placement);
-    if (size > 1 && random.Uniform() < kCrossedShare) {
-      int32_t other = random.Below(size - 1);
-      other += other >= self;
-      const std::vector<int32_t> devices = UnitDevices(problem_, population_[other].placement);
+    if (members_.size() > kMembers) members_.pop_back();
+  }
+
+  // What neither the best placement nor, mostly, a member has cut stays together.
+  void Cross(const Operator& it, RandomStream* random) {
+    std::vector<int32_t> label = UnitDevices(problem_, result_.placement);
+    if (!members_.empty() && random->Uniform() < kCrossedShare) {
+      const int32_t other = random->Below(static_cast<int64_t>(members_.size()));
+      const std::vector<int32_t> devices = UnitDevices(problem_, members_[other].placement);
       for (size_t unit = 0; unit < label.size(); ++unit) {
         label[unit] = label[unit] * problem_.num_devices() + devices[unit];
       }
     }
-    const Score before = member.score;
-    RunCycle(work_, label, &space_, &member);
-    work_ *= kWorkGrowth;
-    barren_ = member.score < before ? 0 : barren_ + 1;
-    if (barren_ < kPatience || clock_.IsOver()) return;
-    barren_ = 0;
-    population_.back() = Begin();
+    RunCycle(it.work, label, &space_);
   }
 
+  // ---- cycles ----
+
   // Anneals two levels of a coarsening, then the problem. Without labels from the best of many
-  // starts, else from the member's placement.
-  void RunCycle(double work, const std::vector<int32_t>& label, SearchSpace* space,
-                Member* member) {
+  // starts, else from the best placement.
+  Member RunCycle(double work, const std::vector<int32_t>& label, SearchSpace* space) {
     const uint64_t seed = options_.seed + static_cast<uint64_t>(cycles_++) * 1009;
     SearchLevels levels(*space, label, seed);
     levels.GiveClustersTo(space);
-    if (space == &space_) {
-      for (const auto& clusters : labels_) {
-        space->AddClusters(clusters, 1 + *std::max_element(clusters.begin(), clusters.end()));
-      }
-    }
-    Placement current = OnCandidates(space->problem(), member->placement);
+    if (space == &space_) AddClusters();
+    Placement current = OnCandidates(space->problem(), result_.placement);
     if (label.empty()) current = BestStartOn(levels, seed, current, space == &space_);
     double share = 0.5;
     for (size_t i = std::min(kAnnealedLevels, levels.size()); i-- > 0 && !clock_.IsOver();) {
       const SearchLevel& level = levels[i];
       Placement coarse = level.Restrict(current);
-      Anneal(level.space(), work * share, kBeginTemperature, &coarse,
+      Anneal(level.space(), work * share, AtLeastOneUnit(kCycleTemperature, level.space()), &coarse,
              [&](const Placement& better, const Score&) {
                if (clock_.evaluations() >= tried_at_ + kTryInterval) Try(level.Expand(better));
              });
@@ -208,11 +264,11 @@ class Search {
       Try(current);
       share /= 2;
     }
-    if (clock_.IsOver()) return;
+    if (clock_.IsOver()) return {std::move(current), Score()};
     const Score score = Anneal(
-        *space, work * share, kFinestBeginTemperature, &current,
+        *space, work * share, AtLeastOneUnit(kFinestCycleTemperature, *space), &current,
         [this](const Placement& placement, const Score& better) { Keep(placement, better); });
-    if (score < member->score) *member = {std::move(current), score};
+    return {std::move(current), score};
   }
 
   // The fastest on the first annealed level: partitions, list schedules of the levels, and, if
@@ -242,12 +298,15 @@ class Search {
     return best;
   }
 
+  // A temperature at which the mean unit may be late.
+  double AtLeastOneUnit(double temperature, const SearchSpace& space) const {
+    if (!result_.score.feasible() || result_.score.makespan_ns == 0) return temperature;
+    return std::max(temperature,
+                    space.MeanLoadNs() / static_cast<double>(result_.score.makespan_ns));
+  }
+
   Score Anneal(const SearchSpace& space, double work, double temperature, Placement* placement,
                std::function<void(const Placement&, const Score&)> on_best) {
-    if (result_.score.feasible() && result_.score.makespan_ns > 0) {
-      temperature = std::max(temperature,
-                             space.MeanLoadNs() / static_cast<double>(result_.score.makespan_ns));
-    }
     Annealing annealing(space, &team_, options_.seed ^ static_cast<uint64_t>(++anneals_) << 32);
     return annealing.Run({static_cast<int64_t>(work), temperature, temperature * kCooling},
                          {[this](int32_t wanted) { return Take(wanted); }, std::move(on_best)},
@@ -262,9 +321,9 @@ class Search {
   std::unique_ptr<PlacementScorer> scorer_;
   SearchResult result_;
   std::vector<std::vector<int32_t>> labels_;  // clusters of units
-  std::vector<Member> population_;
-  double work_ = 0;
-  int64_t anneals_ = 0, tried_at_ = 0, cycles_ = 0, begun_ = 0, generation_ = 0, barren_ = 0;
+  std::vector<Operator> operators_;
+  std::vector<Member> members_;  // the best one first
+  int64_t turns_ = 0, anneals_ = 0, tried_at_ = 0, cycles_ = 0;
 };
 
 }  // namespace

@@ -1,23 +1,29 @@
-// Anytime search for a fast placement: a population, each member annealed from coarse to fine.
+// Anytime search for a fast placement: operators take turns at the best one, as they have paid.
 //
-//   clusterings of the units --> many starts --cycle--> member   member   member  ...
-//                                                          \      /
-//                     units that neither of the two has cut --cycle--> a better one
+//   starts --> best placement --anneal--> a better one          units move, or clusters of units
+//   clusterings --> many other starts --cycle--> member         another start, which may be better
+//   best, member --> units that neither of the two has cut --cycle--> a better one
 //
 //   cycle:  problem --coarsen--> level 1 --> level 0 ;  anneal level 1, level 0, the problem itself
 //
-// Starts are the list schedulers, each device alone, and what the caller gives. Each member begins
-// with other units: those of the problem, or clusters that are better kept together
-// (unit_clusters.h), of which even random placements are good. A cycle coarsens the graph
-// (coarsening.h), anneals on coarse levels, where a simulation is cheapest and a move is largest,
-// and then the problem itself. A member's first cycle begins with the best of partitions and list
-// schedules of the levels; in all later ones its units are those of the problem.
+// Starts are the list schedulers, each device alone, and what the caller gives. Clusters are units
+// that are better kept together (unit_clusters.h), in several sizes, and those of the caller's
+// clusterings. To anneal the best placement by clusters of one clustering, what it has cut in them
+// is cut: so the clusters tell the placement as it is.
 //
-// A generation improves one member, mostly the best. Its coarsening keeps apart what the member or
-// another one keeps apart, so that the regions in which the two differ move as a whole (Sanders and
-// Schulz, "Distributed Evolutionary Graph Partitioning", ALENEX 2012; for one member, iterated
-// multilevel search: Walshaw, "Multilevel Refinement for Combinatorial Optimisation Problems",
-// Annals of OR 2004). Where that brings nothing for long, a new member takes the last one's place.
+// A member begins with units of its own, those of the problem or of a clustering, and with the best
+// of partitions and list schedules of these. A cycle coarsens the graph (coarsening.h), anneals on
+// coarse levels, where a simulation is cheapest and a move is largest, and then the problem itself.
+// A coarsening that keeps apart what the best placement or a member keeps apart lets the regions in
+// which the two differ move as a whole (Sanders and Schulz, "Distributed Evolutionary Graph
+// Partitioning", ALENEX 2012; without a member, iterated multilevel search: Walshaw, "Multilevel
+// Refinement for Combinatorial Optimisation Problems", Annals of OR 2004).
+//
+// An operator's turn is as likely as the step became shorter in its last turns for the work that
+// they took, with a least share for each (adaptive operator selection: Fialho et al., "Analyzing
+// Bandit-based Adaptive Operator Selection Mechanisms", Annals of Mathematics and AI 2010). First
+// of all units are likely to be annealed, as that pays on most graphs. Turns that bring nothing
+// make the next ones longer.
 //
 // A problem with few placements is enumerated instead, which proves the optimum.
 //

@@ -16,7 +16,7 @@ namespace {
 
 class Agglomeration {
  public:
-  Agglomeration(const Problem& problem, int32_t clusters_per_device, bool loners_last);
+  Agglomeration(const Problem& problem, int32_t clusters_per_device);
 
   // Joins until at most `size` clusters are left, as far as candidates allow.
   void ShrinkTo(int32_t size);
@@ -48,7 +48,6 @@ class Agglomeration {
   bool JoinInOrder(int32_t size, bool only_loners);
   bool IsLoner(int32_t cluster) const;
 
-  const bool loners_last_;
   std::vector<int32_t> parent_, candidates_id_;
   std::vector<int64_t> work_ns_;
   std::vector<double> position_sum_, position_count_;
@@ -58,9 +57,8 @@ class Agglomeration {
   int64_t max_work_ns_ = 0;
 };
 
-Agglomeration::Agglomeration(const Problem& problem, int32_t clusters_per_device, bool loners_last)
-    : loners_last_(loners_last),
-      parent_(problem.num_units()),
+Agglomeration::Agglomeration(const Problem& problem, int32_t clusters_per_device)
+    : parent_(problem.num_units()),
       candidates_id_(problem.num_units()),
       work_ns_(problem.num_units()),
       position_sum_(problem.num_units()),
@@ -212,7 +210,7 @@ void Agglomeration::ShrinkTo(int32_t size) {
   while (num_clusters_ > size) {
     if (JoinBestPair()) continue;
     // Loners first: if they are many, all others would become one cluster to make room for them.
-    if (!loners_last_ && JoinInOrder(size, true)) continue;
+    if (JoinInOrder(size, true)) continue;
     PushAll();  // of pairs that were too large
     if (pairs_.empty()) {
       if (!JoinInOrder(size, false)) return;
@@ -241,9 +239,9 @@ std::vector<int32_t> Agglomeration::Labels() const {
 
 std::vector<std::vector<int32_t>> ClusterUnits(const Problem& problem,
                                                const std::vector<int32_t>& sizes,
-                                               int32_t clusters_per_device, bool loners_last) {
+                                               int32_t clusters_per_device) {
   CheckCandidates(problem);
-  Agglomeration agglomeration(problem, clusters_per_device, loners_last);
+  Agglomeration agglomeration(problem, clusters_per_device);
   std::vector<std::vector<int32_t>> labels;
   for (const int32_t size : sizes) {
     agglomeration.ShrinkTo(size);

@@ -9,9 +9,8 @@
 // which is how many times the smaller one's work its separation may cost. So a weight joins the
 // ops that read it in every unrolled step, and cheap ops their neighbours. While there are other
 // pairs no cluster grows beyond a limit: its share of all work if each device had so many clusters.
-// Clusters that exchange nothing with others are joined in topological order: before that limit is
-// raised, or at the very end if `loners_last`. In the latter case a graph with many of them has one
-// cluster of nearly all other units.
+// Clusters that exchange nothing with others are joined in topological order before that limit is
+// raised: a graph with many of them would have one cluster of nearly all other units.
 // Precedence is not seen, so that clusters may wait for each other; nor are control edges of
 // barriers (step_graph.h).
 //
@@ -37,8 +36,7 @@ namespace hplacer {
 // no candidate.
 std::vector<std::vector<int32_t>> ClusterUnits(const Problem& problem,
                                                const std::vector<int32_t>& sizes,
-                                               int32_t clusters_per_device,
-                                               bool loners_last = false);
+                                               int32_t clusters_per_device);
 
 // Throws ProblemError unless there is a label 0 to units - 1 for each unit.
 void CheckClustering(const Problem& problem, const std::vector<int32_t>& label);
