@@ -41,8 +41,8 @@ constexpr double kHopeOfUnits = 0.02, kHopeOfClusters = 0.002, kHopeOfOthers = 0
 constexpr double kForget = 0.5, kLeastShare = 0.01;
 constexpr double kCrossedShare = 0.7;
 constexpr size_t kMembers = 6;
-// Shares of the makespan.
-constexpr double kAnnealingTemperature = 0.0007;
+// Shares of the makespan, and of the mean unit, which is a large part of it on small graphs.
+constexpr double kAnnealingTemperature = 0.0007, kAnnealingUnits = 0.3;
 constexpr double kCycleTemperature = 0.002, kFinestCycleTemperature = 0.0005;
 constexpr double kCooling = 0.01;
 
@@ -197,11 +197,13 @@ class Search {
   // What the best placement has cut is cut in its clusters too, so that it can be told in them.
   void AnnealBest(const Operator& it) {
     Placement current = result_.placement;
+    const double temperature =
+        std::max(kAnnealingTemperature, kAnnealingUnits * MeanUnitShare(space_));
     const auto keep = [this](const Placement& placement, const Score& better) {
       Keep(placement, better);
     };
     if (it.clustering < 0) {
-      Anneal(space_, it.work, kAnnealingTemperature, &current, keep);
+      Anneal(space_, it.work, temperature, &current, keep);
       return;
     }
     const std::vector<int32_t> device = UnitDevices(problem_, current);
@@ -212,7 +214,7 @@ class Search {
       label[unit] = parts.try_emplace({label[unit], device[unit]}, next).first->second;
     }
     const Problem joined = JoinUnits(problem_, label);
-    Anneal(SearchSpace(joined), it.work, kAnnealingTemperature, &current, keep);
+    Anneal(SearchSpace(joined), it.work, temperature, &current, keep);
   }
 
   void Begin(const Operator& it) {
@@ -256,8 +258,8 @@ class Search {
     for (size_t i = std::min(kAnnealedLevels, levels.size()); i-- > 0 && !clock_.IsOver();) {
       const SearchLevel& level = levels[i];
       Placement coarse = level.Restrict(current);
-      Anneal(level.space(), work * share, AtLeastOneUnit(kCycleTemperature, level.space()), &coarse,
-             [&](const Placement& better, const Score&) {
+      Anneal(level.space(), work * share, std::max(kCycleTemperature, MeanUnitShare(level.space())),
+             &coarse, [&](const Placement& better, const Score&) {
                if (clock_.evaluations() >= tried_at_ + kTryInterval) Try(level.Expand(better));
              });
       current = level.Expand(coarse);
@@ -266,7 +268,7 @@ class Search {
     }
     if (clock_.IsOver()) return {std::move(current), Score()};
     const Score score = Anneal(
-        *space, work * share, AtLeastOneUnit(kFinestCycleTemperature, *space), &current,
+        *space, work * share, std::max(kFinestCycleTemperature, MeanUnitShare(*space)), &current,
         [this](const Placement& placement, const Score& better) { Keep(placement, better); });
     return {std::move(current), score};
   }
@@ -298,11 +300,10 @@ class Search {
     return best;
   }
 
-  // A temperature at which the mean unit may be late.
-  double AtLeastOneUnit(double temperature, const SearchSpace& space) const {
-    if (!result_.score.feasible() || result_.score.makespan_ns == 0) return temperature;
-    return std::max(temperature,
-                    space.MeanLoadNs() / static_cast<double>(result_.score.makespan_ns));
+  // Of the makespan; 0 if no feasible placement is known.
+  double MeanUnitShare(const SearchSpace& space) const {
+    if (!result_.score.feasible() || result_.score.makespan_ns == 0) return 0;
+    return space.MeanLoadNs() / static_cast<double>(result_.score.makespan_ns);
   }
 
   Score Anneal(const SearchSpace& space, double work, double temperature, Placement* placement,
