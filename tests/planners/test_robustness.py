@@ -162,7 +162,7 @@ def test_the_mean_step_is_shorter_over_other_draws_and_larger_errors() -> None:
     ratios: dict[str, list[list[float]]] = {"measured": [], "estimated": []}
     for seed in range(6):
         problem = layered(seed)
-        found = PLANNERS["local_search"].plan(problem, budget=Budget(steps=10_000)).placement
+        found = PLANNERS["local_search"].plan(problem, budget=Budget(steps=40_000)).placement
         placements = np.stack([found, *(robust_from(problem, found, times) for times in (0, 1))])
         for source, of_source in ratios.items():
             fresh_ns = drawn_steps_ns(
