@@ -26,8 +26,8 @@ from hplacer_optimizer.planners.result import PlannerResult, Watch
 from hplacer_optimizer.planners.robustness import SECONDS, MeanStep, make_robust, seconds_needed
 from hplacer_optimizer.planners.settling import settle
 
-# Of the time or the steps rollouts have so much, and not more than pays. On small
-# graphs the steps end them, never the clock: these are planned alike each time.
+# Of the time or the steps rollouts have so much, and not more than pays. On small graphs the steps
+# end them, never the clock: these are planned alike each time.
 _ROLLOUT_SHARE = 0.25
 _ROLLOUT_SECONDS_PER_OP, _ROLLOUT_STEPS = 2e-4, 600
 _LEAST_ROLLOUT_S = 0.5
