@@ -13,6 +13,9 @@ five families, 2 to 16 accelerators, half of them with tight memory. By the simu
     auto     `auto` for one second and one more for 10,000 ops, and with its own budget, on all
              cores, seeds 0 to --seeds - 1.
     without  the same without rollouts: `local_search` from the expert and the partitioners, seed 0.
+    search   `local_search` for the same times, on all cores, from what `rollout` finds in a quarter
+             of the short one: as it is, and without each of its parts. For the short time seeds 0
+             to --seeds - 1, for its own budget seed 0 and the parts that pay late.
     busy     `auto` with its own budget, seed 0, while each core runs another process.
 
 --earlier is a file of what an earlier version found, by problem: "before" are its steps in ns,
@@ -37,6 +40,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.bench.experiment import prepare
@@ -55,7 +59,7 @@ from hplacer_optimizer.planners.policies import BY_HAND, EARLIEST_FINISH, Portfo
 from hplacer_optimizer.problem.simulator import simulate
 from hplacer_optimizer.training.evaluation import one_core
 
-PARTS = ("rollout", "auto", "without", "busy")
+PARTS = ("rollout", "auto", "without", "search", "busy")
 TASKS = {task.name: task for task in (*PAPER, *modern_tasks())}
 DEFAULT_TASKS = [name for name in TASKS if not name.endswith(("8xv100", "8xh200"))]
 QUICK = (
@@ -74,6 +78,16 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "trained": {"portfolio": trained()},
     "earliest finish alone": {"portfolio": EARLIEST_FINISH},
 }
+SEARCH = {
+    "search": set(),
+    "without screening of moves": {"screen"},
+    "without joining moves": {"joins"},
+    "without clusters": {"clusters"},
+    "without other starts": {"members"},
+    "without crossing": {"crossing"},
+}
+_LONG_SEARCH = ("search", "without screening of moves", "without other starts", "without crossing")
+_START_SHARE = 0.25  # of the short time
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -107,7 +121,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if "auto" in results and earlier:
         draw(results["auto"], earlier, options.output / "rollout.png")
     for line in summary(results, earlier):
-        print(line)
+        if not line.endswith(": none"):
+            print(line)
     return 0
 
 
@@ -120,8 +135,8 @@ def problems(options: argparse.Namespace) -> Iterator[tuple[str, Problem]]:
         yield f"{family}-{seed}", generate(family, seed)
 
 
-def step_ns(problem: Problem, found: PlannerResult) -> int | None:
-    trace = simulate(problem, found.placement)
+def step_ns(problem: Problem, placement: NDArray[np.int32]) -> int | None:
+    trace = simulate(problem, placement)
     return trace.makespan_ns if trace.feasible else None
 
 
@@ -138,7 +153,7 @@ def rollouts(problem: Problem, options: argparse.Namespace) -> dict[str, Any]:
                 begin_s = time.monotonic()
                 result = rollout.search(problem, budget=budget, seed=seed, **without)
                 found[f"{variant}, s"].append(time.monotonic() - begin_s)
-            found[variant].append(step_ns(problem, result))
+            found[variant].append(step_ns(problem, result.placement))
     return found
 
 
@@ -146,7 +161,7 @@ def quick_ns(problem: Problem) -> dict[str, int | None]:
     found = {}
     for name in QUICK:
         try:
-            found[name] = step_ns(problem, PLANNERS[name].plan(problem))
+            found[name] = step_ns(problem, PLANNERS[name].plan(problem).placement)
         except PlannerUnavailableError:
             continue
     return found
@@ -172,6 +187,34 @@ def without(problem: Problem, _: argparse.Namespace) -> dict[str, Any]:
     }
 
 
+def parts_of_search(problem: Problem, options: argparse.Namespace) -> dict[str, Any]:
+    short = Budget(seconds=1 + 1e-4 * problem.num_ops)
+    long = local_search.default_budget(problem)
+    starts = [
+        rollout.search(
+            problem, budget=Budget(seconds=_START_SHARE * (short.seconds or 0)), seed=seed
+        ).placement
+        for seed in range(options.seeds)
+    ]
+    found: dict[str, Any] = {"start": [step_ns(problem, start) for start in starts]}
+    for variant, without in SEARCH.items():
+        found[f"{variant}, short"] = [
+            step_ns(
+                problem,
+                local_search.search(
+                    problem, [start], budget=short, seed=seed, on_progress=None, without=without
+                ).placement,
+            )
+            for seed, start in enumerate(starts)
+        ]
+        if variant in _LONG_SEARCH:
+            result = local_search.search(
+                problem, starts[:1], budget=long, seed=0, on_progress=None, without=without
+            )
+            found[variant] = [step_ns(problem, result.placement)]
+    return found
+
+
 def busy(problem: Problem, _: argparse.Namespace) -> dict[str, Any]:
     cores = sorted(os.sched_getaffinity(0))
     others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in cores]
@@ -189,14 +232,15 @@ def busy(problem: Problem, _: argparse.Namespace) -> dict[str, Any]:
 def searched(
     name: str, problem: Problem, plan: Callable[..., PlannerResult], budget: Budget, seeds: int
 ) -> dict[str, Any]:
-    """Steps, seconds and curves of seeds 0 to `seeds` - 1."""
+    """Steps and seconds of seeds 0 to `seeds` - 1, the curve of seed 0."""
     found: dict[str, Any] = {name: [], f"{name}, s": [], f"{name}, curve": []}
     for seed in range(seeds):
         curve = Curve()
         result = plan(problem, budget=budget, seed=seed, on_progress=curve)
         found[f"{name}, s"].append(curve.seconds())
-        found[name].append(step_ns(problem, result))
-        found[f"{name}, curve"].append(curve.points)
+        found[name].append(step_ns(problem, result.placement))
+        if seed == 0:
+            found[f"{name}, curve"].append(curve.points)
     return found
 
 
@@ -269,7 +313,7 @@ def summary(results: dict[str, Any], earlier: dict[str, Any]) -> Iterator[str]:
             return {
                 name: median(found[row])
                 for name, found in results.get(part, {}).items()
-                if (name in TASKS) == (kind == "tasks")
+                if (name in TASKS) == (kind == "tasks") and row in found
             }
 
         quick = {
@@ -282,6 +326,10 @@ def summary(results: dict[str, Any], earlier: dict[str, Any]) -> Iterator[str]:
             *(("without", "without, short"), ("without", "without"), ("busy", "busy")),
         ):
             yield f"{kind}: {row} / before: {compared(of(part, row), before)}"
+        for variant in SEARCH:
+            for row in (f"{variant}, short", variant):
+                whole = of("search", row.replace(variant, "search"))
+                yield f"{kind}: {row} / search: {compared(of('search', row), whole)}"
 
 
 def median(steps: Sequence[int | None]) -> float:
@@ -310,6 +358,7 @@ _RUN: dict[str, Callable[[Problem, argparse.Namespace], dict[str, Any]]] = {
     "rollout": rollouts,
     "auto": autos,
     "without": without,
+    "search": parts_of_search,
     "busy": busy,
 }
 

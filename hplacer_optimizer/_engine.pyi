@@ -4,7 +4,7 @@ n ops, T outputs, m devices of K kinds, L links, E data edges, C control edges, 
 Arrays named `*_ptr` are CSR offsets. Properties that are arrays are read-only views.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from io import BufferedIOBase
 from typing import Any
 
@@ -376,12 +376,27 @@ def local_search(
     seconds: float | None,
     max_evaluations: int | None,
     patience: int | None,
+    without: Collection[str],
     on_progress: Callable[[int, int | None], bool],
 ) -> tuple[_Int32, int, bool, bool]:
     """Searches for a fast placement from many starts, among them those of shape [count, n].
 
     `clusterings`: labels from 0 of shape [count, U]; units of one must have the same candidates.
-    `on_progress(evaluations, makespan_ns or None)` says whether to go on. Returns (placement,
-    evaluations, whether time or on_progress ended it, whether it is proved to be optimal). Raises
-    InfeasibleError if a unit has no candidate.
+    `without`: parts of the search that are left out, of "screen", "joins", "clusters", "members"
+    and "crossing". `on_progress(evaluations, makespan_ns or None)` says whether to go on. Returns
+    (placement, evaluations, whether time or on_progress ended it, whether it is proved to be
+    optimal). Raises InfeasibleError if a unit has no candidate.
     """
+
+class RandomMoves:
+    """Draws the moves that `local_search` makes, for searches that judge by other measures.
+
+    `clusterings`: as of `local_search`. Raises InfeasibleError if a unit has no candidate.
+    """
+
+    def __init__(self, problem: Problem, clusterings: _Int32) -> None: ...
+    def draw(self, placement: _Int32, count: int, seed: int) -> _Int32:
+        """At most `count` placements, of shape [k, n], each one move away from one of shape [n].
+
+        Moves that would change nothing are left out. The same arguments give the same moves.
+        """

@@ -144,8 +144,8 @@ void RegisterPlanners(py::module_* module) {
       [](const Problem& problem, const std::vector<int32_t>& placement) {
         const py::gil_scoped_release release;
         StepTrace trace = Simulate(problem, placement);
-        const Schedule schedule{std::move(trace.start_ns), std::move(trace.finish_ns),
-                                std::move(trace.transfers)};
+        const Schedule schedule{
+            std::move(trace.start_ns), std::move(trace.finish_ns), std::move(trace.transfers), {}};
         CriticalChain chain = FindCriticalChain(problem, placement.data(), schedule);
         chain.ops.insert(chain.ops.end(), chain.senders.begin(), chain.senders.end());
         const py::gil_scoped_acquire acquire;

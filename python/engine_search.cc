@@ -3,16 +3,21 @@
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <iterator>
 #include <limits>
+#include <map>
+#include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "engine/problem/problem.h"
 #include "engine/rollout/rollout_search.h"
 #include "engine/search/local_search.h"
+#include "engine/search/random_moves.h"
 #include "engine/search/search_clock.h"
 #include "engine/simulator/placement_scorer.h"
 
@@ -61,11 +66,29 @@ py::array_t<int32_t> PlacementOf(const SearchResult& result) {
                               result.placement.data());
 }
 
+SearchParts PartsWithout(const std::set<std::string>& names) {
+  SearchParts parts;
+  const std::map<std::string, bool*> by_name = {
+      {"screen", &parts.annealing.screens_moves},
+      {"joins", &parts.annealing.joins_moves},
+      {"clusters", &parts.clusters},
+      {"members", &parts.members},
+      {"crossing", &parts.crossing},
+  };
+  for (const std::string& name : names) {
+    const auto part = by_name.find(name);
+    if (part == by_name.end()) throw ProblemError("without: there is no part '" + name + "'");
+    *part->second = false;
+  }
+  return parts;
+}
+
 py::tuple RunLocalSearch(const Problem& problem, const Table& starts, const Table& clusterings,
                          uint64_t seed, int threads, std::optional<double> seconds,
                          std::optional<int64_t> max_evaluations, std::optional<int64_t> patience,
-                         const py::object& on_progress) {
+                         const std::set<std::string>& without, const py::object& on_progress) {
   SearchOptions options;
+  options.parts = PartsWithout(without);
   options.seed = seed;
   options.threads = threads;
   options.limits = Limits(seconds, max_evaluations, patience, on_progress);
@@ -80,6 +103,19 @@ py::tuple RunLocalSearch(const Problem& problem, const Table& starts, const Tabl
   }
   return py::make_tuple(PlacementOf(result), result.evaluations, result.ended_by_time,
                         result.is_optimal);
+}
+
+Table DrawMoves(RandomMoves* moves, const std::vector<int32_t>& placement, int32_t count,
+                uint64_t seed) {
+  std::vector<std::vector<int32_t>> drawn;
+  {
+    const py::gil_scoped_release release;
+    drawn = moves->Draw(placement, count, seed);
+  }
+  Table rows({drawn.size(), placement.size()});
+  int32_t* next = rows.mutable_data();
+  for (const std::vector<int32_t>& row : drawn) next = std::copy(row.begin(), row.end(), next);
+  return rows;
 }
 
 // A row has the weight of each feature, then its gains, a feature's after the other's, then whether
@@ -183,7 +219,14 @@ void RegisterSearches(py::module_* module) {
   module->def("local_search", &RunLocalSearch, py::arg("problem"), py::arg("starts"),
               py::arg("clusterings"), py::kw_only(), py::arg("seed"), py::arg("threads"),
               py::arg("seconds"), py::arg("max_evaluations"), py::arg("patience"),
-              py::arg("on_progress"));
+              py::arg("without"), py::arg("on_progress"));
+  py::class_<RandomMoves>(*module, "RandomMoves")
+      .def(py::init([](const Problem& problem, const Table& clusterings) {
+             CheckShape(clusterings, problem.num_units(), "clusterings");
+             return std::make_unique<RandomMoves>(problem, Rows(clusterings));
+           }),
+           py::arg("problem"), py::arg("clusterings"), py::keep_alive<1, 2>())
+      .def("draw", &DrawMoves, py::arg("placement"), py::arg("count"), py::arg("seed"));
   module->def("rollout_search", &RunRolloutSearch, py::arg("problem"), py::arg("scope"),
               py::arg("policies"), py::arg("chains"), py::kw_only(), py::arg("seed"),
               py::arg("threads"), py::arg("seconds"), py::arg("max_evaluations"),

@@ -1,8 +1,8 @@
 """Local search by measured step time: the best of what the simulator likes, then moves of clusters.
 
     starts    placements that are fast in the simulator, found in different ways, and single devices
-    move      a cluster of neighbouring units goes to another device; of a few such moves the one
-              with the shortest simulated step is measured
+    move      one of those of the search by simulation (cc/engine/search/move_maker.h); of a few the
+              one with the shortest simulated step is measured
     accept    if its median is less than the best one's, and still is when both are measured again
 
 A step of the budget is a measured placement.
@@ -24,7 +24,7 @@ from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.measuring.measurement import Measurement
 from hplacer_optimizer.measuring.reward import MeasuredReward
 from hplacer_optimizer.planners.budget import Budget, Progress, ProgressCallback
-from hplacer_optimizer.planners.devices import candidate_mask, on_device
+from hplacer_optimizer.planners.devices import on_device
 from hplacer_optimizer.planners.result import Planner
 from hplacer_optimizer.problem.simulator import simulate_batch
 
@@ -33,7 +33,7 @@ DEFAULT_BUDGET = Budget(seconds=600)
 _SIZES = (256, 64, 16)  # clusters of units, from fine to coarse
 _CLUSTERS_PER_DEVICE = 8
 _DRAWS = 8  # new moves of which the simulator chooses one
-_ATTEMPTS = 400  # at so many
+_MOST_DRAWS = 400  # of which some are new
 _SIMULATED = 3  # starts of the simulated search, with different seeds
 _SIMULATED_EVALUATIONS = 5_000
 _SIMULATED_S = 10.0
@@ -75,12 +75,12 @@ class _Search:
         on_progress: ProgressCallback | None,
     ) -> None:
         self._problem, self._reward, self._budget = problem, reward, budget
-        self._seed, self._rng = seed, np.random.default_rng(seed)
+        self._seed, self._drawn = seed, 0
         self._on_progress = on_progress
         self.notes: list[str] = []
         self._ends = math.inf if budget.seconds is None else time.monotonic() + budget.seconds
-        self._may_run = candidate_mask(problem)
-        self._clusters = _engine.cluster_units(problem, list(_SIZES), _CLUSTERS_PER_DEVICE)
+        clusters = _engine.cluster_units(problem, list(_SIZES), _CLUSTERS_PER_DEVICE)
+        self._random_moves = _engine.RandomMoves(problem, np.array(clusters, np.int32))
 
     def starts(self, planner: Planner) -> list[_Int32]:
         """The simulator's favourites first."""
@@ -128,27 +128,23 @@ class _Search:
 
     def _moves(self, placement: _Int32) -> list[_Int32]:
         """As many as are measured at once, each new; empty if there seem to be no more."""
-        drawn: dict[bytes, _Int32] = {}
-        wanted = self._reward.parallel
-        for _ in range(_ATTEMPTS * wanted):
-            move = self._move(placement)
-            if not self._reward.is_known(move):
-                drawn[move.tobytes()] = move
-            if len(drawn) == _DRAWS * wanted:
-                break
-        if not drawn:
+        new: dict[bytes, _Int32] = {}
+        parallel = self._reward.parallel
+        draws, wanted = _DRAWS * parallel, _DRAWS * parallel
+        while len(new) < wanted and draws <= _MOST_DRAWS * parallel:
+            self._drawn += 1
+            for move in self._random_moves.draw(
+                placement, draws, (self._seed + self._drawn) % (1 << 64)
+            ):
+                if len(new) < wanted and not self._reward.is_known(move):
+                    new[move.tobytes()] = move
+            draws *= 2
+        if not new:
             return []
-        moves = list(drawn.values())
+        moves = list(new.values())
         makespan_ns, _, _ = simulate_batch(self._problem, np.array(moves))
         order = np.where(makespan_ns < 0, np.inf, makespan_ns).argsort(kind="stable")
-        return [moves[i] for i in order[:wanted]]
-
-    def _move(self, placement: _Int32) -> _Int32:
-        """A random cluster on a random device, as far as it may run there."""
-        cluster = self._clusters[self._rng.integers(len(self._clusters))]
-        device = int(self._rng.integers(self._problem.num_devices))
-        units = (cluster == self._rng.integers(cluster.max() + 1)) & self._may_run[:, device]
-        return np.where(units[self._problem.units], device, placement).astype(np.int32)
+        return [moves[i] for i in order[:parallel]]
 
     def _wait(self, futures: Sequence[Future[Measurement]]) -> bool:
         """Until all are done; False if the budget ended before."""

@@ -7,7 +7,7 @@ caller may add placements of its own (`search`).
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,10 +61,18 @@ def search(
     seed: int,
     on_progress: ProgressCallback | None,
     scopes: NDArray[np.int32] | None = None,
+    without: Collection[str] = (),
 ) -> PlannerResult:
     """The same, from further placements (int32[n] each): the result is no worse than any.
 
-    `scopes`: int32[U], `colocation.scopes_of_units(problem)` if that is known already.
+    Args:
+        problem: as for `plan`, and so are `budget`, `seed` and `on_progress`.
+        starts: the placements.
+        budget: of the search.
+        seed: of what it draws.
+        on_progress: is told of what it finds.
+        scopes: int32[U], `colocation.scopes_of_units(problem)` if that is known already.
+        without: parts that are left out, to see what they give (`_engine.local_search`).
     """
     begin_s = time.monotonic()
     budget = (budget or Budget()).or_default(default_budget(problem))
@@ -77,6 +85,7 @@ def search(
         problem,
         all_starts,
         scopes.reshape(int(scopes.size > 0), problem.num_units),
+        without=set(without),
         **search_keywords(budget, watch, begin_s=begin_s, seed=seed),
     )
     notes = [f"local_search: {evaluations} evaluations"] if ended_by_time else []

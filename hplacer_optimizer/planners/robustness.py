@@ -14,9 +14,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from hplacer_optimizer import _engine
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.errors import ProblemError
-from hplacer_optimizer.planners.devices import candidate_mask
+from hplacer_optimizer.planners.colocation import scopes_of_units
 from hplacer_optimizer.planners.native_search import cores
 from hplacer_optimizer.problem.cost_errors import MEASURED_COSTS, CostErrors, draw_problems
 from hplacer_optimizer.problem.simulator import simulate_batch
@@ -31,7 +32,6 @@ _DRAWS = 16
 _SIMULATED_PER_S = 10_000_000  # ops, on one core
 _LEAST_ROUNDS, _MOST_ROUNDS = 8, 200
 _MOVES, _SHORTLIST = 32, 8  # a round makes so many moves, and draws costs for so many
-_LONGEST_RUN = 1 / 16  # of the units
 
 
 def seconds_needed(problem: Problem, seconds: float) -> float:
@@ -129,7 +129,7 @@ def make_robust(
     seed: int = 0,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> NDArray[np.int32]:
-    """Moves runs of units, in the order of their ops, while that shortens the mean step.
+    """Makes moves of the search (cc/engine/search/move_maker.h) while they shorten the mean step.
 
     It begins with the best candidate, which stays unless the mean becomes shorter by LEAST_GAIN.
     The result depends on the problem and the seed alone, unless it is stopped.
@@ -146,15 +146,16 @@ def make_robust(
     """
     best = mean_step.best
     best_ns = before_ns = mean_step.of(best)
-    moves = _Moves(problem, np.random.default_rng(seed))
+    scopes = scopes_of_units(problem)
+    moves = _engine.RandomMoves(problem, scopes.reshape(int(scopes.size > 0), problem.num_units))
     tried = np.stack(candidates)
-    for _ in range(1 + mean_step.rounds):
+    for i in range(1 + mean_step.rounds):
         means_ns = mean_step.of_shortest(tried)
         if len(tried) and means_ns.min() < best_ns:
             best, best_ns = tried[means_ns.argmin()], means_ns.min()
         if should_stop():
             break
-        tried = moves.of(best)
+        tried = moves.draw(best, _MOVES, (seed + i) % (1 << 64))
     return best if best_ns <= before_ns * (1 - LEAST_GAIN) else mean_step.best
 
 
@@ -169,31 +170,3 @@ def _rounds(problem: Problem, seconds: float) -> int:
 def _work(problem: Problem) -> int:
     """Of a round, in simulated ops."""
     return problem.num_ops * (_MOVES + _SHORTLIST * _DRAWS)
-
-
-class _Moves:
-    """Random moves of runs of units."""
-
-    def __init__(self, problem: Problem, random: np.random.Generator) -> None:
-        self._problem, self._random = problem, random
-        self._can_go = candidate_mask(problem).T
-        _, self._first_op = np.unique(problem.units, return_index=True)
-        self._lengths = 1 + int(np.log2(max(problem.num_units * _LONGEST_RUN, 1)))
-
-    def of(self, placement: NDArray[np.int32]) -> NDArray[np.int32]:
-        """int32[count, n]: at most _MOVES other placements.
-
-        A run has a power of two of units. Its first unit draws one of its candidates, and those
-        that cannot be there stay.
-        """
-        problem, random = self._problem, self._random
-        unit = np.arange(problem.num_units)
-        first = random.integers(0, problem.num_units, _MOVES)
-        last = first + 2 ** random.integers(0, self._lengths, _MOVES)
-        candidate = random.integers(problem.candidate_ptr[first], problem.candidate_ptr[first + 1])
-        device = problem.candidates[candidate]
-        is_moved = (unit >= first[:, None]) & (unit < last[:, None]) & self._can_go[device]
-        before = placement[self._first_op]
-        after = np.where(is_moved, device[:, None], before).astype(np.int32)
-        others: NDArray[np.int32] = after[(after != before).any(axis=1)][:, problem.units]
-        return others

@@ -145,6 +145,7 @@ def test_clusterings_are_checked() -> None:
                 seconds=None,
                 max_evaluations=10,
                 patience=None,
+                without=set(),
                 on_progress=lambda evaluations, best_ns: True,
             )
 
@@ -189,7 +190,12 @@ def test_that_memory_cannot_suffice_is_proved_and_explained() -> None:
 
 
 def run_engine(
-    problem: Problem, *, threads: int = 2, seed: int = 0, steps: int | None = None
+    problem: Problem,
+    *,
+    threads: int = 2,
+    seed: int = 0,
+    steps: int | None = None,
+    without: str | None = None,
 ) -> tuple[NDArray[np.int32], int]:
     placement, evaluations, _, _ = _engine.local_search(
         problem,
@@ -200,9 +206,25 @@ def run_engine(
         seconds=None,
         max_evaluations=steps,
         patience=None,
+        without={without} if without else set(),
         on_progress=lambda evaluations, best_ns: True,
     )
     return placement, evaluations
+
+
+@pytest.mark.parametrize("part", ["screen", "joins", "clusters", "members", "crossing"])
+def test_parts_can_be_left_out(part: str) -> None:
+    problem = large_problem(300)
+    whole = [run_engine(problem, seed=seed, steps=20_000)[0] for seed in range(2)]
+    left = [run_engine(problem, seed=seed, steps=20_000, without=part)[0] for seed in range(2)]
+    assert not np.array_equal(whole, left)
+    for placement in left:
+        check_constraints(problem, placement)
+
+
+def test_a_part_that_is_none_is_an_error() -> None:
+    with pytest.raises(ProblemError, match="without: there is no part 'everything'"):
+        run_engine(large_problem(30), steps=10, without="everything")
 
 
 def test_the_answer_depends_on_the_seed_but_not_on_the_threads() -> None:

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <utility>
 
 namespace hplacer {
@@ -10,36 +9,33 @@ namespace {
 
 constexpr double kForget = 0.995;  // of what kinds of moves were worth, per round
 constexpr double kLeastKindShare = 0.02;
+constexpr int32_t kUnscreened = 4;  // of so many moves one is made as it comes
+constexpr size_t kMostRetries = Annealing::kRoundSize / 2;
 
 }  // namespace
 
-Annealing::Annealing(const SearchSpace& space, WorkerTeam* team, uint64_t seed)
-    : space_(space), problem_(space.problem()), team_(team), seed_(seed) {
+Annealing::Annealing(const SearchSpace& space, WorkerTeam* team, uint64_t seed,
+                     const AnnealingParts& parts)
+    : space_(space),
+      problem_(space.problem()),
+      team_(team),
+      seed_(seed),
+      parts_(parts),
+      joined_in_(problem_.num_units(), 0) {
   for (int i = 0; i < team->size(); ++i) {
-    workers_.push_back({MakePlacementScorer(problem_, space.tables()),
-                        std::make_unique<MoveMaker>(space),
-                        {},
-                        {}});
+    auto mover = std::make_unique<MoveMaker>(space);
+    auto screen = std::make_unique<MoveScreen>(space, mover.get());
+    workers_.push_back(
+        {MakePlacementScorer(problem_, space.tables()), std::move(mover), std::move(screen), {}});
   }
   gain_.fill(1);
   effort_.fill(1);
 }
 
-void Annealing::Enter(const std::vector<int32_t>& placement) {
-  state_.placement = placement;
-  state_.unit_device.resize(problem_.num_units());
-  for (size_t op = 0; op < placement.size(); ++op) {
-    state_.unit_device[problem_.units()[op]] = placement[op];
-  }
-  state_.unit_ns.assign(problem_.num_units(), 0);
-  state_.schedule = Schedule();
-  workers_[0].scorer->Run(placement.data(), Score(), &state_.score, &state_.schedule);
-}
-
 Score Annealing::Run(const AnnealingSchedule& schedule, const Limits& limits,
                      std::vector<int32_t>* placement) {
-  Enter(*placement);
-  FinishRound(0);
+  state_.Enter(problem_, *placement, workers_[0].scorer.get());
+  retries_.clear();
   Score best = state_.score;
   *placement = state_.placement;
   for (work_ = 0; work_ < schedule.work; ++round_) {
@@ -72,23 +68,19 @@ void Annealing::TryCandidate(int32_t index, double temperature, Worker* worker,
     candidate->kind = kNumMoveKinds;
   } else {
     candidate->kind = DrawKind(&random);
-    worker->mover->Make(state_, candidate->kind, &random, &candidate->move);
+    if (parts_.screens_moves && index % kUnscreened != 0) {
+      worker->screen->Make(state_, candidate->kind, &random, &candidate->move);
+    } else {
+      worker->mover->Make(state_, candidate->kind, &random, &candidate->move);
+    }
   }
   if (candidate->move.empty()) return;
   candidate->cutoff = DrawCutoff(temperature, &random);
-  Place(candidate->move, worker);
+  worker->placement = state_.placement;
+  PlaceMove(problem_, candidate->move, &worker->placement);
   candidate->is_scored = worker->scorer->Run(worker->placement.data(), candidate->cutoff,
                                              &candidate->score, &candidate->schedule);
   candidate->work = worker->scorer->work();
-}
-
-void Annealing::Place(const Move& move, Worker* worker) const {
-  worker->placement = state_.placement;
-  for (const auto& [unit, device] : move) {
-    for (int32_t i = problem_.unit_op_ptr()[unit]; i < problem_.unit_op_ptr()[unit + 1]; ++i) {
-      worker->placement[problem_.unit_ops()[i]] = device;
-    }
-  }
 }
 
 MoveKind Annealing::DrawKind(RandomStream* random) const {
@@ -123,48 +115,45 @@ void Annealing::FinishRound(int32_t count) {
     gain_[k] = gain_[k] * kForget + (1 - kForget);
     effort_[k] = effort_[k] * kForget + (1 - kForget);
   }
-  retries_.clear();
+  std::vector<std::pair<Score, int32_t>> improving;
   for (int32_t i = 0; i < count; ++i) {
-    Candidate& candidate = candidates_[i];
+    const Candidate& candidate = candidates_[i];
     const bool improves = candidate.is_scored && candidate.score < state_.score;
     if (candidate.kind != kNumMoveKinds) {
       effort_[candidate.kind] +=
           0.1 + static_cast<double>(candidate.work) / static_cast<double>(problem_.num_ops());
       gain_[candidate.kind] += improves;
     }
-    if (improves && i != chosen && static_cast<int32_t>(retries_.size()) < kRoundSize / 2) {
-      retries_.push_back(candidate.move);
-    }
+    if (improves && i != chosen) improving.emplace_back(candidate.score, i);
   }
-  if (chosen >= 0) Accept(&candidates_[chosen]);
-  if (chosen >= 0 || count == 0) IndexSchedule();
+  MakeRetries(std::move(improving));
+  if (chosen < 0) return;
+  Candidate& next = candidates_[chosen];
+  state_.Accept(problem_, next.move, next.score, &next.schedule);
 }
 
-// What the moves ask of a new schedule.
-void Annealing::IndexSchedule() {
-  const std::vector<int64_t>& start_ns = state_.schedule.start_ns;
-  state_.busy_ns.assign(static_cast<size_t>(SearchState::kSlices) * problem_.num_devices(), 0);
-  state_.chain = FindCriticalChain(problem_, state_.placement.data(), state_.schedule);
-  if (start_ns.empty()) return;
-  state_.unit_ns.assign(problem_.num_units(), std::numeric_limits<int64_t>::max());
-  for (int32_t op = 0; op < problem_.num_ops(); ++op) {
-    int64_t& unit_ns = state_.unit_ns[problem_.units()[op]];
-    unit_ns = std::min(unit_ns, start_ns[op]);
-    const int32_t device = state_.placement[op];
-    state_.busy_ns[static_cast<size_t>(state_.SliceOf(start_ns[op])) * problem_.num_devices() +
-                   device] += problem_.CostNs(op, device);
+// The best ones, all of them together, half of them, and so on; then each alone.
+void Annealing::MakeRetries(std::vector<std::pair<Score, int32_t>> improving) {
+  std::stable_sort(improving.begin(), improving.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  if (improving.size() > kMostRetries) improving.resize(kMostRetries);
+  retries_.clear();
+  for (size_t count = parts_.joins_moves ? improving.size() : 0; count >= 2; count /= 2) {
+    retries_.push_back(JoinMoves(improving, count));
   }
+  for (const auto& [score, i] : improving) retries_.push_back(candidates_[i].move);
 }
 
-void Annealing::Accept(Candidate* candidate) {
-  for (const auto& [unit, device] : candidate->move) {
-    state_.unit_device[unit] = device;
-    for (int32_t i = problem_.unit_op_ptr()[unit]; i < problem_.unit_op_ptr()[unit + 1]; ++i) {
-      state_.placement[problem_.unit_ops()[i]] = device;
+// Of the first `count`. A unit goes where the best of its moves takes it.
+Move Annealing::JoinMoves(const std::vector<std::pair<Score, int32_t>>& improving, size_t count) {
+  Move all;
+  ++join_;
+  for (size_t i = 0; i < count; ++i) {
+    for (const auto& [unit, device] : candidates_[improving[i].second].move) {
+      if (std::exchange(joined_in_[unit], join_) != join_) all.emplace_back(unit, device);
     }
   }
-  state_.score = candidate->score;
-  std::swap(state_.schedule, candidate->schedule);
+  return all;
 }
 
 }  // namespace hplacer

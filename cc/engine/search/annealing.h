@@ -3,8 +3,9 @@
 // Rounds: each makes a fixed number of moves of the current placement, scores them side by side,
 // and goes to the first of those that is good enough. How much worse a placement may be is drawn
 // before it is scored (Kirkpatrick et al., "Optimization by Simulated Annealing", Science 1983),
-// so that its simulation ends as soon as it is certain to be too slow. Other improving moves of the
-// round are tried again on top of it. Kinds of moves that paid are made more often.
+// so that its simulation ends as soon as it is certain to be too slow. The other improving moves of
+// the round are tried again on top of it, first all of them together. Kinds of moves that paid are
+// made more often. Most moves are the most promising of several (move_screen.h).
 //
 // What happens depends on the seed and on scores alone, not on time or the number of threads.
 
@@ -15,10 +16,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "engine/search/move_maker.h"
+#include "engine/search/move_screen.h"
 #include "engine/search/search_space.h"
+#include "engine/search/search_state.h"
 #include "engine/simulator/placement_scorer.h"
 #include "engine/simulator/worker_team.h"
 
@@ -30,12 +34,18 @@ struct AnnealingSchedule {
   double begin_temperature, end_temperature;
 };
 
+// What may be left out, to see what it gives.
+struct AnnealingParts {
+  bool screens_moves = true, joins_moves = true;
+};
+
 class Annealing {
  public:
   static constexpr int32_t kRoundSize = 16;
 
   // Keeps references. `seed` tells apart searches of one program.
-  Annealing(const SearchSpace& space, WorkerTeam* team, uint64_t seed);
+  Annealing(const SearchSpace& space, WorkerTeam* team, uint64_t seed,
+            const AnnealingParts& parts = {});
 
   // Before a round: how many evaluations it may take, at most `wanted`; none ends the search. After
   // a round: `done` evaluations.
@@ -53,8 +63,8 @@ class Annealing {
   struct Worker {
     std::unique_ptr<PlacementScorer> scorer;
     std::unique_ptr<MoveMaker> mover;
+    std::unique_ptr<MoveScreen> screen;
     std::vector<int32_t> placement;
-    std::vector<int64_t> load_ns;
   };
   struct Candidate {
     Move move;
@@ -65,24 +75,25 @@ class Annealing {
     bool is_scored = false;
   };
 
-  void Enter(const std::vector<int32_t>& placement);
-  void Accept(Candidate* candidate);
-  void Place(const Move& move, Worker* worker) const;
   MoveKind DrawKind(RandomStream* random) const;
   Score DrawCutoff(double temperature, RandomStream* random) const;
   void TryCandidate(int32_t index, double temperature, Worker* worker, Candidate* candidate) const;
   void FinishRound(int32_t count);
-  void IndexSchedule();
+  void MakeRetries(std::vector<std::pair<Score, int32_t>> improving);
+  Move JoinMoves(const std::vector<std::pair<Score, int32_t>>& improving, size_t count);
 
   const SearchSpace& space_;
   const Problem& problem_;
   WorkerTeam* team_;
   uint64_t seed_;
+  AnnealingParts parts_;
   int64_t round_ = 0, work_ = 0;
   SearchState state_;
   std::vector<Worker> workers_;
   std::array<Candidate, kRoundSize> candidates_;
   std::vector<Move> retries_;
+  std::vector<int64_t> joined_in_;  // [U] the last join that the unit was part of
+  int64_t join_ = 0;
   std::array<double, kNumMoveKinds> gain_, effort_;
 };
 

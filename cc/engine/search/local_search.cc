@@ -127,6 +127,20 @@ class Search {
   double WorkOf(double per_op) const { return std::max(per_op * problem_.num_ops(), kLeastWork); }
 
   void MakeOperators() {
+    if (options_.parts.clusters) MakeClusters();
+    AddClusters();
+    const double annealing_work = std::min(WorkOf(kAnnealingWork), kMostAnnealingWork);
+    for (int32_t i = -1; i < static_cast<int32_t>(labels_.size()); ++i) {
+      operators_.push_back(
+          {OperatorKind::kAnneal, i, annealing_work, i < 0 ? kHopeOfUnits : kHopeOfClusters});
+      if (!options_.parts.members) continue;
+      operators_.push_back({OperatorKind::kBegin, i, WorkOf(kBeginWork), kHopeOfOthers});
+    }
+    if (!options_.parts.crossing) return;
+    operators_.push_back({OperatorKind::kCross, -1, WorkOf(kCrossingWork), kHopeOfOthers});
+  }
+
+  void MakeClusters() {
     const int32_t clusters = std::min(kClusters, problem_.num_units() / kLeastUnitsPerCluster);
     labels_.resize(std::size(kClustersPerDevice));
     team_.ForEach(static_cast<int32_t>(labels_.size()), [&](int, int32_t i) {
@@ -134,14 +148,6 @@ class Search {
     });
     labels_.erase(std::unique(labels_.begin(), labels_.end()), labels_.end());
     labels_.insert(labels_.end(), options_.clusterings.begin(), options_.clusterings.end());
-    AddClusters();
-    const double annealing_work = std::min(WorkOf(kAnnealingWork), kMostAnnealingWork);
-    for (int32_t i = -1; i < static_cast<int32_t>(labels_.size()); ++i) {
-      operators_.push_back(
-          {OperatorKind::kAnneal, i, annealing_work, i < 0 ? kHopeOfUnits : kHopeOfClusters});
-      operators_.push_back({OperatorKind::kBegin, i, WorkOf(kBeginWork), kHopeOfOthers});
-    }
-    operators_.push_back({OperatorKind::kCross, -1, WorkOf(kCrossingWork), kHopeOfOthers});
   }
 
   void AddClusters() {
@@ -308,7 +314,8 @@ class Search {
 
   Score Anneal(const SearchSpace& space, double work, double temperature, Placement* placement,
                std::function<void(const Placement&, const Score&)> on_best) {
-    Annealing annealing(space, &team_, options_.seed ^ static_cast<uint64_t>(++anneals_) << 32);
+    Annealing annealing(space, &team_, options_.seed ^ static_cast<uint64_t>(++anneals_) << 32,
+                        options_.parts.annealing);
     return annealing.Run({static_cast<int64_t>(work), temperature, temperature * kCooling},
                          {[this](int32_t wanted) { return Take(wanted); }, std::move(on_best)},
                          placement);

@@ -39,10 +39,19 @@
 #include <vector>
 
 #include "engine/problem/problem.h"
+#include "engine/search/annealing.h"
 #include "engine/search/search_clock.h"
 #include "engine/simulator/placement_scorer.h"
 
 namespace hplacer {
+
+// What may be left out, to see what it gives.
+struct SearchParts {
+  AnnealingParts annealing;
+  bool clusters = true;  // that move as one, of any clustering
+  bool members = true;   // placements from other starts
+  bool crossing = true;
+};
 
 struct SearchOptions {
   uint64_t seed = 0;
@@ -53,6 +62,7 @@ struct SearchOptions {
   // Labels from 0 per unit: further clusterings whose clusters may stay together. Units of one
   // cluster must have the same candidates.
   std::vector<std::vector<int32_t>> clusterings;
+  SearchParts parts;
 };
 
 struct SearchResult {
@@ -64,8 +74,7 @@ struct SearchResult {
 };
 
 // Throws InfeasibleError if a unit has no candidate, ProblemError for a malformed start or
-// clustering. The result
-// may lack memory or links if no placement was found that does not.
+// clustering. The result may lack memory or links if no placement was found that does not.
 SearchResult LocalSearch(const Problem& problem, const SearchOptions& options);
 
 }  // namespace hplacer

@@ -14,13 +14,11 @@
 #define HPLACER_ENGINE_SEARCH_MOVE_MAKER_H_
 
 #include <cstdint>
-#include <utility>
 #include <vector>
 
 #include "engine/search/random_stream.h"
 #include "engine/search/search_space.h"
-#include "engine/simulator/critical_chain.h"
-#include "engine/simulator/placement_scorer.h"
+#include "engine/search/search_state.h"
 
 namespace hplacer {
 
@@ -36,25 +34,6 @@ enum MoveKind : int32_t {
   kSwapRegions,
   kNumMoveKinds,
 };
-
-// A placement under search, with the schedule of its last simulation.
-struct SearchState {
-  std::vector<int32_t> unit_device;  // [U]
-  std::vector<int32_t> placement;    // [n]
-  std::vector<int64_t> unit_ns;      // [U] when its first op starts
-  Score score;
-  Schedule schedule;
-  CriticalChain chain;
-  // [slices * m] how long each device works in each of kSlices equal parts of the step.
-  std::vector<int64_t> busy_ns;
-
-  static constexpr int32_t kSlices = 64;
-  int32_t SliceOf(int64_t time_ns) const {
-    return static_cast<int32_t>(time_ns * kSlices / (score.makespan_ns + 1));
-  }
-};
-
-using Move = std::vector<std::pair<int32_t, int32_t>>;  // (unit, device), units distinct
 
 class MoveMaker {
  public:

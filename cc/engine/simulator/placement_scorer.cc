@@ -30,6 +30,7 @@ class Scorer : public PlacementScorer {
     *score = Score();
     if (!tails_.Compute(placement)) {
       score->missing_links = CountMissingLinks(problem_, placement);
+      if (schedule != nullptr) *schedule = Schedule();
       return *score < cutoff;
     }
     score->missing_links = 0;
@@ -49,6 +50,7 @@ class Scorer : public PlacementScorer {
     if (schedule != nullptr) {
       simulation_.CopyTimes(&schedule->start_ns, &schedule->finish_ns);
       schedule->transfers = simulation_.Transfers();
+      simulation_.CopyOrder(&schedule->order);
     }
     return true;
   }

@@ -39,6 +39,7 @@ struct Score {
 struct Schedule {
   std::vector<int64_t> start_ns, finish_ns;  // [n]
   std::vector<Transfer> transfers;
+  std::vector<int32_t> order;  // as they start: ops, and ~i for transfer i
 };
 
 class PlacementScorer {

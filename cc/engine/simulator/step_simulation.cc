@@ -73,6 +73,17 @@ std::vector<Transfer> StepSimulation<EventKey, kRecord>::Transfers() const {
 }
 
 template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::CopyOrder(std::vector<int32_t>* order) const {
+  std::vector<int32_t> first(ops_.size() + 1, 0);  // of the transfers of each op
+  for (const Send& send : sends_) ++first[send.op + 1];
+  for (size_t op = 0; op < ops_.size(); ++op) first[op + 1] += first[op];
+  *order = order_;
+  for (int32_t& event : *order) {
+    if (event < 0) event = ~(first[sends_[~event].op] + ~event - ops_[sends_[~event].op].cursor);
+  }
+}
+
+template <typename EventKey, bool kRecord>
 void StepSimulation<EventKey, kRecord>::DropRunState() {
   std::vector<Buffer>().swap(buffers_);
   std::vector<int32_t>().swap(reads_);
@@ -97,6 +108,7 @@ void StepSimulation<EventKey, kRecord>::Reset() {
   now_ns_ = makespan_ns_ = 0;
   unlinked_ = was_cut_off_ = false;
   num_started_ = 0;
+  order_.clear();
   if (cutoff_ != nullptr) {
     unstarted_ns_.assign(cutoff_->load_ns, cutoff_->load_ns + num_pools);
   }
@@ -222,6 +234,7 @@ void StepSimulation<EventKey, kRecord>::StartOps(int32_t pool) {
     OpState& state = ops_[op];
     const int32_t device = state.device;
     ++num_started_;
+    order_.push_back(op);
     if (cutoff_ != nullptr) unstarted_ns_[pool] -= state.finish_ns;
     state.finish_ns += now_ns_;
     if (cutoff_ != nullptr && state.finish_ns + cutoff_->tail_ns[op] >= cutoff_->ns) {
@@ -282,6 +295,7 @@ void StepSimulation<EventKey, kRecord>::StartTransfer(int32_t channel) {
   channel_busy_[channel] = 1;
   send.start_ns = now_ns_;
   send.finish_ns += now_ns_;
+  order_.push_back(~index);
   events_.Push(send.finish_ns, ~index);
   Allocate(send.dst_device, send.bytes, UseOf(CopyBuffer(index)));
 }

@@ -68,6 +68,8 @@ class StepSimulation {
   const std::vector<int64_t>& peak_bytes() const { return peak_bytes_; }
   void CopyTimes(std::vector<int64_t>* start_ns, std::vector<int64_t>* finish_ns) const;
   std::vector<Transfer> Transfers() const;
+  // As they started: ops, and ~i for the i-th of Transfers().
+  void CopyOrder(std::vector<int32_t>* order) const;
   // Frees what only a run needs, so that a large result does not stand beside it.
   void DropRunState();
   // In the order of the changes; empty without kRecord.
@@ -179,6 +181,7 @@ class StepSimulation {
   std::vector<int32_t> reads_;                    // [E] buffers that ops read, grouped by op
   std::vector<Buffer> buffers_;                   // [T + 1 + sends]
   std::vector<Send> sends_;                       // in the order of issue
+  std::vector<int32_t> order_;                    // ops and ~sends as they start
   std::vector<int64_t> used_bytes_, peak_bytes_;  // [m]
   std::vector<int32_t> free_slots_;               // [pools]
   std::vector<uint8_t> channel_busy_;             // [channels]
