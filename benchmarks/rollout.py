@@ -321,6 +321,8 @@ def summary(results: dict[str, Any], earlier: dict[str, Any]) -> Iterator[str]:
         }
         for variant in VARIANTS:
             yield f"{kind}: {variant} / best quick: {compared(of('rollout', variant), quick)}"
+        for row in ("auto, short", "auto"):
+            yield f"{kind}: {row} / best quick: {compared(of('auto', row), quick)}"
         for part, row in (
             *(("rollout", "rollout"), ("auto", "auto, short"), ("auto", "auto")),
             *(("without", "without, short"), ("without", "without"), ("busy", "busy")),

@@ -130,7 +130,7 @@ class _Search:
         """As many as are measured at once, each new; empty if there seem to be no more."""
         new: dict[bytes, _Int32] = {}
         parallel = self._reward.parallel
-        draws, wanted = _DRAWS * parallel, _DRAWS * parallel
+        wanted = draws = _DRAWS * parallel
         while len(new) < wanted and draws <= _MOST_DRAWS * parallel:
             self._drawn += 1
             for move in self._random_moves.draw(

@@ -10,6 +10,7 @@ namespace {
 constexpr size_t kMostUnits = 64;      // of a move that is estimated
 constexpr int32_t kMostControls = 8;   // inputs of an op that are looked at
 constexpr int64_t kLeastHopeful = 50;  // a move is given up at this part of the step
+constexpr int64_t kMostNs = std::numeric_limits<int64_t>::max() / 4;  // sums of times still fit
 
 }  // namespace
 
@@ -23,7 +24,8 @@ MoveScreen::MoveScreen(const SearchSpace& space, MoveMaker* mover)
 
 void MoveScreen::Make(const SearchState& state, MoveKind kind, RandomStream* random, Move* move) {
   mover_->Make(state, kind, random, move);
-  if (state.slack.empty() || !state.score.feasible() || move->size() > kMostUnits) return;
+  const bool can_tell = !state.slack.empty() && problem_.max_time_ns() <= kMostNs;
+  if (!can_tell || !state.score.feasible() || move->size() > kMostUnits) return;
   int64_t least_ns = state.score.makespan_ns / kLeastHopeful;
   if (!move->empty()) least_ns = LatenessNs(state, *move, least_ns);
   for (int32_t i = 1; i < kDraws; ++i) {

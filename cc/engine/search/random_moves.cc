@@ -8,10 +8,18 @@
 #include "engine/search/unit_clusters.h"
 
 namespace hplacer {
+namespace {
+
+const Problem& Checked(const Problem& problem) {
+  CheckCandidates(problem);
+  return problem;
+}
+
+}  // namespace
 
 RandomMoves::RandomMoves(const Problem& problem,
                          const std::vector<std::vector<int32_t>>& clusterings)
-    : problem_((CheckCandidates(problem), problem)),
+    : problem_(Checked(problem)),
       space_(problem),
       scorer_(MakePlacementScorer(problem, space_.tables())),
       mover_(space_),

@@ -21,7 +21,14 @@ void ScheduleSlack::Compute(const Problem& problem, const int32_t* placement,
   pool_next_ns_.assign(problem.num_pools(), end_ns_);
   channel_next_ns_.assign(problem.num_channels(), end_ns_);
   successor_ns_.assign(problem.step_graph().controls.size() * problem.num_devices(), kUnknown);
-  Visit(problem, placement, schedule);
+  // From the end: what follows an op or a transfer has started after it.
+  for (auto event = schedule.order.rbegin(); event != schedule.order.rend(); ++event) {
+    if (*event < 0) {
+      VisitTransfer(problem, placement, schedule.transfers[~*event]);
+    } else {
+      VisitOp(problem, placement, *event, schedule.finish_ns[*event] - schedule.start_ns[*event]);
+    }
+  }
 }
 
 void ScheduleSlack::IndexTransfers(const Problem& problem, const Schedule& schedule) {
@@ -44,38 +51,31 @@ void ScheduleSlack::ListPools(const Problem& problem, const int32_t* placement,
   }
 }
 
-// From the end: what follows an op or a transfer has started after it.
-void ScheduleSlack::Visit(const Problem& problem, const int32_t* placement,
-                          const Schedule& schedule) {
-  const StepGraph& graph = problem.step_graph();
-  for (auto event = schedule.order.rbegin(); event != schedule.order.rend(); ++event) {
-    if (*event < 0) {
-      const Transfer& transfer = schedule.transfers[~*event];
-      const int32_t op = transfer.src_op, device = transfer.dst_device;
-      int64_t late_ns =
-          channel_next_ns_[transfer.channel] + transfer.finish_ns - transfer.carried_ns;
-      if (transfer.output != kSignal) {
-        const int32_t tensor = problem.FirstTensor(op) + transfer.output;
-        late_ns = std::min(late_ns, EarliestReader(problem, placement, tensor, device));
-      }
-      late_ns = std::min(late_ns, EarliestSuccessor(problem, placement, op, device));
-      late_ns -= transfer.finish_ns - transfer.start_ns;
-      channel_next_ns_[transfer.channel] = late_ns;
-      late_ns -= transfer.sent_ns - transfer.issue_ns;
-      late_finish_ns_[op] = std::min(late_finish_ns_[op], late_ns);
-      continue;
-    }
-    const int32_t op = *event, device = placement[op], pool = problem.device_pool()[device];
-    int64_t late_ns =
-        std::min(late_finish_ns_[op], EarliestSuccessor(problem, placement, op, device));
-    for (int32_t t = graph.ops[op].first_tensor; t < graph.ops[op + 1].first_tensor; ++t) {
-      late_ns = std::min(late_ns, EarliestReader(problem, placement, t, device));
-    }
-    if (problem.pool_slots()[pool] == 1) late_ns = std::min(late_ns, pool_next_ns_[pool]);
-    late_finish_ns_[op] = late_ns;
-    late_ns -= schedule.finish_ns[op] - schedule.start_ns[op];
-    late_start_ns_[op] = pool_next_ns_[pool] = late_ns;
+void ScheduleSlack::VisitTransfer(const Problem& problem, const int32_t* placement,
+                                  const Transfer& transfer) {
+  const int32_t op = transfer.src_op, device = transfer.dst_device;
+  int64_t late_ns = channel_next_ns_[transfer.channel] + transfer.finish_ns - transfer.carried_ns;
+  if (transfer.output != kSignal) {
+    const int32_t tensor = problem.FirstTensor(op) + transfer.output;
+    late_ns = std::min(late_ns, EarliestReader(problem, placement, tensor, device));
   }
+  late_ns = std::min(late_ns, EarliestSuccessor(problem, placement, op, device));
+  late_ns -= transfer.finish_ns - transfer.start_ns;
+  channel_next_ns_[transfer.channel] = late_ns;
+  late_ns -= transfer.sent_ns - transfer.issue_ns;
+  late_finish_ns_[op] = std::min(late_finish_ns_[op], late_ns);
+}
+
+void ScheduleSlack::VisitOp(const Problem& problem, const int32_t* placement, int32_t op,
+                            int64_t duration_ns) {
+  const int32_t device = placement[op], pool = problem.device_pool()[device];
+  int64_t late_ns = late_finish_ns_[op];
+  late_ns = std::min(late_ns, EarliestSuccessor(problem, placement, op, device));
+  for (int32_t t = problem.FirstTensor(op); t < problem.FirstTensor(op + 1); ++t) {
+    late_ns = std::min(late_ns, EarliestReader(problem, placement, t, device));
+  }
+  if (problem.pool_slots()[pool] == 1) late_ns = std::min(late_ns, pool_next_ns_[pool]);
+  late_start_ns_[op] = pool_next_ns_[pool] = late_ns - duration_ns;
 }
 
 // When the first consumer on a device must start; the end if there is none.

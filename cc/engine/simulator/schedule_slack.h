@@ -33,14 +33,16 @@ class ScheduleSlack {
  private:
   void IndexTransfers(const Problem& problem, const Schedule& schedule);
   void ListPools(const Problem& problem, const int32_t* placement, const Schedule& schedule);
-  void Visit(const Problem& problem, const int32_t* placement, const Schedule& schedule);
+  void VisitTransfer(const Problem& problem, const int32_t* placement, const Transfer& transfer);
+  void VisitOp(const Problem& problem, const int32_t* placement, int32_t op, int64_t duration_ns);
   int64_t EarliestReader(const Problem& problem, const int32_t* placement, int32_t tensor,
                          int32_t device) const;
   int64_t EarliestSuccessor(const Problem& problem, const int32_t* placement, int32_t op,
                             int32_t device);
 
   int64_t end_ns_ = 0;
-  std::vector<int64_t> late_start_ns_, late_finish_ns_;
+  std::vector<int64_t> late_start_ns_;   // [n]
+  std::vector<int64_t> late_finish_ns_;  // [n] for the transfers of an op
   std::vector<int32_t> pool_ptr_, pool_ops_, first_transfer_;
   std::vector<int64_t> pool_next_ns_,
       channel_next_ns_;                // when what comes next starts at the latest

@@ -4,6 +4,10 @@ A *fresh* grouping is drawn by the Grouper for all items, and the devices of its
 Placer, k times. A *refined* row keeps what the best placement has, except for some neighbouring
 groups, whose devices are drawn anew, or some neighbouring items, whose groups are. A *combined* row
 has what several rows of the last step changed, each of which was an improvement by itself.
+
+These are not the moves of local search (cc/engine/search/move_maker.h): those change where units
+are. What is decided anew here is what the networks decide, the group of an item and the device of a
+group, so that a change has a likelihood under them.
 """
 
 from __future__ import annotations
