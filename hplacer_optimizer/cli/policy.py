@@ -26,11 +26,14 @@ from hplacer_optimizer.cli.arguments import (
     output_directory,
 )
 from hplacer_optimizer.cli.interruption import Interruption
+from hplacer_optimizer.cli.parser import advanced
 from hplacer_optimizer.cli.printing import print_json
 from hplacer_optimizer.cli.tables import print_line, print_table
 from hplacer_optimizer.errors import PolicyError
+from hplacer_optimizer.log import warn_once
 from hplacer_optimizer.planners.native_search import cores
 from hplacer_optimizer.planners.policies import Portfolio, load_portfolio, save_portfolio, trained
+from hplacer_optimizer.plans.store import PlanStore
 from hplacer_optimizer.problem.files import load_problem_file
 from hplacer_optimizer.training import evaluation, problems, selection
 from hplacer_optimizer.training.checkpoint import Checkpoint
@@ -44,6 +47,7 @@ examples:
   hplacer policy train -o policies.yaml --budget 30m
   hplacer policy train -o policies.yaml --budget 2h --seed 1 --leave-out recurrent
   hplacer policy train -o policies.yaml --problem model.hplacer.json --problem other.hplacer.json
+  hplacer policy train -o policies.yaml --store /shared/plans
   hplacer plan model.meta --machine 8xa100 --planner rollout:policies.yaml
 
 Ctrl-C chooses of what there is, and writes the file (exit code 130). A run that was stopped goes on
@@ -54,6 +58,7 @@ examples:
   hplacer policy evaluate
   hplacer policy evaluate policies.yaml --generated 4 --family recurrent --seeds 3
   hplacer policy evaluate policies.yaml --problem model.hplacer.json
+  hplacer policy evaluate policies.yaml --store ~/.cache/hplacer
 """
 
 
@@ -84,7 +89,7 @@ def add_commands(commands: Any) -> None:
         metavar="N",
         help="generated problems of each family (default: 12)",
     )
-    _add_problem(train, "train on this problem file instead; may be repeated")
+    _add_problems(train, "train on")
     train.add_argument(
         "--problems",
         type=output_directory,
@@ -113,7 +118,7 @@ def add_commands(commands: Any) -> None:
     evaluate.add_argument(
         "--seeds", type=count, default=1, metavar="N", help="of sweeps: 0 to N-1 (default: 1)"
     )
-    _add_problem(evaluate, "compare on this problem file instead; may be repeated")
+    _add_problems(evaluate, "compare on")
     add_json(evaluate)
 
     text = "show what is in a policy file, and how it was made"
@@ -128,13 +133,23 @@ def _add_file(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_problem(parser: argparse.ArgumentParser, text: str) -> None:
-    parser.add_argument(
+def _add_problems(parser: argparse.ArgumentParser, verb: str) -> None:
+    either = parser.add_mutually_exclusive_group()
+    either.add_argument(
         "--problem",
         action="append",
         type=Path,
         metavar="FILE",
-        help=f"{text} (docs/reference/problem-file.md)",
+        help=f"{verb} this problem file instead; may be repeated (docs/reference/problem-file.md)",
+    )
+    either.add_argument(
+        "--store",
+        metavar="DIR",
+        help=f"{verb} the problems of the plans in this plan store instead: a directory, an "
+        "address such as gs://bucket/plans, or several with ; between them",
+    )
+    advanced(parser).add_argument(
+        "--trust-shared", action="store_true", help="read a store that others can write, too"
     )
 
 
@@ -192,6 +207,8 @@ def _meaning(options: argparse.Namespace) -> list[str]:
     arguments = ["--budget", f"{options.budget:.0f}s", "--seed", str(options.seed)]
     if options.problem:
         return arguments + [f"--problem={path.name}" for path in options.problem]
+    if options.store:
+        return [*arguments, f"--store={options.store}"]
     arguments += ["--generated", str(options.generated)]
     return arguments + [f"--leave-out={family}" for family in sorted(options.leave_out)]
 
@@ -199,17 +216,36 @@ def _meaning(options: argparse.Namespace) -> list[str]:
 def _training_problems(
     options: argparse.Namespace, show: Callable[[str, float], None]
 ) -> list[problems.TrainingProblem]:
-    if options.problem:
-        found = problems.usable((path.name, load_problem_file(path)) for path in options.problem)
+    def on_problem(name: str) -> None:
+        show(f"problem {name}", 0.0)
+
+    if given := _given_problems(options):
+        found = problems.usable(given, on_problem=on_problem)
     else:
         found = problems.training_set(
             options.problems or Path(options.output).parent / "hplacer-training-problems",
             generated=options.generated,
             leave_out=options.leave_out,
-            on_problem=lambda name: show(f"problem {name}", 0.0),
+            on_problem=on_problem,
         )
     if not found:
         raise PolicyError("there is no problem to train on that fits the memories of its devices")
+    return found
+
+
+def _given_problems(options: argparse.Namespace) -> list[tuple[str, Problem]]:
+    """Those of --problem or --store; none if neither is given."""
+    if options.problem:
+        return [(path.name, load_problem_file(path)) for path in options.problem]
+    if not options.store:
+        return []
+    store = PlanStore(options.store, trust_shared=options.trust_shared)
+    found = [*problems.stored(store, on_left_out=lambda why: warn_once(why, f"left out: {why}"))]
+    if not found:
+        raise PolicyError(
+            f"--store: no plan in {options.store} holds a problem; `hplacer pretrain --cache "
+            f"{options.store}` makes plans that do"
+        )
     return found
 
 
@@ -266,9 +302,7 @@ def _evaluate(options: argparse.Namespace) -> int:
 
 
 def _comparison_problems(options: argparse.Namespace) -> list[tuple[str, Problem]]:
-    if options.problem:
-        return [(path.name, load_problem_file(path)) for path in options.problem]
-    return [
+    return _given_problems(options) or [
         (f"{family}-{seed}", generate(problems.FAMILIES[family][0], seed))
         for family in options.family or problems.FAMILIES
         for seed in range(_FIRST_SEED, _FIRST_SEED + options.generated)

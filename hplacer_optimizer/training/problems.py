@@ -2,6 +2,7 @@
 
 Generated ones (`bench/generated.py`), and training graphs of `workloads/` in small sizes, which are
 captured once and kept. A family has both: what is trained without a family sees nothing like it.
+Or those of a plan store.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.bench.experiment import prepare
 from hplacer_optimizer.bench.generated import generate
 from hplacer_optimizer.bench.tasks import Task
-from hplacer_optimizer.errors import OptionError
+from hplacer_optimizer.errors import OptionError, PlanError
 from hplacer_optimizer.planners.colocation import scopes_of_units
 from hplacer_optimizer.planners.native_search import cores
 from hplacer_optimizer.planners.policies import BY_HAND, Portfolio
+from hplacer_optimizer.plans.store import PlanStore
 
 FAMILIES = {  # what `bench/generated.py` calls it, and the workloads that are like it
     "convolutional": ("branching", ("inception_v3", "resnet", "mobilenet_v2", "efficientnet_b0")),
@@ -143,6 +145,32 @@ def usable(
         on_problem(name)
         found.append(TrainingProblem.of(name, problem))
     return [problem for problem in found if np.isfinite(problem.reference_ns)]
+
+
+def stored(
+    store: PlanStore, *, on_left_out: Callable[[str], None] = lambda why: None
+) -> Iterator[tuple[str, Problem]]:
+    """The problem of each plan in a store, named by the plan's label and fingerprint.
+
+    Args:
+        store: of any number of layers; a plan that several have counts once.
+        on_left_out: told of each file that cannot be read, or holds no problem, and why.
+
+    Raises:
+        StoreError: the store cannot be read.
+    """
+    seen = set()
+    for entry in store.entries():
+        try:
+            problem = entry.plan.problem() if entry.plan else None
+        except PlanError as error:
+            on_left_out(str(error))
+            continue
+        if entry.plan is None or problem is None:
+            on_left_out(entry.error or f"{entry.path}: the plan holds no problem")
+        elif entry.fingerprint not in seen:
+            seen.add(entry.fingerprint)
+            yield f"{entry.plan.label} {entry.plan.short_fingerprint}", problem
 
 
 def _generated(families: Sequence[str], count: int) -> Iterator[tuple[str, Problem]]:

@@ -14,6 +14,7 @@ import pytest
 from hplacer_optimizer.bench.generated import generate
 from hplacer_optimizer.cli import main
 from hplacer_optimizer.errors import OptionError
+from hplacer_optimizer.planners import Budget, get_planner
 from hplacer_optimizer.planners.policies import (
     BY_HAND,
     EARLIEST_FINISH,
@@ -21,9 +22,11 @@ from hplacer_optimizer.planners.policies import (
     Portfolio,
     load_portfolio,
 )
+from hplacer_optimizer.plans.store import PlanStore
 from hplacer_optimizer.problem.files import save_problem
 from hplacer_optimizer.training import evaluation, evolution, problems, selection
 from hplacer_optimizer.training.checkpoint import Checkpoint
+from tests.planned import plan_of
 from tests.processes import wait_for
 
 SMALL = (("layered", 0), ("towers", 0), ("branching", 2))
@@ -153,6 +156,53 @@ def test_the_command_trains_shows_and_evaluates(
     found = json.loads(capsys.readouterr().out)["step_time_ns"]
     assert list(found) == ["layered.hplacer.json"]
     assert main(["plan", files[1], "--planner", f"rollout:{output}", "--json"]) == 0
+
+
+@pytest.fixture
+def plans(tmp_path: Path) -> Path:
+    """Two plans with problems in two layers, one without a problem, and a damaged file."""
+    near, far = PlanStore(tmp_path / "near"), PlanStore(tmp_path / "far")
+    for i, (family, seed) in enumerate(SMALL[:2]):
+        problem = generate(family, seed)
+        fits = get_planner("rollout").plan(problem, budget=Budget(steps=100)).placement
+        plan = plan_of(problem, fits, fingerprint=f"{i}abc" * 8, label=f"train {family}")
+        assert far.put(plan)
+        assert near.put(plan)
+    assert near.put(plan_of(problem, fits, fingerprint="2abc" * 8, packed_problem=None))
+    (tmp_path / "near" / f"{'3abc' * 8}.hplan").write_bytes(b"nonsense")
+    return tmp_path
+
+
+def test_the_problems_of_a_store_are_those_of_its_plans(plans: Path) -> None:
+    left_out: list[str] = []
+    store = PlanStore(f"{plans / 'near'};{plans / 'far'}")
+    found = dict(problems.stored(store, on_left_out=left_out.append))
+    assert list(found) == [
+        f"train {family} {i}abc{i}abc" for i, (family, _) in enumerate(SMALL[:2])
+    ]
+    for (family, seed), problem in zip(SMALL, found.values(), strict=False):
+        assert problem.op_names == generate(family, seed).op_names
+    assert len(left_out) == 2
+    assert "2abc" in left_out[0]
+    assert "holds no problem" in left_out[0]
+    assert "3abc" in left_out[1]
+
+
+def test_the_command_trains_on_a_store(
+    plans: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    output = tmp_path / "policies.yaml"
+    store = ["--store", str(plans / "near")]
+    assert main(["policy", "train", "-o", str(output), "--budget", "1s", *store]) == 0
+    training = load_portfolio(output).training
+    assert training["problems"].startswith("2, on ")
+    assert "--store=" in training["command"]
+    assert "left out: " in caplog.text
+    assert main(["policy", "train", "-o", str(output), "--store", str(tmp_path / "none")]) == 1
+    assert "hplacer pretrain --cache" in capsys.readouterr().err
 
 
 TRAINS = """
