@@ -215,11 +215,10 @@ def run_engine(
 @pytest.mark.parametrize("part", ["screen", "joins", "clusters", "members", "crossing"])
 def test_parts_can_be_left_out(part: str) -> None:
     problem = large_problem(300)
-    whole = [run_engine(problem, seed=seed, steps=20_000)[0] for seed in range(2)]
-    left = [run_engine(problem, seed=seed, steps=20_000, without=part)[0] for seed in range(2)]
+    whole, _ = run_engine(problem, seed=0, steps=20_000)
+    left, _ = run_engine(problem, seed=0, steps=20_000, without=part)
     assert not np.array_equal(whole, left)
-    for placement in left:
-        check_constraints(problem, placement)
+    check_constraints(problem, left)
 
 
 def test_a_part_that_is_none_is_an_error() -> None:
