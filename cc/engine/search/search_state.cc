@@ -3,15 +3,14 @@
 #include <algorithm>
 #include <limits>
 
+#include "engine/search/search_levels.h"
+
 namespace hplacer {
 
 void SearchState::Enter(const Problem& problem, const std::vector<int32_t>& entered,
                         PlacementScorer* scorer) {
   placement = entered;
-  unit_device.resize(problem.num_units());
-  for (size_t op = 0; op < placement.size(); ++op) {
-    unit_device[problem.units()[op]] = placement[op];
-  }
+  unit_device = UnitDevices(problem, placement);
   schedule = Schedule();
   scorer->Run(placement.data(), Score(), &score, &schedule);
   IndexSchedule(problem);

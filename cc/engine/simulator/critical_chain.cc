@@ -21,12 +21,11 @@ class ChainWalk {
     ends_.resize(problem.num_pools());
     for (int32_t op = 0; op < n; ++op) ends_[PoolOf(op)].emplace_back(finish_ns_[op], op);
     channel_ends_.resize(problem.num_channels());
-    first_transfer_.assign(n + 1, 0);
+    first_transfer_ = FirstTransfers(transfers_, n);
     for (size_t i = 0; i < transfers_.size(); ++i) {
       const Transfer& sent = transfers_[i];
       const auto index = static_cast<int32_t>(i);
       channel_ends_[sent.channel].emplace_back(sent.carried_ns, index);
-      ++first_transfer_[sent.src_op + 1];
       const auto add_work = [&](int32_t device, int64_t from_ns, int64_t to_ns) {
         if (from_ns < to_ns) ends_[problem.device_pool()[device]].emplace_back(to_ns, n + index);
       };
@@ -34,7 +33,6 @@ class ChainWalk {
       add_work(sent.dst_device, sent.carried_ns, sent.finish_ns);
     }
     for (auto& ends : ends_) std::sort(ends.begin(), ends.end());
-    for (int32_t op = 0; op < n; ++op) first_transfer_[op + 1] += first_transfer_[op];
     for (auto& ends : channel_ends_) std::sort(ends.begin(), ends.end());
   }
 

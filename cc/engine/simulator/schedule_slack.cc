@@ -14,7 +14,7 @@ void ScheduleSlack::Compute(const Problem& problem, const int32_t* placement,
   late_start_ns_.clear();
   if (schedule.start_ns.empty()) return;
   end_ns_ = *std::max_element(schedule.finish_ns.begin(), schedule.finish_ns.end());
-  IndexTransfers(problem, schedule);
+  first_transfer_ = FirstTransfers(schedule.transfers, problem.num_ops());
   ListPools(problem, placement, schedule);
   late_start_ns_.assign(problem.num_ops(), end_ns_);
   late_finish_ns_.assign(problem.num_ops(), end_ns_);
@@ -29,12 +29,6 @@ void ScheduleSlack::Compute(const Problem& problem, const int32_t* placement,
       VisitOp(problem, placement, *event, schedule.finish_ns[*event] - schedule.start_ns[*event]);
     }
   }
-}
-
-void ScheduleSlack::IndexTransfers(const Problem& problem, const Schedule& schedule) {
-  first_transfer_.assign(problem.num_ops() + 1, 0);
-  for (const Transfer& transfer : schedule.transfers) ++first_transfer_[transfer.src_op + 1];
-  for (int32_t op = 0; op < problem.num_ops(); ++op) first_transfer_[op + 1] += first_transfer_[op];
 }
 
 void ScheduleSlack::ListPools(const Problem& problem, const int32_t* placement,

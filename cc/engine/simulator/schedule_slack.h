@@ -31,7 +31,6 @@ class ScheduleSlack {
   const std::vector<int32_t>& first_transfer() const { return first_transfer_; }  // [n + 1]
 
  private:
-  void IndexTransfers(const Problem& problem, const Schedule& schedule);
   void ListPools(const Problem& problem, const int32_t* placement, const Schedule& schedule);
   void VisitTransfer(const Problem& problem, const int32_t* placement, const Transfer& transfer);
   void VisitOp(const Problem& problem, const int32_t* placement, int32_t op, int64_t duration_ns);
@@ -44,9 +43,10 @@ class ScheduleSlack {
   std::vector<int64_t> late_start_ns_;   // [n]
   std::vector<int64_t> late_finish_ns_;  // [n] for the transfers of an op
   std::vector<int32_t> pool_ptr_, pool_ops_, first_transfer_;
-  std::vector<int64_t> pool_next_ns_,
-      channel_next_ns_;                // when what comes next starts at the latest
-  std::vector<int64_t> successor_ns_;  // [controls * m]
+  // When what comes next starts at the latest.
+  std::vector<int64_t> pool_next_ns_;     // [pools]
+  std::vector<int64_t> channel_next_ns_;  // [channels]
+  std::vector<int64_t> successor_ns_;     // [controls * m]
 };
 
 }  // namespace hplacer

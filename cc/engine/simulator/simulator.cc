@@ -55,6 +55,13 @@ StepTrace Simulate(const Problem& problem, const std::vector<int32_t>& placement
   return trace;
 }
 
+std::vector<int32_t> FirstTransfers(const std::vector<Transfer>& transfers, int32_t num_ops) {
+  std::vector<int32_t> first(num_ops + 1, 0);
+  for (const Transfer& transfer : transfers) ++first[transfer.src_op + 1];
+  for (int32_t op = 0; op < num_ops; ++op) first[op + 1] += first[op];
+  return first;
+}
+
 void SimulateBatch(const Problem& problem, const int32_t* placements, int64_t count, int threads,
                    int64_t* makespan_ns, bool* feasible, int64_t* peak_bytes) {
   const int64_t n = problem.num_ops(), m = problem.num_devices();

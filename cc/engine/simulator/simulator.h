@@ -85,6 +85,9 @@ struct StepTrace : StepScore {
 // Throws ProblemError if the placement has a wrong length or an index out of range.
 StepTrace Simulate(const Problem& problem, const std::vector<int32_t>& placement);
 
+// The transfers of an op, in the order of `StepTrace::transfers`, are [first[op], first[op + 1]).
+std::vector<int32_t> FirstTransfers(const std::vector<Transfer>& transfers, int32_t num_ops);
+
 // Scores `count` placements, row-major [count, n], on up to `threads` threads; the results do not
 // depend on their number. Writes makespan_ns[count] (-1 without a trace), feasible[count] and
 // peak_bytes[count, m]. Throws ProblemError like Simulate, before anything is written.

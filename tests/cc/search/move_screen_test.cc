@@ -7,6 +7,7 @@
 
 #include "engine/schedulers/heft.h"
 #include "random_problem.h"
+#include "two_ways.h"
 
 namespace hplacer {
 namespace {
@@ -14,17 +15,9 @@ namespace {
 constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
 
 TEST_CASE("lateness of a move is that of the longest way through a moved op") {
-  ProblemBuilder b;
-  const int32_t here = b.Device(), there = b.Device();
-  b.Link(here, there, "down");
-  b.Link(there, here, "up");
-  const int32_t first = b.Op(100, {20}), long_way = b.Op(50, {1}), short_way = b.Op(10, {5}),
-                last = b.Op(30);
-  b.Edge(first, 0, long_way);
-  b.Edge(first, 0, short_way);
-  b.Edge(long_way, 0, last);
-  b.Edge(short_way, 0, last);
-  const Problem problem = b.Build();
+  const TwoWays step;
+  const int32_t here = step.here, there = step.there;
+  const Problem problem = step.b.Build();
   const SearchSpace space(problem);
   const auto scorer = MakePlacementScorer(problem, space.tables());
   SearchState state;
@@ -35,12 +28,12 @@ TEST_CASE("lateness of a move is that of the longest way through a moved op") {
     return screen.LatenessNs(state, move, kNoLimit);
   };
   // It waits for `long_way` until 150, and `last` then for it until 160.
-  CHECK(lateness_ns({{problem.units()[short_way], here}}) == 10);
+  CHECK(lateness_ns({{problem.units()[step.short_way], here}}) == 10);
   // It is taken to come after `short_way` there, from 130 to 180, and is back at 181.
-  CHECK(lateness_ns({{problem.units()[long_way], there}}) == 31);
+  CHECK(lateness_ns({{problem.units()[step.long_way], there}}) == 31);
   // What arrives there at 151 ends at 181: a nanosecond longer than the step.
-  CHECK(lateness_ns({{problem.units()[last], there}}) == 1);
-  CHECK(screen.LatenessNs(state, {{problem.units()[short_way], here}}, 7) == 7);
+  CHECK(lateness_ns({{problem.units()[step.last], there}}) == 1);
+  CHECK(screen.LatenessNs(state, {{problem.units()[step.short_way], here}}, 7) == 7);
 }
 
 // By how many moves of list schedules the step becomes shorter.

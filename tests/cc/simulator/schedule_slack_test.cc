@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "../search/random_problem.h"
+#include "two_ways.h"
 
 namespace hplacer {
 namespace {
@@ -25,21 +26,13 @@ std::vector<int64_t> LateStarts(const Problem& problem, const std::vector<int32_
 }
 
 TEST_CASE("slack is what transfers and the next op of the device leave") {
-  ProblemBuilder b;
-  const int32_t here = b.Device(), there = b.Device();
-  b.Link(here, there, "down");
-  b.Link(there, here, "up");
-  const int32_t first = b.Op(100, {20}), long_way = b.Op(50, {1}), short_way = b.Op(10, {5}),
-                last = b.Op(30), aside = b.Op(7);
-  b.Edge(first, 0, long_way);
-  b.Edge(first, 0, short_way);
-  b.Edge(long_way, 0, last);
-  b.Edge(short_way, 0, last);
-  b.Control(first, aside);
+  TwoWays step;
+  const int32_t here = step.here, there = step.there;
+  step.b.Control(step.first, step.b.Op(7));
   // `first` to 100, `long_way` to 150, `last` to 180; `short_way` from 120 to 130, back at 135.
-  // The op aside gets the signal of `first` with its tensor, runs after `short_way` and nobody
+  // The fifth op gets the signal of `first` with its tensor, runs after `short_way` and nobody
   // waits for it.
-  const Problem problem = b.Build();
+  const Problem problem = step.b.Build();
   CHECK(LateStarts(problem, {here, here, there, here, there}) ==
         std::vector<int64_t>{0, 100, 135, 150, 173});
 }
