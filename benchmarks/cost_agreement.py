@@ -120,8 +120,10 @@ def our_costs_ns(graph: Any) -> dict[str, int]:
     )
     loaded = load_graph(graph.graph, machine=machine, targets=[graph.train_op])
     costs = zip(loaded.problem.op_names, loaded.problem.cost_ns[:, 0].tolist(), strict=True)
-    is_static = loaded.captured.is_static.tolist()
-    return {op: cost for (op, cost), skip in zip(costs, is_static, strict=True) if not skip}
+    does_not_run = loaded.captured.is_static | loaded.captured.is_removed
+    return {
+        op: cost for (op, cost), skip in zip(costs, does_not_run.tolist(), strict=True) if not skip
+    }
 
 
 def their_costs_ns(graph: Any) -> dict[str, int]:

@@ -178,6 +178,10 @@ class _CapturedStep:
         """bool[n], the ops that TensorFlow replaces by constants before a step."""
 
     @property
+    def is_removed(self) -> _Bool:
+        """bool[n], the ops that TensorFlow removes before a step."""
+
+    @property
     def units(self) -> _Int32:
         """int32[n]"""
 

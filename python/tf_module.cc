@@ -238,6 +238,8 @@ void RegisterRequest(py::module_& m) {
                              [](const PlannerRequest& self) { return self.step->op_signatures; })
       .def_property_readonly("is_static",
                              [](const PlannerRequest& self) { return Flags(self.step->is_static); })
+      .def_property_readonly(
+          "is_removed", [](const PlannerRequest& self) { return Flags(self.step->is_removed); })
       .def_property_readonly("units",
                              [](const PlannerRequest& self) { return Copy(self.step->unit); })
       .def_property_readonly("num_units",
@@ -302,6 +304,8 @@ void RegisterOfflineCapture(py::module_& m) {
                              [](const OfflineCapture& self) { return self.step.op_signatures; })
       .def_property_readonly("is_static",
                              [](const OfflineCapture& self) { return Flags(self.step.is_static); })
+      .def_property_readonly("is_removed",
+                             [](const OfflineCapture& self) { return Flags(self.step.is_removed); })
       .def_property_readonly("units",
                              [](const OfflineCapture& self) { return Copy(self.step.unit); })
       .def_property_readonly("num_units",

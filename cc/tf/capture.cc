@@ -13,6 +13,7 @@
 #include "tensorflow/core/framework/types.h"
 #include "tf/node_order.h"
 #include "tf/op_work.h"
+#include "tf/removed_ops.h"
 #include "tf/static_ops.h"
 
 namespace hplacer {
@@ -51,6 +52,8 @@ class StepCapture {
         EstimateCosts(step_.nodes, input_.library, options_, &costs_, &out_->assumptions);
     if (!status.ok()) return status;
     FindConstants();
+    FindRemoved();
+    JoinUnits();
     if (status = NumberOps(); !status.ok()) return status;
     trips_ = TripsOfNodes();
     FillOps();
@@ -71,6 +74,40 @@ class StepCapture {
     }
     for (size_t i = 0; i < is_static_.size(); ++i) {
       if (is_static_[i]) costs_[i].cost_ns = constant_ns;
+    }
+  }
+
+  // Finds the nodes that are removed before run time; these cost nothing and hold nothing.
+  void FindRemoved() {
+    std::vector<bool> is_fixed(step_.nodes.size());
+    for (size_t i = 0; i < is_fixed.size(); ++i) is_fixed[i] = units_.frame_of[i] >= 0;
+    removed_ = FindRemovedOps(step_, is_static_, std::move(is_fixed));
+    for (size_t i = 0; i < step_.nodes.size(); ++i) {
+      if (!removed_.is_removed[i]) continue;
+      for (int64_t& cost_ns : costs_[i].cost_ns) cost_ns = std::min<int64_t>(cost_ns, 0);
+      std::fill(costs_[i].output_bytes.begin(), costs_[i].output_bytes.end(), 0);
+    }
+  }
+
+  // What is removed goes where its neighbour is: alone elsewhere, TensorFlow might keep it, so as
+  // not to add edges between devices. A constant goes where its first reader is.
+  void JoinUnits() {
+    std::vector<int32_t> size(units_.allowed.size(), 0);
+    for (const int32_t unit : units_.unit_of) ++size[unit];
+    std::vector<int32_t> neighbour = removed_.neighbour;
+    for (size_t i = 0; i < step_.nodes.size(); ++i) {
+      if (removed_.is_removed[i] || is_static_[i]) continue;
+      ForEachInput(i, [&](int32_t source, const Edge& edge) {
+        if (is_static_[source] && !edge.IsControlEdge() && neighbour[source] < 0) {
+          neighbour[source] = static_cast<int32_t>(i);
+        }
+      });
+    }
+    for (size_t i = 0; i < step_.nodes.size(); ++i) {
+      const int32_t own = units_.unit_of[i];
+      if (neighbour[i] < 0 || size[own] > 1) continue;
+      const int32_t unit = units_.unit_of[neighbour[i]];
+      if (units_.allowed[unit] == units_.allowed[own]) units_.unit_of[i] = unit;
     }
   }
 
@@ -175,6 +212,7 @@ class StepCapture {
     out_->temp_bytes.assign(num_ops_, 0);
     out_->persistent_bytes.assign(num_ops_, 0);
     out_->is_static.assign(num_ops_, 0);
+    out_->is_removed.assign(num_ops_, 0);
     std::vector<std::vector<int64_t>> outputs(num_ops_);
     first_output_.assign(step_.nodes.size(), -1);
     for (size_t i = 0; i < step_.nodes.size(); ++i) {
@@ -185,6 +223,7 @@ class StepCapture {
       out_->op_types[op] = in_loop ? "WhileLoop" : step_.nodes[i]->type_string();
       if (!in_loop) out_->op_signatures[op] = std::move(costs_[i].signature);
       if (!in_loop) out_->is_static[op] = is_static_[i];
+      if (!in_loop) out_->is_removed[op] = removed_.is_removed[i];
       for (size_t kind = 0; kind < num_kinds; ++kind) {
         int64_t& cost = out_->cost_ns[op * num_kinds + kind];
         const int64_t body = costs_[i].cost_ns[kind];
@@ -211,23 +250,22 @@ class StepCapture {
     for (const int32_t op : frame_op_) out_->op_names[op] += " (loop)";
   }
 
-  // True for an edge that is gone at run time: a constant reads nothing, and waits for no constant.
-  // It does wait for other ops, such as the condition of the branch that it belongs to.
-  bool IsUnused(int32_t source, size_t i, const Edge& edge) const {
-    return is_static_[i] && (is_static_[source] || !edge.IsControlEdge());
-  }
-
+  // A constant reads nothing. It does wait for other ops, such as the condition of the branch that
+  // it belongs to.
   void FillEdges() {
+    const auto add_control = [this](int32_t source, size_t i) {
+      if (op_of_[source] == op_of_[i]) return;
+      out_->control_edges.insert(out_->control_edges.end(), {op_of_[source], op_of_[i]});
+    };
     for (size_t i = 0; i < step_.nodes.size(); ++i) {
+      if (removed_.is_removed[i]) continue;
+      for (const int32_t source : removed_.waits_for[i]) add_control(source, i);
+      if (is_static_[i]) continue;
       ForEachInput(i, [&](int32_t source, const Edge& edge) {
-        if (op_of_[source] == op_of_[i] || IsUnused(source, i, edge)) return;
-        if (edge.IsControlEdge() || first_output_[source] < 0) {
-          out_->control_edges.insert(out_->control_edges.end(), {op_of_[source], op_of_[i]});
-        } else {
-          out_->edges.insert(
-              out_->edges.end(),
-              {op_of_[source], first_output_[source] + edge.src_output(), op_of_[i]});
-        }
+        if (edge.IsControlEdge() || op_of_[source] == op_of_[i]) return;
+        if (first_output_[source] < 0) return add_control(source, i);
+        out_->edges.insert(out_->edges.end(),
+                           {op_of_[source], first_output_[source] + edge.src_output(), op_of_[i]});
       });
     }
   }
@@ -237,7 +275,10 @@ class StepCapture {
     out_->output_alias_output.assign(out_->output_bytes.size(), 0);
     for (size_t i = 0; i < step_.nodes.size(); ++i) {
       const Node& node = *step_.nodes[i];
-      if (units_.frame_of[i] >= 0 || node.num_outputs() == 0 || is_static_[i]) continue;
+      if (units_.frame_of[i] >= 0 || node.num_outputs() == 0 || is_static_[i] ||
+          removed_.is_removed[i]) {
+        continue;
+      }
       const int64_t base = out_->output_ptr[op_of_[i]];
       const bool is_reference = tensorflow::IsRefType(node.output_type(0));
       if (node.type_string() == "ReadVariableOp" ||
@@ -311,8 +352,9 @@ class StepCapture {
   const CostOptions& options_;
   CapturedStep* out_;
   Units units_;
-  std::vector<OpCosts> costs_;          // by position
-  std::vector<bool> is_static_;         // by position
+  std::vector<OpCosts> costs_;   // by position
+  std::vector<bool> is_static_;  // by position
+  RemovedOps removed_;
   std::vector<int64_t> trips_;          // by position
   std::vector<int32_t> op_of_;          // by position
   std::vector<int32_t> frame_op_;       // by collapsed loop

@@ -5,6 +5,7 @@ Placements take turns, round by round, so that a machine that is slow for a whil
 
 from __future__ import annotations
 
+import functools
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -14,12 +15,17 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.bench.cluster_tasks import ClusterTask
 from hplacer_optimizer.capture.loading import LoadedGraph, load_graph
 from hplacer_optimizer.errors import BenchError, MeasuringError
 from hplacer_optimizer.machines import Machine
 from hplacer_optimizer.measuring import Effort, Measurement, Measurer
-from hplacer_optimizer.measuring.calibration.calibrate import calibrate_graph, calibrate_machine
+from hplacer_optimizer.measuring.calibration.calibrate import (
+    MeasuredMachine,
+    calibrate_graph,
+    calibrate_machine,
+)
 from hplacer_optimizer.measuring.clusters import LocalCluster, local_cluster
 from hplacer_optimizer.measuring.turns import EFFORT, Turns, take_turns_of_placements
 
@@ -41,13 +47,32 @@ class Bench:
 
     def load(self, task: ClusterTask) -> LoadedGraph:
         """The task's graph with measured costs."""
-        path = self.directory / f"{task.name}.meta"
         self.on_start(f"{task.title}: building the graph")
-        task.write(path)
+        task.write(self._path(task))
+        return self._load(task, self.machine, keep_graph=True)
+
+    @functools.cached_property
+    def machine_again(self) -> Machine:
+        """By another calibration."""
+        found = _calibrated(self.cluster, self.on_start)
+        self.notes.extend(f"again: {note}" for note in found.notes)
+        return found.machine
+
+    def problem_again(self, task: ClusterTask) -> Problem:
+        """That of a loaded task by another calibration of the machine and the graph."""
+        return self._load(task, self.machine_again).problem
+
+    def _path(self, task: ClusterTask) -> Path:
+        return self.directory / f"{task.name}.meta"
+
+    def _load(
+        self, task: ClusterTask, machine: Machine, *, keep_graph: bool = False
+    ) -> LoadedGraph:
         self.on_start(f"{task.title}: measuring its ops")
-        measured = calibrate_graph(path, self.machine, addresses=self.cluster.addresses)
+        path = self._path(task)
+        measured = calibrate_graph(path, machine, addresses=self.cluster.addresses)
         self.notes.extend(f"{task.title}: {note}" for note in measured.notes)
-        return load_graph(path, machine=self.machine, cost_table=measured.costs, keep_graph=True)
+        return load_graph(path, machine=machine, cost_table=measured.costs, keep_graph=keep_graph)
 
     def measurer(self, loaded: LoadedGraph, effort: Effort) -> Measurer:
         """Of a loaded task."""
@@ -88,10 +113,7 @@ class Bench:
 def calibrated_cluster(on_start: OnStart) -> Iterator[Bench]:
     """Starts the workers and measures their machine."""
     with tempfile.TemporaryDirectory() as directory, local_cluster(workers=WORKERS) as cluster:
-        on_start("measuring the machine")
-        found = calibrate_machine(
-            addresses=cluster.addresses, on_progress=lambda done, total, what: on_start(what)
-        )
+        found = _calibrated(cluster, on_start)
         yield Bench(
             cluster=cluster,
             machine=found.machine,
@@ -99,3 +121,10 @@ def calibrated_cluster(on_start: OnStart) -> Iterator[Bench]:
             directory=Path(directory),
             on_start=on_start,
         )
+
+
+def _calibrated(cluster: LocalCluster, on_start: OnStart) -> MeasuredMachine:
+    on_start("measuring the machine")
+    return calibrate_machine(
+        addresses=cluster.addresses, on_progress=lambda done, total, what: on_start(what)
+    )

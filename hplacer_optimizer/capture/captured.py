@@ -47,6 +47,10 @@ class Captured(Protocol):
         """bool[n], the ops that TensorFlow replaces by constants before a step."""
 
     @property
+    def is_removed(self) -> NDArray[np.bool_]:
+        """bool[n], the ops that TensorFlow removes before a step."""
+
+    @property
     def units(self) -> NDArray[np.int32]:
         """int32[n]"""
 
@@ -86,6 +90,7 @@ class CapturedGraph:
     arrays: Mapping[str, Any]
     op_signatures: list[str]
     is_static: NDArray[np.bool_]
+    is_removed: NDArray[np.bool_]
     units: NDArray[np.int32]
     num_units: int
     node_names: list[str]
@@ -106,7 +111,7 @@ _FACTS = (
     "node_names",
     "structure",
 )
-_COLUMNS = ("is_static", "units", "node_hashes", "node_ranks", "node_op")
+_COLUMNS = ("is_static", "is_removed", "units", "node_hashes", "node_ranks", "node_op")
 _LISTS = ("op_names", "op_types")  # of the arrays
 _NO_ALIAS = -1
 _COPIED_BYTES = 64  # 16 elements of 4 bytes
@@ -152,7 +157,8 @@ def build_problem(
     if cost_table is not None:
         table = cost_table if isinstance(cost_table, CostTable) else CostTable.load(cost_table)
         kinds = [kind.name for kind in machine.kinds]
-        arrays, summary = costs.apply(table, arrays, captured.op_signatures, kinds)
+        signatures = captured.op_signatures
+        arrays, summary = costs.apply(table, arrays, signatures, kinds, captured.is_removed)
     if _are_hosts(machine):
         arrays = _without_copied_constants(arrays, captured.is_static)
     problem = Problem(

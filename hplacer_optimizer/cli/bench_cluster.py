@@ -118,6 +118,8 @@ def _predict(options: argparse.Namespace) -> int:
                 f", {error:.0%} without {part}"
                 for part, error in told["median_error_without"].items()
             )
+            + f"; calibrated again: {told['again']['rank_correlation']:.2f}, "
+            f"{told['again']['median_error']:.0%}, {told['again']['apart']:.0%} apart"
         )
     return code
 

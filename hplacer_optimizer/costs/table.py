@@ -172,22 +172,28 @@ class CostTable:
 
 
 def apply(
-    table: CostTable, arrays: Arrays, op_signatures: Sequence[str], kinds: Sequence[str]
+    table: CostTable,
+    arrays: Arrays,
+    op_signatures: Sequence[str],
+    kinds: Sequence[str],
+    is_removed: NDArray[np.bool_],
 ) -> tuple[Arrays, CostSummary]:
     """Replaces the estimates that the table has measurements for.
 
     `arrays["cost_ns"]` is int64[n, K], -1 where a kind has no kernel; `op_signatures` has n entries
-    and `kinds` K names. Returns a copy of `arrays` that differs in `cost_ns` only.
+    and `kinds` K names. What `is_removed`, bool[n], does not run and costs nothing, which counts as
+    measured. Returns a copy of `arrays` that differs in `cost_ns` only.
     """
     cost_ns = np.array(arrays["cost_ns"], np.int64)
-    is_measured = np.zeros(cost_ns.shape, np.bool_)
+    is_measured = is_removed[:, None] & (cost_ns != _NO_KERNEL)
     for column, kind in enumerate(kinds):
         for row, op in enumerate(op_signatures):
-            cost = table.get(op, kind) if op else None
+            cost = table.get(op, kind) if op and not is_removed[row] else None
             if cost is not None and cost_ns[row, column] != _NO_KERNEL:
                 cost_ns[row, column] = cost.time_ns
                 is_measured[row, column] = True
-    measured, total = int(is_measured.sum()), int(np.count_nonzero(cost_ns != _NO_KERNEL))
+    measured = int(is_measured[~is_removed].sum())
+    total = int(np.count_nonzero(cost_ns[~is_removed] != _NO_KERNEL))
     changed: Any = {**arrays, "cost_ns": cost_ns}
     return changed, CostSummary(table.name, measured, total - measured, is_measured)
 

@@ -74,6 +74,7 @@ def test_predictions_are_summed_up_and_drawn(tmp_path: Path) -> None:
             steps=5,
             transfers=i,
             error=predicted / 10**9 / (1 + i) - 1,
+            error_again=1.05 * predicted / 10**9 / (1 + i) - 1,
             error_without={"turns": 0.5},
         )
         for i, predicted in enumerate([10**9, 18 * 10**8, 33 * 10**8])
@@ -84,6 +85,13 @@ def test_predictions_are_summed_up_and_drawn(tmp_path: Path) -> None:
         "most_optimistic_plan": None,
         "rank_correlation": pytest.approx(1.0),
         "median_error": pytest.approx(0.1),
+        "again": {
+            "most_optimistic_plan": None,
+            "rank_correlation": pytest.approx(1.0),
+            "median_error": pytest.approx(0.055),
+            "apart": pytest.approx(0.05),
+            "most_apart": pytest.approx(0.05),
+        },
         "median_error_without": {"turns": 0.5},
     }
     assert told["tasks"]["t"] == told["all"]

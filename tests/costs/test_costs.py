@@ -139,7 +139,8 @@ def test_measured_costs_replace_estimates() -> None:
     table.set("A", "gpu", Measurement(7, 3))
     table.set("B", "gpu", Measurement(9))
     arrays = {"cost_ns": np.array([[1, 2], [3, -1], [5, 6], [7, 8]]), "other": object()}
-    changed, summary = costs.apply(table, arrays, ["A", "B", "C", ""], ["cpu", "gpu"])
+    removed = np.zeros(4, np.bool_)
+    changed, summary = costs.apply(table, arrays, ["A", "B", "C", ""], ["cpu", "gpu"], removed)
     # B has no kernel on the GPU, C is not in the table, the last op has no signature.
     assert changed["cost_ns"].tolist() == [[70, 7], [3, -1], [5, 6], [7, 8]]
     assert changed["other"] is arrays["other"]
@@ -147,9 +148,20 @@ def test_measured_costs_replace_estimates() -> None:
     assert summary.sentence == "cost table t.json: 2 of 7 op costs measured, 5 estimated"
     assert summary.cost_source == "measured and analytic"
     assert (
-        costs.apply(CostTable(), arrays, list("ABCD"), ["cpu", "gpu"])[1].cost_source == "analytic"
+        costs.apply(CostTable(), arrays, list("ABCD"), ["cpu", "gpu"], removed)[1].cost_source
+        == "analytic"
     )
-    assert costs.apply(table, arrays, list("AACC"), ["cpu", "tpu"])[1].measured == 2
+    assert costs.apply(table, arrays, list("AACC"), ["cpu", "tpu"], removed)[1].measured == 2
+
+
+def test_what_does_not_run_needs_no_measurement() -> None:
+    table = CostTable("t.json")
+    table.set("A", "cpu", Measurement(70))
+    arrays = {"cost_ns": np.array([[1, 2], [0, -1], [0, 0]])}
+    removed = np.array([False, True, True])
+    changed, summary = costs.apply(table, arrays, ["A", "A", "B"], ["cpu", "gpu"], removed)
+    assert changed["cost_ns"].tolist() == [[70, 2], [0, -1], [0, 0]]
+    assert summary.is_measured.tolist() == [[True, False], [True, False], [True, True]]
 
 
 # ---- the table of estimates ----

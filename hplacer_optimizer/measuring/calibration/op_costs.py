@@ -137,7 +137,8 @@ def _fill(
     """The mean over the ops of a signature, which share one entry: their sum stays what it is."""
     by_signature: defaultdict[str, list[float]] = defaultdict(list)
     signatures = loaded.captured.op_signatures
-    for op in np.flatnonzero(here & (problem.cost_ns[:, kind] >= 0)).tolist():
+    runs = ~loaded.captured.is_removed & (problem.cost_ns[:, kind] >= 0)
+    for op in np.flatnonzero(here & runs).tolist():
         if signatures[op]:
             by_signature[signatures[op]].append(times_ns[op])
     for signature, times in by_signature.items():
