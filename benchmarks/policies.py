@@ -29,7 +29,9 @@ import numpy as np
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.bench.experiment import prepare
 from hplacer_optimizer.bench.generated import generate
+from hplacer_optimizer.planners.devices import on_device
 from hplacer_optimizer.planners.policies import load_portfolio
+from hplacer_optimizer.problem.simulator import simulate
 from hplacer_optimizer.training import evaluation, problems
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
@@ -99,12 +101,24 @@ def unseen(families: list[str], options: argparse.Namespace) -> Iterator[tuple[s
                 yield name, prepare(TASKS[name], options.problems)
 
 
+def machines_like(name: str) -> Iterator[str]:
+    """What the machine of a generated problem is like."""
+    family, _, seed = name.rpartition("-")
+    problem = generate(problems.FAMILIES[family][0], int(seed))
+    most = next((most for most in (2, 4, 8) if problem.num_devices <= most), None)
+    yield f"{most} devices or fewer" if most else "more than 8 devices"
+    alone = [simulate(problem, on_device(problem, d)) for d in range(problem.num_devices)]
+    yield "ample memory" if all(trace.feasible for trace in alone) else "tight memory"
+
+
 def summary(results: dict[str, Any]) -> Iterator[str]:
     """Geometric means of trained over each row, and in how many problems it is at or below."""
-    for kind, names in (
-        ("tasks", [name for name in results if name in TASKS]),
-        ("generated", [name for name in results if name not in TASKS]),
-    ):
+    generated = [name for name in results if name not in TASKS]
+    kinds = {"tasks": [name for name in results if name in TASKS], "generated": generated}
+    for name in generated:
+        for machine in machines_like(name):
+            kinds.setdefault(f"generated, {machine}", []).append(name)
+    for kind, names in sorted(kinds.items()):
         for effort in evaluation.EFFORTS:
             rows = next(iter(results.values()))
             for row in rows:

@@ -53,6 +53,7 @@ class Problem:
         device_cores: list[str] | None = None,  # [m] devices of one name share slots, "": its own
         device_start_ns: _Int64 | None = None,  # [m] before it, no op starts on the device
         device_turn_ns: _Int64 | None = None,  # [m] how long transfers' work waits for a slot
+        device_launch_ns: _Int64 | None = None,  # [m] to launch an op there, ahead of its start
         link_send_ns: _Int64 | None = None,  # [L] work of a transfer at its source
         link_send_bytes_per_s: _Int64 | None = None,  # [L] 0: bytes are no work
         link_receive_ns: _Int64 | None = None,  # [L] work of a transfer at its destination
@@ -109,6 +110,10 @@ class Problem:
     @property
     def device_turn_ns(self) -> _Int64:
         """int64[m]: how long transfers' work waits at most for a slot while ops are ready."""
+
+    @property
+    def device_launch_ns(self) -> _Int64:
+        """int64[m], to launch an op there; 0: it is not launched ahead."""
 
     @property
     def device_pool(self) -> _Int32:

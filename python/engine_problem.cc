@@ -91,6 +91,7 @@ Problem MakeProblem(const py::kwargs& kwargs) {
   spec.device_cores = keywords.TakeOptionalStrings("device_cores");
   spec.device_start_ns = keywords.TakeOptionalArray<int64_t>("device_start_ns");
   spec.device_turn_ns = keywords.TakeOptionalArray<int64_t>("device_turn_ns");
+  spec.device_launch_ns = keywords.TakeOptionalArray<int64_t>("device_launch_ns");
   spec.link_src = keywords.TakeArray<int32_t>("link_src");
   spec.link_dst = keywords.TakeArray<int32_t>("link_dst");
   spec.link_channel = keywords.TakeStrings("link_channel");
@@ -140,6 +141,7 @@ py::dict KeywordsOf(const py::object& problem) {
                            "device_cores",
                            "device_start_ns",
                            "device_turn_ns",
+                           "device_launch_ns",
                            "link_src",
                            "link_dst",
                            "link_channel",
@@ -200,6 +202,8 @@ Attributes:
     device_start_ns: int64[m], no op starts on a device before; 0 by default.
     device_turn_ns: int64[m], how long the work of a transfer waits at most for a slot while there
         are ops to run, equal for devices that share their slots; 0 by default.
+    device_launch_ns: int64[m], what it takes the host to launch an op there, ahead of the time
+        when it starts; 0 by default: ops are not launched ahead.
     device_pool: int32[m], equal for devices that share their slots; numbered from 0.
     link_src, link_dst: int32[L], devices.
     link_channel: L names; links of one channel take turns.
@@ -291,6 +295,7 @@ void AddDeviceProperties(ProblemClass* cls) {
   AddStrings(cls, "device_cores", &ProblemSpec::device_cores);
   AddArray(cls, "device_start_ns", &ProblemSpec::device_start_ns);
   AddArray(cls, "device_turn_ns", &ProblemSpec::device_turn_ns);
+  AddArray(cls, "device_launch_ns", &ProblemSpec::device_launch_ns);
   AddIndex(cls, "device_pool", &Problem::device_pool);
   AddArray(cls, "link_src", &ProblemSpec::link_src);
   AddArray(cls, "link_dst", &ProblemSpec::link_dst);

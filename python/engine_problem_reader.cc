@@ -25,6 +25,7 @@ enum Slot : int {
   kDeviceCores,
   kDeviceStart,
   kDeviceTurn,
+  kDeviceLaunch,
   kLinks,
   kLink,
   kLinkSrc,
@@ -113,7 +114,8 @@ std::vector<JsonRule> MakeSchema() {
                            {"slots", kDeviceSlots, false},
                            {"cores", kDeviceCores, false, 2},
                            {"start_ns", kDeviceStart, false, 2},
-                           {"turn_ns", kDeviceTurn, false, 2}});
+                           {"turn_ns", kDeviceTurn, false, 2},
+                           {"launch_ns", kDeviceLaunch, false, 2}});
   rules[kLink] = object({{"src", kLinkSrc, true},
                          {"dst", kLinkDst, true},
                          {"channel", kLinkChannel, true},
@@ -172,7 +174,7 @@ class ProblemReader final : public JsonReader {
 
   struct Device {
     std::string name, kind, cores;
-    int64_t memory_bytes = 0, start_ns = 0, turn_ns = 0;
+    int64_t memory_bytes = 0, start_ns = 0, turn_ns = 0, launch_ns = 0;
     int32_t slots = 1;
   };
   struct Link {
@@ -255,6 +257,9 @@ void ProblemReader::OnInteger(int slot, int64_t value) {
       break;
     case kDeviceTurn:
       device_.turn_ns = value;
+      break;
+    case kDeviceLaunch:
+      device_.launch_ns = value;
       break;
     case kLinkSrc:
       link_.src = index;
@@ -387,6 +392,7 @@ void ProblemReader::EndDevice() {
   spec_.device_cores.push_back(std::move(device_.cores));
   spec_.device_start_ns.push_back(device_.start_ns);
   spec_.device_turn_ns.push_back(device_.turn_ns);
+  spec_.device_launch_ns.push_back(device_.launch_ns);
   device_ = Device();
 }
 

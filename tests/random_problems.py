@@ -65,7 +65,7 @@ def _add_work(draw: st.DrawFn, devices: list[dict[str, Any]], links: list[dict[s
     turn_ns: dict[Any, int] = {}
     for d, device in enumerate(devices):
         turn = turn_ns.setdefault(device.get("cores", d), draw(SMALL))
-        device |= {"start_ns": draw(SMALL), "turn_ns": turn}
+        device |= {"start_ns": draw(SMALL), "turn_ns": turn, "launch_ns": draw(SMALL)}
     rates = st.sampled_from([None, 10**9, 3 * 10**8, 2 * 10**9, 10**18])
     for link in links:
         for end in ("send", "receive"):

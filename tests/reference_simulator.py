@@ -42,6 +42,9 @@ class Step:
         self.place = placement
         self.edges = {tuple(edge) for edge in document["edges"]}
         self.controls = {tuple(edge) for edge in document.get("control_edges", [])}
+        self.successors: dict[int, set[int]] = defaultdict(set)
+        for src, dst in self.controls:
+            self.successors[src].add(dst)
         self.links = {(link["src"], link["dst"]): link for link in document["links"]}
         self.channels = list(dict.fromkeys(link["channel"] for link in document["links"]))
         self.now = 0
@@ -59,6 +62,8 @@ class Step:
         self.due: set[tuple[tuple[int, int, int], str]] = set()
         # Work on a slot: (transfer, part) -> (its end, the op that it interrupts)
         self.working: dict[tuple[tuple[int, int, int], str], tuple[int, int | None]] = {}
+        self.launched: dict[int, int] = {}
+        self.launcher_free = [device.get("start_ns", 0) for device in self.devices]
         self.end: dict[int, int] = {}  # of ops that run, later by what interrupts them
         self.buffers: dict[tuple[Any, ...], Buffer] = {}
         self.used = [0] * len(self.devices)
@@ -95,14 +100,31 @@ class Step:
     def reads(self, i: int) -> list[tuple[int, int]]:
         return sorted((src, k) for src, k, dst in self.edges if dst == i)
 
+    def group(self, i: int) -> set[int]:
+        """The ops of its device that have the control successors that it has."""
+        mine = self.successors[i]
+        return {
+            j
+            for j, theirs in self.successors.items()
+            if theirs == mine and self.place[j] == self.place[i]
+        }
+
+    def speaker(self, i: int) -> int | None:
+        """Who tells other devices that the group of op i has finished; None: it has not."""
+        group = self.group(i)
+        if group <= set(self.finish):
+            return max(group, key=lambda j: (self.finish[j], j))
+        return None
+
     def needed_transfers(self, i: int) -> list[tuple[int, int, int]]:
         result = []
         for e in range(len(self.devices)):
             if e == self.place[i]:
                 continue
             data = [(i, k, e) for k in range(len(self.sizes(i))) if self.consumers(i, k, e)]
-            waits = any(src == i and self.place[dst] == e for src, dst in self.controls)
-            result += data or ([(i, -1, e)] if waits else [])
+            waits = any(self.place[dst] == e for dst in self.successors.get(i, ()))
+            silent = i in self.finish and self.speaker(i) != i
+            result += data or ([(i, -1, e)] if waits and not silent else [])
         return result
 
     def has_trace(self) -> bool:
@@ -141,8 +163,10 @@ class Step:
             return src in self.finish
         if k >= 0:
             return (src, k, device) in self.received
-        relevant = [t for t in self.needed_transfers(src) if t[2] == device]
-        return all(t in self.received for t in relevant)
+        speaker = self.speaker(src)
+        return speaker is not None and all(
+            t in self.received for t in self.needed_transfers(speaker) if t[2] == device
+        )
 
     def note_ready_ops(self) -> None:
         for i in range(len(self.ops)):
@@ -190,12 +214,35 @@ class Step:
     # Events.
 
     def start_op(self, i: int) -> None:
-        self.start[i] = self.now
-        self.end[i] = self.now + (self.cost(i) or 0)
+        self.start[i] = self.launch(i)
+        self.end[i] = self.start[i] + (self.cost(i) or 0)
         self.allocate(("temp", i), self.place[i], self.ops[i].get("temp_bytes", 0))
         for k, size in enumerate(self.sizes(i)):
             if self.alias(i, k) is None:
                 self.allocate(("own", i, k), self.place[i], size)
+
+    def launch(self, i: int) -> int:
+        """When op i starts, which takes a slot now."""
+        device = self.place[i]
+        duration = self.devices[device].get("launch_ns", 0)
+        if not duration:
+            return self.now
+        known = [0]
+        for src, k in self.reads(i):
+            here = self.place[src] == device
+            known.append(self.launched[src] if here else self.received[src, k, device])
+        for src, dst in self.controls:
+            if dst == i and self.place[src] == device:
+                known.append(self.finish[src])
+            elif dst == i and (speaker := self.speaker(src)) is not None:
+                sent = self.needed_transfers(speaker)
+                known += [self.received[t] for t in sent if t[2] == device]
+        if not self.cost(i):
+            self.launched[i] = max(known)
+            return self.now
+        self.launcher_free[device] = max(self.launcher_free[device], *known) + duration
+        self.launched[i] = self.launcher_free[device]
+        return max(self.now, self.launched[i])
 
     def finish_op(self, i: int) -> None:
         device = self.place[i]

@@ -61,7 +61,6 @@ class Removal {
     for (int32_t i = 0; i < count; ++i) {
       found_.neighbour[i] = RunningNeighbour(i);
       if (found_.is_removed[i]) continue;
-      if (IsEnd(i)) found_.waits_for[i].clear();
       ForgetWhatFollows(i);
     }
     return std::move(found_);
@@ -152,11 +151,6 @@ class Removal {
         if (reads_[reader].count(source) == 0) Wait(reader, source);
       }
     }
-  }
-
-  // A NoOp for which nothing waits: a step is over when all is done anyway.
-  bool IsEnd(int32_t i) const {
-    return releases_[i].empty() && tensorflow::grappler::IsNoOp(step_.nodes[i]->def());
   }
 
   // It waits for a source only if no other one that it has waits for that, too.

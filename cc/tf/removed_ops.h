@@ -6,8 +6,7 @@
 // op's inputs under a NoOp, also those that nobody wants.
 // ("tensorflow/core/grappler/optimizers/dependency_optimizer.cc"; its rules are followed but for
 // those that depend on the placement.) Targets stay, and what they wait for: whoever fetches these
-// by other names wants their outputs. A NoOp at the end of the step waits for nothing here, since
-// TensorFlow sends it one message from each device, not one from each op.
+// by other names wants their outputs.
 //
 // Inputs: a step, and what is known of its nodes. The analysis visits an edge again only where
 // something was removed at one of its ends.

@@ -48,6 +48,9 @@ class DeviceKind:
     # How long the work of a transfer waits at most for a slot while ops are ready: how long the
     # operating system lets a busy thread run on.
     turn_ns: int = 0
+    # Whether the host launches ops ahead of those that run, as it does on a GPU: a step is bound by
+    # launches or by kernels, not by their sum. Then `launch_overhead_ns` is no part of a cost.
+    launches_ahead: bool = False
 
     def __post_init__(self) -> None:
         _check_text(self.name, "name")
@@ -282,6 +285,9 @@ class Machine(Described):
             "device_cores": [device.cores or "" for device in self.devices],
             "device_start_ns": np.array([device.start_ns for device in self.devices], np.int64),
             "device_turn_ns": np.array([kind.turn_ns for kind in kinds], np.int64),
+            "device_launch_ns": np.array(
+                [kind.launch_overhead_ns if kind.launches_ahead else 0 for kind in kinds], np.int64
+            ),
             "link_src": np.array([order[link.src] for link in self.links], np.int32),
             "link_dst": np.array([order[link.dst] for link in self.links], np.int32),
             "link_channel": [link.channel for link in self.links],

@@ -193,6 +193,7 @@ def _check_expressible(problem: Problem) -> None:
     work = "transfers that are work for a device"
     for path, values, what in (
         ("devices[{}].start_ns", problem.device_start_ns, "devices that start late"),
+        ("devices[{}].launch_ns", problem.device_launch_ns, "ops that are launched ahead"),
         ("links[{}].send_ns", problem.link_send_ns, work),
         ("links[{}].send_bytes_per_s", problem.link_send_bytes_per_s, work),
         ("links[{}].receive_ns", problem.link_receive_ns, work),

@@ -266,16 +266,13 @@ def _policy(entry: Field) -> Policy:
         }
         if sum(map(abs, gains[name].values())) > _LARGEST_EXPONENT:
             raise of_context.error(f"gains of more than {_LARGEST_EXPONENT:.0f} in all")
-    lazy = fields["lazy"].text() if "lazy" in fields else "false"
-    if lazy not in ("true", "false"):
-        raise fields["lazy"].error(f"expected true or false, found {lazy!a:.80}")
     return Policy(
         weights={
             name: _number(value, _LARGEST)
             for name, value in _named(fields["weights"], _engine.ROLLOUT_FEATURES).items()
         },
         gains=gains,
-        is_lazy=lazy == "true",
+        is_lazy="lazy" in fields and fields["lazy"].boolean(),
     )
 
 

@@ -15,6 +15,7 @@ short as its simulated step, and a bound for the program is one for all placemen
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -186,32 +187,47 @@ class ScheduleModel:
                 model.add(self._start[op] >= start + duration_ns).only_enforce_if(sent, reads)
 
     def _send_signals(self) -> None:
-        """A control edge waits for the tensors that its op sends there, else for a signal."""
+        """A control edge waits for the tensors that its op sends there, else for a signal.
+
+        Ops with the same successors signal together. Which of them does is not expressed: their
+        signals take time, but occupy no channel, which is a bound from below.
+        """
         problem, model = self._problem, self.model
-        successors: dict[int, list[int]] = {}
+        every: dict[int, list[int]] = {}
         for src, dst in problem.control_edges.tolist():
             model.add(self._start[dst] >= self._end[src])
-            if self._units[src] != self._units[dst]:
-                successors.setdefault(src, []).append(dst)
-        for src, ops in successors.items():
+            every.setdefault(src, []).append(dst)
+        sources = Counter(map(tuple, every.values()))
+        for src, ops in every.items():
             for device in self._candidates(src):
                 for to in range(problem.num_devices):
-                    there = [op for op in ops if (self._units[op], to) in self._on]
+                    there = [
+                        op
+                        for op in ops
+                        if self._units[op] != self._units[src] and (self._units[op], to) in self._on
+                    ]
                     if there and device != to:
-                        self._signal(src, device, to, there)
+                        self._signal(src, device, to, there, is_shared=sources[tuple(ops)] > 1)
 
-    def _signal(self, src: int, device: int, to: int, successors: list[int]) -> None:
+    def _signal(
+        self, src: int, device: int, to: int, successors: list[int], *, is_shared: bool
+    ) -> None:
         model, here = self.model, self._x(src, device)
         link = self._link.get((device, to))
         if link is None:
             for op in successors:
                 model.add_bool_or(~here, ~self._x(op, to))
             return
+        latency_ns = self._transfer_ns(link, 0)
+        if is_shared:
+            for op in successors:
+                arrives = self._start[op] >= self._end[src] + latency_ns
+                model.add(arrives).only_enforce_if(here, self._x(op, to))
+            return
         tensors = self._sent.get((src, device, to), [])
         signal = model.new_bool_var(f"signal{src},{device},{to}")
         start = model.new_int_var(0, self.horizon_ns, f"signal_start{src},{device},{to}")
         model.add(start >= self._end[src])
-        latency_ns = self._transfer_ns(link, 0)
         self._occupy(link, start, latency_ns, signal)
         for op in successors:
             waits = self._x(op, to)

@@ -84,12 +84,6 @@ def _duration(field: Field) -> float:
         raise field.error(str(error)) from None
 
 
-def _bool(field: Field) -> bool:
-    if field.value not in ("true", "false"):
-        raise field.error(f"expected true or false, found {field.value!r}")
-    return bool(field.value == "true")
-
-
 def _shapes(field: Field) -> list[tuple[str, list[int]]]:
     return [
         (name, [size.whole_number(0, 10**15) for size in sizes.sequence()])
@@ -118,7 +112,7 @@ class JobFields:
     patience: int | None = _field(_count)
     preset: str = _field(_preset, Search.preset)  # of the planners that learn
     reward: str = _field(_reward, "simulate")  # or "measure"
-    host_offload: bool = _field(_bool, Search.host_offload)
+    host_offload: bool = _field(Field.boolean, Search.host_offload)
     measure_on: Sequence[Sequence[str]] = _field(_clusters, ())
     measure_steps: int | None = _field(_count)
     measure_limit: float | None = _field(_duration)  # seconds
@@ -128,7 +122,7 @@ class JobFields:
     loop_trip_count: int | None = _field(_count)
     shapes: Sequence[tuple[str, Sequence[int]]] = _field(_shapes, ())
     cost_table: str | None = _field(Field.text)
-    soft_placement: bool | None = _field(_bool)
+    soft_placement: bool | None = _field(Field.boolean)
     capture_timeout: float = _field(_duration, GraphSpec.capture_timeout_s)  # seconds
 
     def jobs(self) -> Iterator[Job]:

@@ -61,6 +61,12 @@ class Field:
             raise self._wrong("text")
         return self.value
 
+    def boolean(self) -> bool:
+        """Raises DocumentError if this is neither true nor false."""
+        if self.value not in ("true", "false"):
+            raise self.error(f"expected true or false, found {self.value!a:.80}")
+        return self.value == "true"
+
     def whole_number(self, lowest: int, highest: int) -> int:
         """Raises DocumentError if this is no whole number of that range."""
         if not isinstance(self.value, str) or not re.fullmatch(r"[0-9]{1,15}", self.value):

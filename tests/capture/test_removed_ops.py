@@ -86,7 +86,11 @@ report(**told(build))
         tmp_path,
     )
     assert told["removed"] == ["between"]
-    assert told["control"] == [["AssignVariableOp", "last"], ["checked", "last"]]
+    assert told["control"] == [
+        ["AssignVariableOp", "last"],
+        ["checked", "last"],
+        ["of_target", "target"],
+    ]
 
 
 def test_a_group_stays_where_it_saves_edges(tmp_path: Path) -> None:

@@ -168,6 +168,7 @@ def _change_machine(random: Random, document: Tree) -> None:
             device["memory_bytes"] = random.choice([0, 100, 2**63 - 1])
             device["start_ns"] = random.choice([0, 1, 2**62])
             device["turn_ns"] = random.choice([0, 1, 2**63 - 1])
+            device["launch_ns"] = random.choice([0, 1, 2**63 - 1])
         case _:
             name = f"extra{random.randrange(3)}"
             kinds = [k for k in document.get("device_kinds", ()) if isinstance(k, str)] or ["cpu"]

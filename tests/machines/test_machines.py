@@ -101,6 +101,7 @@ def test_a_machine_becomes_a_problem(tmp_path: Path) -> None:
         "device_cores": ["", "", ""],
         "device_start_ns": [0, 0, 0],
         "device_turn_ns": [0, 0, 0],
+        "device_launch_ns": [0, 0, 0],
         "link_src": [0, 0],
         "link_dst": [1, 2],
         "link_channel": ["down", "down"],
@@ -116,6 +117,7 @@ def test_a_machine_becomes_a_problem(tmp_path: Path) -> None:
 def with_work() -> str:
     """The small machine, with a GPU that starts late and transfers that are work."""
     text = SMALL.replace("slots: 4", "slots: 4\n    turn: 3 ms")
+    text = text.replace("launch_overhead: 1 us", "launch_overhead: 1 us\n    launches_ahead: true")
     text = text.replace("8 GiB", "8 GiB, start: 140 us")
     work = "send: 20 us, send_bandwidth: 5 GB/s, receive: 40 us, receive_bandwidth: 4 GB/s"
     return text.replace("12 GB/s", f"12 GB/s, {work}")
@@ -133,6 +135,7 @@ def test_work_of_transfers_and_devices_that_start_late(tmp_path: Path) -> None:
     arrays = machine.problem_arrays()
     assert arrays["device_start_ns"].tolist() == [0, 0, 140_000]
     assert arrays["device_turn_ns"].tolist() == [3_000_000, 0, 0]
+    assert arrays["device_launch_ns"].tolist() == [1_000, 0, 0]
     assert arrays["link_send_ns"].tolist() == [20_000, 20_000]
     assert arrays["link_send_bytes_per_s"].tolist() == [5 * 10**9, 5 * 10**9]
     assert arrays["link_receive_ns"].tolist() == [40_000, 40_000]
@@ -354,6 +357,7 @@ def any_machine(draw: st.DrawFn) -> Machine:
                 executor_overhead_ns=st.integers(0, 10**6),
                 slots=st.integers(1, 65536),
                 turn_ns=WORK_NS,
+                launches_ahead=st.booleans(),
             ),
             min_size=1,
             max_size=3,

@@ -471,9 +471,14 @@ def test_a_reward_is_measured_in_parallel_until_the_end() -> None:
         if now.measured and now.measured >= 4:  # of a batch of more
             stop.set()
 
-    budget = Budget(stop=stop)
     found = learn(
-        problem, settings=SMALL, budget=budget, reward=reward, parallel=2, on_progress=tell
+        problem,
+        settings=SMALL,
+        budget=Budget(stop=stop),
+        start=best_single_device(problem),  # with a good one there would be little to measure
+        reward=reward,
+        parallel=2,
+        on_progress=tell,
     )
     assert most_running == 2
     assert found.steps <= 1
@@ -502,12 +507,12 @@ def test_a_stop_keeps_the_best_placement_and_the_checkpoint(tmp_path: Path) -> N
     assert (tmp_path / "policy.npz").exists()
 
 
-def test_too_little_time_is_a_note_and_the_best_device() -> None:
+def test_too_little_time_is_a_note_and_the_placement_of_trained_policies() -> None:
     problem = large_problem(300)
     start = time.monotonic()
     found = PLANNERS["hierarchical"].plan(problem, budget=Budget(seconds=0.2))
     assert time.monotonic() - start < 60
-    assert len(set(found.placement.tolist())) <= 2
+    assert found.placement.tolist() == PLANNERS["learned"].plan(problem).placement.tolist()
     assert "the budget ended before the first step" in found.notes[0]
 
 

@@ -230,7 +230,7 @@ def test_shared_cores() -> None:
 def with_work() -> Document:
     """Devices start at different times, and the transfers of the first link are work for them."""
     result = document()
-    result["devices"][0] |= {"start_ns": 6, "turn_ns": 3}
+    result["devices"][0] |= {"start_ns": 6, "turn_ns": 3, "launch_ns": 4}
     work = {"send_ns": 2, "send_bytes_per_s": 5, "receive_ns": 4, "receive_bytes_per_s": 7}
     result["links"][0] |= work
     return result
@@ -239,6 +239,7 @@ def with_work() -> Document:
 OPTIONAL_TIMES = {
     "device_start_ns": [6, 0],
     "device_turn_ns": [3, 0],
+    "device_launch_ns": [4, 0],
     "link_send_ns": [2, 0],
     "link_send_bytes_per_s": [5, 0],
     "link_receive_ns": [4, 0],

@@ -46,8 +46,8 @@ def share_cores(document: Document, slots: int) -> None:
     """All devices are alike and share their slots."""
     for device in document["devices"]:
         device |= {"kind": document["devices"][0]["kind"], "cores": "all", "slots": slots}
-        device.pop("turn_ns", None)
-        device.pop("start_ns", None)
+        for key in ("turn_ns", "start_ns", "launch_ns"):
+            device.pop(key, None)
 
 
 def give_each_pair_a_channel(document: Document) -> None:
@@ -132,6 +132,7 @@ def test_one_device_with_one_slot_takes_the_sum_of_costs(case: Case) -> None:
     document, placement = case
     for device in document["devices"]:
         device["slots"] = 1
+        device.pop("launch_ns", None)
     placement = [0] * len(placement)
     trace = trace_of(document, placement)
     begin_ns = document["devices"][0].get("start_ns", 0) if placement else 0
@@ -217,7 +218,7 @@ def test_relabelling_identical_devices_changes_nothing(case: Case, data: st.Data
     m = len(document["devices"])
     for device in document["devices"]:
         device.update({k: document["devices"][0][k] for k in ("kind", "memory_bytes", "slots")})
-        for key in ("cores", "start_ns", "turn_ns"):
+        for key in ("cores", "start_ns", "turn_ns", "launch_ns"):
             device.pop(key, None)
     # A channel that served two receivers would prefer the one of the lower index.
     channel = data.draw(st.sampled_from(["{src}-{dst}", "to {dst}"]))

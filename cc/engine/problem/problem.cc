@@ -117,6 +117,9 @@ void Problem::FillDefaults() {
   spec_.device_cores.resize(spec_.device_names.size());
   spec_.device_start_ns.resize(spec_.device_names.size());
   spec_.device_turn_ns.resize(spec_.device_names.size());
+  spec_.device_launch_ns.resize(spec_.device_names.size());
+  has_launches_ = std::any_of(spec_.device_launch_ns.begin(), spec_.device_launch_ns.end(),
+                              [](int64_t launch_ns) { return launch_ns > 0; });
   for (auto* work : {&spec_.link_send_ns, &spec_.link_send_bytes_per_s, &spec_.link_receive_ns,
                      &spec_.link_receive_bytes_per_s}) {
     work->resize(spec_.link_src.size());
@@ -292,12 +295,15 @@ void Problem::CheckBounds() {
   for (int32_t kind : spec_.device_kind) has_device[kind] = 1;
   Int128 time_ns = 0, bytes = 0;
   for (int64_t start_ns : spec_.device_start_ns) time_ns = std::max<Int128>(time_ns, start_ns);
+  int64_t launch_ns = 0;
+  for (int64_t of_device : spec_.device_launch_ns) launch_ns = std::max(launch_ns, of_device);
   for (int32_t op = 0; op < num_ops(); ++op) {
     int64_t cost = 0;
     for (int32_t kind = 0; kind < num_kinds(); ++kind) {
       if (has_device[kind]) cost = std::max(cost, spec_.cost_ns[int64_t{op} * num_kinds() + kind]);
     }
-    time_ns += cost + transfers_ns(0, control_out_ptr_[op + 1] - control_out_ptr_[op]);
+    time_ns +=
+        Int128{cost} + launch_ns + transfers_ns(0, control_out_ptr_[op + 1] - control_out_ptr_[op]);
     bytes += spec_.persistent_bytes[op];
     bytes += spec_.temp_bytes[op];
     for (int32_t tensor = FirstTensor(op); tensor < FirstTensor(op + 1); ++tensor) {

@@ -68,6 +68,8 @@ struct ProblemSpec {
   std::vector<int64_t> device_start_ns;      // [m] before it, no op starts on the device
   // [m] how long the work of a transfer waits at most for a slot while there are ops to run.
   std::vector<int64_t> device_turn_ns;
+  // [m] what it takes the host to launch an op there; 0: ops are not launched ahead.
+  std::vector<int64_t> device_launch_ns;
   std::vector<int32_t> link_src, link_dst;  // [L] devices
   std::vector<std::string> link_channel;    // [L] links of one name share one channel
   std::vector<int64_t> link_latency_ns;     // [L]
@@ -173,6 +175,8 @@ class Problem {
   }
   // Whether the transfers of any link are work for a device.
   bool has_work() const { return has_work_; }
+  // Whether the ops of any device are launched.
+  bool has_launches() const { return has_launches_; }
   // Those of the pool's devices, which are equal.
   const std::vector<int64_t>& pool_turn_ns() const { return pool_turn_ns_; }  // [pools]
   const std::vector<int32_t>& link_channel() const { return link_channel_; }  // [L]
@@ -213,7 +217,7 @@ class Problem {
   void CheckBounds();
 
   ProblemSpec spec_;
-  bool has_work_ = false;
+  bool has_work_ = false, has_launches_ = false;
   std::vector<int32_t> device_pool_, pool_slots_;
   std::vector<int64_t> pool_turn_ns_;
   std::vector<int32_t> tensor_op_, consumer_ptr_, consumers_, edge_tensor_;

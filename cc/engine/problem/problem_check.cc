@@ -66,6 +66,7 @@ void CheckSizes(const ProblemSpec& spec) {
   CheckOptionalSize("device_cores", spec.device_cores.size(), m);
   CheckOptionalSize("device_start_ns", spec.device_start_ns.size(), m);
   CheckOptionalSize("device_turn_ns", spec.device_turn_ns.size(), m);
+  CheckOptionalSize("device_launch_ns", spec.device_launch_ns.size(), m);
   CheckSize("link_dst", spec.link_dst.size(), links);
   CheckSize("link_channel", spec.link_channel.size(), links);
   CheckSize("link_latency_ns", spec.link_latency_ns.size(), links);
@@ -112,6 +113,7 @@ void CheckDevices(const ProblemSpec& spec) {
   }
   CheckNotNegative(spec.device_start_ns, "devices", "start_ns");
   CheckNotNegative(spec.device_turn_ns, "devices", "turn_ns");
+  CheckNotNegative(spec.device_launch_ns, "devices", "launch_ns");
   std::unordered_map<std::string_view, size_t> first_of_cores;
   for (size_t d = 0; d < spec.device_cores.size(); ++d) {
     if (spec.device_cores[d].empty()) continue;

@@ -62,10 +62,7 @@ class Packer {
                      [&](int32_t a, int32_t b) { return CompareControlOut(a, b) < 0; });
     for (size_t begin = 0, end = 0; begin < ops.size(); begin = end) {
       ++end;
-      while (end < ops.size() && NumControlOut(ops[end]) > 1 &&
-             CompareControlOut(ops[begin], ops[end]) == 0) {
-        ++end;
-      }
+      while (end < ops.size() && CompareControlOut(ops[begin], ops[end]) == 0) ++end;
       AddControl(ops, begin, end);
     }
   }

@@ -7,7 +7,7 @@
 // Barriers. `tf.control_dependencies` and `tf.group` make every op of one set wait for every op of
 // another: 192 x 391 control edges in Inception-V3's training step. Ops with the same control
 // successors, at least two, form a barrier: a successor waits for the barrier once, and the barrier
-// counts on each device the arrivals of its sources. When an op becomes ready does not change.
+// counts on each device its sources there, and the other devices that have some.
 
 #ifndef HPLACER_ENGINE_PROBLEM_STEP_GRAPH_H_
 #define HPLACER_ENGINE_PROBLEM_STEP_GRAPH_H_

@@ -292,6 +292,7 @@ Problem Coarsening::Contract() const {
   spec.device_cores = fine.device_cores;
   spec.device_start_ns = fine.device_start_ns;
   spec.device_turn_ns = fine.device_turn_ns;
+  spec.device_launch_ns = fine.device_launch_ns;
   spec.link_src = fine.link_src;
   spec.link_dst = fine.link_dst;
   spec.link_channel = fine.link_channel;

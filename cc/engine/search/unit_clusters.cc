@@ -94,7 +94,9 @@ Agglomeration::Agglomeration(const Problem& problem, int32_t clusters_per_device
   const StepGraph& graph = problem.step_graph();
   for (int32_t op = 0; op < problem.num_ops(); ++op) {
     const int32_t control = graph.ops[op].control;
-    if (control == kNoControl || graph.controls[control].barrier != kNoBarrier) continue;
+    if (control == kNoControl) continue;
+    const auto [begin, end, num_sources, barrier] = graph.controls[control];
+    if (barrier != kNoBarrier && end - begin > 1) continue;
     for (int32_t at = problem.control_out_ptr()[op]; at < problem.control_out_ptr()[op + 1]; ++at) {
       AddTransfer(units[op], units[problem.control_out()[at]], costs.signal_ns);
     }

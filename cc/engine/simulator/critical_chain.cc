@@ -32,6 +32,13 @@ class ChainWalk {
       add_work(sent.src_device, sent.issue_ns, sent.sent_ns);
       add_work(sent.dst_device, sent.carried_ns, sent.finish_ns);
     }
+    if (problem.has_launches()) {
+      before_.assign(n, kNone);
+      std::vector<int32_t> last(problem.num_devices(), kNone);
+      for (const int32_t event : schedule.order) {
+        if (event >= 0) before_[event] = std::exchange(last[placement[event]], event);
+      }
+    }
     for (auto& ends : ends_) std::sort(ends.begin(), ends.end());
     for (auto& ends : channel_ends_) std::sort(ends.begin(), ends.end());
   }
@@ -51,6 +58,8 @@ class ChainWalk {
       } else {
         op = input != kNone ? input : EndingAt(ends_[PoolOf(op)], start_ns_[op], op);
       }
+      // It started when it had been launched, after the op before it.
+      if (op == kNone && !before_.empty()) op = before_[chain.ops.back()];
       if (op >= problem_.num_ops()) {  // the work of a transfer
         op = transfers_[op - problem_.num_ops()].src_op;
         chain.senders.push_back(op);
@@ -115,6 +124,7 @@ class ChainWalk {
   // By pool: ops, and from n on the work of transfers; by channel: transfers.
   std::vector<Ends> ends_, channel_ends_;
   std::vector<int32_t> first_transfer_;  // [n + 1]
+  std::vector<int32_t> before_;          // [n] the op that started on the device before, or empty
 };
 
 }  // namespace

@@ -12,9 +12,18 @@
 // of its devices, start in the order (time when ready, op); transfers of a channel in the order
 // (time when sent, src op, output, dst device). A finished op sends each output once to every other
 // device with a consumer, and a signal of 0 bytes to a device that only waits for it by control
-// edges. Time moves in rounds: a round takes all events of the smallest time known when it begins,
+// edges. Of ops of one device that have the same control successors the last to finish, of equal
+// ones the highest, ends the wait of other devices: what it sends there stands for all of them.
+// Time moves in rounds: a round takes all events of the smallest time known when it begins,
 // applies finished ops, then finished transfers, then starts transfers, then work and ops. What a
 // round creates belongs to a later round, even at the same time.
+//
+// Launches. The host launches the ops of a GPU ahead, and the GPU runs them in that order. Where a
+// device has a `launch_ns`, an op that is not free is launched before it starts, and takes a slot
+// meanwhile. Its launch can begin when the ops on its device whose outputs it reads have been
+// launched, when all else that it waits for has arrived, and when the ops that took a slot of the
+// device before it have been launched. So a step is bound by launches or by what is launched, not
+// by their sum.
 //
 // Work of transfers. Software moves tensors between hosts, and needs processors for it: a transfer
 // is first sent, by a slot of its source's pool, then carried by the channel, then received, by a

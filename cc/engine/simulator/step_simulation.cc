@@ -134,6 +134,12 @@ void StepSimulation<EventKey, kRecord>::Reset() {
     has_alarm_.assign(num_pools, 0);
     op_start_ns_.resize(problem_->num_ops());
   }
+  has_launches_ = problem_->has_launches();
+  if (has_launches_) {
+    launchable_ns_.assign(problem_->num_ops(), 0);
+    launched_ns_.resize(problem_->num_ops());
+    launcher_free_ns_ = problem_->spec().device_start_ns;
+  }
   HoldDevices();
   targets_.Reset(num_devices);
   control_targets_.Reset(num_devices);
@@ -175,11 +181,21 @@ template <typename EventKey, bool kRecord>
 void StepSimulation<EventKey, kRecord>::ResetBarriers() {
   const auto m = static_cast<size_t>(problem_->num_devices());
   barrier_devices_.resize(graph_->barriers.size());
+  barrier_sources_.assign(graph_->barriers.size() * m, 0);
   barrier_pending_.resize(graph_->barriers.size() * m);
-  auto pending = barrier_pending_.begin();
+  if (graph_->barriers.empty()) return;
+  for (size_t op = 0; op < ops_.size(); ++op) {
+    const int32_t control = op_records_[op].control;
+    if (control == kNoControl || graph_->controls[control].barrier == kNoBarrier) continue;
+    ++barrier_sources_[graph_->controls[control].barrier * m + ops_[op].device];
+  }
   for (size_t i = 0; i < graph_->barriers.size(); ++i) {
     const StepGraph::Control& control = graph_->controls[graph_->barriers[i]];
-    pending = std::fill_n(pending, m, control.num_sources);
+    const auto sources = barrier_sources_.begin() + i * m;
+    const auto groups = static_cast<int32_t>(m - std::count(sources, sources + m, 0));
+    for (size_t d = 0; d < m; ++d) {
+      barrier_pending_[i * m + d] = sources[d] + groups - (sources[d] > 0);
+    }
     barrier_devices_[i].Reset(problem_->num_devices());
     ForEachSuccessor(control, [&](int32_t op) { barrier_devices_[i].Add(ops_[op].device); });
   }
@@ -190,9 +206,9 @@ void StepSimulation<EventKey, kRecord>::ResetBarriers() {
 template <typename EventKey, bool kRecord>
 void StepSimulation<EventKey, kRecord>::ApplyRound() {
   const auto is_now = [this] { return events_.time_ns() == now_ns_; };
-  if constexpr (kRecord) {
+  if (kRecord || !barrier_devices_.empty()) {
     for (round_.clear(); is_now();) round_.push_back(events_.Pop());
-    SortRound();
+    if (round_.size() > 1) SortRound();
     for (int32_t event : round_) Apply(event);
   } else {
     do {
@@ -236,13 +252,14 @@ void StepSimulation<EventKey, kRecord>::StartOps(int32_t pool) {
     ++num_started_;
     order_.push_back(op);
     if (cutoff_ != nullptr) unstarted_ns_[pool] -= state.finish_ns;
-    state.finish_ns += now_ns_;
+    const int64_t start_ns = has_launches_ ? Launch(op, device) : now_ns_;
+    state.finish_ns += start_ns;
     if (cutoff_ != nullptr && state.finish_ns + cutoff_->tail_ns[op] >= cutoff_->ns) {
       was_cut_off_ = true;
     }
     events_.Push(state.finish_ns, op);
     if (has_work_) {
-      op_start_ns_[op] = now_ns_;
+      op_start_ns_[op] = start_ns;
       running_[pool].push_back(op);
     }
     PrefetchFinish(op);
@@ -316,13 +333,14 @@ void StepSimulation<EventKey, kRecord>::FinishOp(int32_t op) {
   Free(device, record.temp_bytes, {op, MemoryKind::kTemp, 0});
   ops_[op].cursor = static_cast<int32_t>(sends_.size());
   const bool has_control = record.control != kNoControl;
-  if (has_control) OpenGates(op, device);
+  const bool signals = has_control && IsLastOfGroup(graph_->controls[record.control], device);
+  if (signals) OpenGates(op, device);
   for (int32_t tensor = record.first_tensor; tensor < next.first_tensor; ++tensor) {
     PublishTensor(op, tensor, device);
   }
   for (int32_t r = record.first_read; r < next.first_read; ++r) EndRead(reads_[r], device);
   if (!has_control) return;
-  control_targets_.Drain([this](int32_t to) { receivers_[to].gate = kNoGate; });
+  if (signals) control_targets_.Drain([this](int32_t to) { receivers_[to].gate = kNoGate; });
   ControlArrived(op, device);
 }
 
@@ -387,6 +405,27 @@ template <typename EventKey, bool kRecord>
 void StepSimulation<EventKey, kRecord>::StartDevice(int32_t device) {
   is_held_[device] = 0;
   for (const int32_t op : held_[device]) MakeReady(op, device);
+}
+
+// ---- launches ----
+
+// When the op starts that takes a slot now.
+template <typename EventKey, bool kRecord>
+int64_t StepSimulation<EventKey, kRecord>::Launch(int32_t op, int32_t device) {
+  const int64_t launch_ns = problem_->spec().device_launch_ns[device];
+  if (launch_ns == 0 || ops_[op].finish_ns == 0) {
+    launched_ns_[op] = launch_ns == 0 ? now_ns_ : launchable_ns_[op];
+    return now_ns_;
+  }
+  int64_t& free_ns = launcher_free_ns_[device];
+  free_ns = std::max(free_ns, launchable_ns_[op]) + launch_ns;
+  launched_ns_[op] = free_ns;
+  return std::max(now_ns_, free_ns);
+}
+
+template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::WaitForLaunch(int32_t op, int64_t launched_ns) {
+  launchable_ns_[op] = std::max(launchable_ns_[op], launched_ns);
 }
 
 // ---- the work of transfers ----
@@ -516,6 +555,7 @@ void StepSimulation<EventKey, kRecord>::PublishTensor(int32_t op, int32_t tensor
     reads_[reader.cursor] = root;
     reader.cursor += is_local;
     reader.pending -= is_local;
+    if (has_launches_ && is_local) WaitForLaunch(consumers_[edge], launched_ns_[op]);
     if (reader.pending == 0) MakeReady(consumers_[edge], device);
   }
   int32_t readers = receivers_[device].readers;
@@ -543,6 +583,15 @@ int32_t StepSimulation<EventKey, kRecord>::RootOf(int32_t tensor, int32_t alias,
   int32_t send = src.cursor;
   while (sends_[send].tensor != alias || sends_[send].dst_device != device) ++send;
   return CopyBuffer(send);
+}
+
+// Whether it ends the wait for all sources of a barrier that are on the device, or for itself.
+template <typename EventKey, bool kRecord>
+bool StepSimulation<EventKey, kRecord>::IsLastOfGroup(const StepGraph::Control& control,
+                                                      int32_t device) {
+  if (control.barrier == kNoBarrier) return true;
+  return --barrier_sources_[static_cast<size_t>(control.barrier) * used_bytes_.size() + device] ==
+         0;
 }
 
 // Signals, and gates for the other devices where `op` has control successors.
@@ -611,6 +660,7 @@ void StepSimulation<EventKey, kRecord>::ControlArrived(int32_t op, int32_t devic
     OpState& waiting = ops_[successor];
     const bool is_there = waiting.device == device;
     waiting.pending -= is_there;
+    if (has_launches_ && is_there) WaitForLaunch(successor, now_ns_);
     if (is_there & (waiting.pending == 0)) MakeReady(successor, device);
   });
 }
@@ -619,6 +669,7 @@ template <typename EventKey, bool kRecord>
 void StepSimulation<EventKey, kRecord>::TensorArrived(int32_t op, int32_t buffer, int32_t device) {
   OpState& reader = ops_[op];
   reads_[reader.cursor++] = buffer;
+  if (has_launches_) WaitForLaunch(op, now_ns_);
   if (--reader.pending == 0) MakeReady(op, device);
 }
 

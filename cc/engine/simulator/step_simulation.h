@@ -17,9 +17,10 @@
 // when it comes, and comes again.
 //
 // Within a round memory is only freed while events are applied and only allocated afterwards, and
-// readiness, queues and reader counts do not depend on the order of a round's events, hence that
-// order is visible in nothing but the record of memory changes. Without kRecord it is not kept, and
-// an op's temp and outputs are allocated in one sum.
+// readiness, queues and reader counts do not depend on the order of a round's events. Hence that
+// order is visible in nothing but the record of memory changes and, where there are barriers, who
+// is the last of a group. Elsewhere it is not kept without kRecord. Nor are an op's temp and
+// outputs apart: they are allocated in one sum.
 //
 // Speed: placements are random, so branches on who is local or ready are mispredicted. Where it is
 // cheap, both cases are computed and one is kept.
@@ -143,8 +144,12 @@ class StepSimulation {
   void WaitForChannel(int32_t index);
   void SetAlarm(int32_t pool);
 
+  int64_t Launch(int32_t op, int32_t device);
+  void WaitForLaunch(int32_t op, int64_t launched_ns);
+
   void PublishTensor(int32_t op, int32_t tensor, int32_t device);
   int32_t RootOf(int32_t tensor, int32_t alias, int32_t device) const;
+  bool IsLastOfGroup(const StepGraph::Control& control, int32_t device);
   void OpenGates(int32_t op, int32_t device);
   void AddSend(int32_t src_buffer, int32_t op, int32_t tensor, int32_t device, int32_t to);
 
@@ -186,6 +191,12 @@ class StepSimulation {
   std::vector<int32_t> free_slots_;               // [pools]
   std::vector<uint8_t> channel_busy_;             // [channels]
 
+  // Of problems with launches.
+  bool has_launches_ = false;
+  std::vector<int64_t> launchable_ns_;     // [n] when what an op waits for has been launched
+  std::vector<int64_t> launched_ns_;       // [n] the end of its launch
+  std::vector<int64_t> launcher_free_ns_;  // [m]
+
   // Of problems with work.
   bool has_work_ = false;
   std::vector<Work> works_;                    // [sends]
@@ -206,7 +217,9 @@ class StepSimulation {
   std::vector<int32_t> round_;
 
   std::vector<IndexSet> barrier_devices_;  // [barriers] where its successors are
-  std::vector<int32_t> barrier_pending_;   // [barriers * m]
+  // [barriers * m] sources there that have not finished; what successors there wait for: sources
+  // there, and one of each other device.
+  std::vector<int32_t> barrier_sources_, barrier_pending_;
   // A gate holds an op's control successors on one other device until all its sends have arrived.
   std::vector<int32_t> gate_pending_;
 

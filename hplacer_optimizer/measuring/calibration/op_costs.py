@@ -72,7 +72,7 @@ def measure_op_costs(
         if (placement == device).all():
             start_ns = float(problem.device_start_ns[device])
             times_ns = _as_long_as(times_ns, (step.value_s * 1e9 - start_ns) * slots)
-        else:
+        elif not loaded.machine.kinds[kind].launches_ahead:
             times_ns[ran] += loaded.machine.kinds[kind].launch_overhead_ns
         _fill(table, problem, loaded, placement == device, times_ns, kind, len(traces))
         found.append(

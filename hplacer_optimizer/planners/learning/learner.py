@@ -25,11 +25,14 @@ from numpy.typing import NDArray
 from hplacer_optimizer import _engine, errors
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.errors import OptionError, PlannerUnavailableError
+from hplacer_optimizer.log import LOGGER
+from hplacer_optimizer.planners import rollout
 from hplacer_optimizer.planners.budget import Budget, Progress, ProgressCallback
 from hplacer_optimizer.planners.learning.measurements import Measurements
 from hplacer_optimizer.planners.learning.models import LEARNED_PLANNERS
 from hplacer_optimizer.planners.learning.scoring import Reward, best_single_device
 from hplacer_optimizer.planners.learning.settings import get_settings
+from hplacer_optimizer.planners.policies import BY_HAND
 from hplacer_optimizer.planners.result import PlannerResult, Watch
 from hplacer_optimizer.problem.constraints import check_constraints
 from hplacer_optimizer.problem.simulator import simulate
@@ -116,7 +119,7 @@ def learn(
             the simulator.
         parallel: how many placements the reward measures at once.
         start: a placement int32[n] that the policy first learns to imitate, and then improves; the
-            result is no worse. None: the best of some random ones, or with the preset "paper"
+            result is no worse. None: that of the planner `learned`, or with the preset "paper"
             none.
         checkpoint: directory that keeps the policy, its optimizer, baselines, random state and best
             placement, written whole or not at all every minute and at the end.
@@ -147,11 +150,13 @@ def learn(
     ends = None if budget.seconds is None else time.monotonic() + budget.seconds
     _engine.check_candidates(problem)
     chosen = get_settings(preset, settings)
+    if not problem.num_ops:
+        return Learned(placement=np.zeros(0, np.int32), makespan_ns=0)
     if start is not None:
         start = np.asarray(start, np.int32)
         check_constraints(problem, start)
-    if not problem.num_ops:
-        return Learned(placement=np.zeros(0, np.int32), makespan_ns=0)
+    elif not chosen.own_draws_only:
+        start = _of_trained_policies(problem)
     file = io.BytesIO()
     _engine.write_problem(problem, file)
     request = {
@@ -175,7 +180,7 @@ def learn(
         found = _follow(process, budget, ends, checkpoint is not None, measurements, watch)
     if measurements is not None:
         return _or_measured(found, measurements)
-    if chosen.own_draws_only and start is None:
+    if start is None:
         return _as_drawn(problem, found, model)
     return _no_worse(problem, found, model, start)
 
@@ -236,20 +241,27 @@ def _with_counts(progress: Progress, measurements: Measurements) -> Progress:
     return replace(progress, measured=measured, failed=failed)
 
 
+def _of_trained_policies(problem: Problem) -> NDArray[np.int32]:
+    """Those set by hand stand in for a damaged file."""
+    try:
+        return rollout.plan_once(problem).placement
+    except errors.PolicyError as error:
+        LOGGER.warning("%s; starting from policies that were set by hand", error)
+        return rollout.plan_once(problem, portfolio=BY_HAND).placement
+
+
 def _no_worse(
-    problem: Problem, found: Learned | None, model: str, start: NDArray[np.int32] | None
+    problem: Problem, found: Learned | None, model: str, start: NDArray[np.int32]
 ) -> Learned:
-    """In little time a policy may not even have found the best single device."""
-    other = best_single_device(problem) if start is None else start
-    name = "a single device" if start is None else "the start"
-    trace = simulate(problem, other)
-    other_ns = trace.makespan_ns if trace.feasible else None
+    """In little time a policy may not even draw as good a placement again."""
+    trace = simulate(problem, start)
+    start_ns = trace.makespan_ns if trace.feasible else None
     if found is None:
-        note = f"{model}: the budget ended before the first step; the placement is {name}"
-        return Learned(placement=other, makespan_ns=other_ns, notes=[note])
-    if other_ns is not None and (found.makespan_ns is None or other_ns < found.makespan_ns):
-        note = f"{model}: {found.steps} steps found nothing better than {name}"
-        return replace(found, placement=other, makespan_ns=other_ns, notes=[note])
+        note = f"{model}: the budget ended before the first step; the placement is the start"
+        return Learned(placement=start, makespan_ns=start_ns, notes=[note])
+    if start_ns is not None and (found.makespan_ns is None or start_ns < found.makespan_ns):
+        note = f"{model}: {found.steps} steps found nothing better than the start"
+        return replace(found, placement=start, makespan_ns=start_ns, notes=[note])
     return found
 
 

@@ -112,9 +112,7 @@ def make_model(
     rng: Any,
     start: _Int32 | None = None,
 ) -> Model:
-    """With a placement int32[n] to start from, or the best of some random ones.
-
-    If only its own draws count, the model has no placement to start from unless one is given.
+    """With a placement int32[n] to start from, or what runs on the fastest devices.
 
     Raises OptionError for an unknown name, InfeasibleError if a unit has no candidate.
     """
@@ -127,9 +125,9 @@ def make_model(
     fallback = first_candidate(problem, np.argsort(slowness, kind="stable").tolist())
     if settings.own_draws_only:
         (of_unit,) = _engine.cluster_units(problem, [finest], 1)
-        device_of_unit = fallback
     else:
-        of_unit, device_of_unit = _clusters(problem, finest, bias, fallback, rng)
+        of_unit = _clusters(problem, finest, bias, fallback, rng)
+    device_of_unit = fallback
     if start is not None:
         device_of_unit = np.zeros(problem.num_units, np.int32)
         device_of_unit[problem.units] = start
@@ -158,30 +156,27 @@ def make_model(
 
 def _clusters(
     problem: Problem, count: int, bias: NDArray[np.float64], fallback: _Int32, rng: Any
-) -> tuple[_Int32, _Int32]:
-    """A clustering of the units, int32[U], and a device for each, int32[U].
+) -> _Int32:
+    """A clustering of the units, int32[U].
 
     Of several limits to the work of a cluster, that whose random placements are the fastest:
-    unrolled layers want to stay whole, branches of a wide graph do not. The devices are those of
-    the best of these placements.
+    unrolled layers want to stay whole, branches of a wide graph do not.
     """
     may_run = candidate_mask(problem)
     units = np.arange(problem.num_units)
     share = np.exp(bias) / np.exp(bias).sum()
-    found: list[tuple[float, int, _Int32, _Int32]] = []
+    found: list[tuple[float, int, _Int32]] = []
     for clusters_per_device in _CLUSTERS_PER_DEVICE:
         (cluster,) = _engine.cluster_units(problem, [count], clusters_per_device)
         size = (_TRIALS, int(cluster.max(initial=-1)) + 1)
         device = rng.choice(problem.num_devices, size=size, p=share)[:, cluster]
         device = np.where(may_run[units, device], device, fallback).astype(np.int32)
-        makespan_ns, feasible, _ = simulate_batch(
+        makespan_ns, _, _ = simulate_batch(
             problem, device[:, problem.units], threads=os.cpu_count() or 1
         )
         known_ns = np.where(makespan_ns < 0, np.inf, makespan_ns)
-        best = int(np.lexsort((known_ns, ~feasible))[0])
-        found.append((float(known_ns.mean()), clusters_per_device, cluster, device[best]))
-    _, _, cluster, device = min(found, key=lambda trial: trial[:2])
-    return cluster, device
+        found.append((float(known_ns.mean()), clusters_per_device, cluster))
+    return min(found, key=lambda trial: trial[:2])[-1]
 
 
 def _regions(device: _Int32, neighbours: Neighbours, num_groups: int) -> _Int32:

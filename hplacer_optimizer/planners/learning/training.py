@@ -506,6 +506,7 @@ def _optional_times(problem: Problem) -> list[NDArray[np.int64]]:
     times = [
         problem.device_start_ns,
         problem.device_turn_ns,
+        problem.device_launch_ns,
         problem.link_send_ns,
         problem.link_send_bytes_per_s,
         problem.link_receive_ns,
