@@ -65,7 +65,7 @@ class Field:
         """Raises DocumentError if this is neither true nor false."""
         if self.value not in ("true", "false"):
             raise self.error(f"expected true or false, found {self.value!a:.80}")
-        return self.value == "true"
+        return bool(self.value == "true")
 
     def whole_number(self, lowest: int, highest: int) -> int:
         """Raises DocumentError if this is no whole number of that range."""
