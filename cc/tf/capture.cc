@@ -52,9 +52,9 @@ class StepCapture {
         EstimateCosts(step_.nodes, input_.library, options_, &costs_, &out_->assumptions);
     if (!status.ok()) return status;
     FindConstants();
+    if (status = NumberOps(); !status.ok()) return status;
     FindRemoved();
     JoinUnits();
-    if (status = NumberOps(); !status.ok()) return status;
     trips_ = TripsOfNodes();
     FillOps();
     FillEdges();
@@ -81,12 +81,23 @@ class StepCapture {
   void FindRemoved() {
     std::vector<bool> is_fixed(step_.nodes.size());
     for (size_t i = 0; i < is_fixed.size(); ++i) is_fixed[i] = units_.frame_of[i] >= 0;
-    removed_ = FindRemovedOps(step_, is_static_, std::move(is_fixed));
+    removed_ = FindRemovedOps(step_, is_static_, is_fixed, ByOp());
     for (size_t i = 0; i < step_.nodes.size(); ++i) {
       if (!removed_.is_removed[i]) continue;
       for (int64_t& cost_ns : costs_[i].cost_ns) cost_ns = std::min<int64_t>(cost_ns, 0);
       std::fill(costs_[i].output_bytes.begin(), costs_[i].output_bytes.end(), 0);
     }
+  }
+
+  // All positions in the order of their ops.
+  std::vector<int32_t> ByOp() const {
+    std::vector<int32_t> positions(step_.nodes.size());
+    std::iota(positions.begin(), positions.end(), 0);
+    std::sort(positions.begin(), positions.end(), [this](int32_t a, int32_t b) {
+      return std::make_pair(op_of_[a], step_.nodes[a]->id()) <
+             std::make_pair(op_of_[b], step_.nodes[b]->id());
+    });
+    return positions;
   }
 
   // What is removed goes where its neighbour is: alone elsewhere, TensorFlow might keep it, so as
@@ -95,11 +106,11 @@ class StepCapture {
     std::vector<int32_t> size(units_.allowed.size(), 0);
     for (const int32_t unit : units_.unit_of) ++size[unit];
     std::vector<int32_t> neighbour = removed_.neighbour;
-    for (size_t i = 0; i < step_.nodes.size(); ++i) {
+    for (const int32_t i : ByOp()) {
       if (removed_.is_removed[i] || is_static_[i]) continue;
       ForEachInput(i, [&](int32_t source, const Edge& edge) {
         if (is_static_[source] && !edge.IsControlEdge() && neighbour[source] < 0) {
-          neighbour[source] = static_cast<int32_t>(i);
+          neighbour[source] = i;
         }
       });
     }

@@ -30,9 +30,10 @@ struct RemovedOps {
   std::vector<std::set<int32_t>> waits_for;
 };
 
-// `is_static`: constants at run time (static_ops.h). `is_fixed`: is never removed.
+// `is_static`: constants at run time (static_ops.h). `is_fixed`: is never removed. `order`: all
+// positions in a topological order that is the same for equal graphs, as is then the result.
 RemovedOps FindRemovedOps(const Step& step, const std::vector<bool>& is_static,
-                          std::vector<bool> is_fixed);
+                          const std::vector<bool>& is_fixed, const std::vector<int32_t>& order);
 
 }  // namespace hplacer
 

@@ -62,13 +62,14 @@ class CostErrors:
         return CostErrors(**{name: factor * error for name, error in vars(self).items()})
 
 
-MEASURED_COSTS = CostErrors(device_kind=0.06, op_type=0.1, op=0.1, link=0.2, turn=0.4, start=0.15)
+MEASURED_COSTS = CostErrors(device_kind=0.08, op_type=0.1, op=0.1, link=0.2, turn=0.4, start=0.15)
 """Of calibrated machines and measured op costs.
 
-From docs/results/prediction: steps on one worker are off by 6% (root mean square over the graphs),
-fits of sending and receiving by 11% and 14% in the median, half of the waits for a busy device lie
-within a factor of 1.9, and steps of one op within 10% and 16%. Errors of op types and of single ops
-cannot be told apart there; they are what an op beside a busy neighbour takes longer.
+From docs/results/prediction: steps without transfers are off by 8% (root mean square over the
+graphs), two calibrations differ by 23% in what a message costs its receiver, half of the waits for
+a busy device lie within a factor of 2.4, and steps of one op within 5% and 11%, beside 30% in the
+other calibration. Errors of op types and of single ops cannot be told apart there; they are what an
+op beside a busy neighbour takes longer.
 """
 ESTIMATED_COSTS = MEASURED_COSTS.times(2.5)
 """Of costs from data sheets: larger by as much as predicted speedups are more wrong, in logarithms,

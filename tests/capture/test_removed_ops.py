@@ -130,6 +130,29 @@ report(**told(build))
     assert list(unit.values()).count(unit["pinned"]) == 1
 
 
+def test_equal_graphs_are_equal_problems(tmp_path: Path) -> None:
+    """Whatever the order is in which TensorFlow holds their edges."""
+    report = run(
+        HELPERS
+        + """
+from pathlib import Path
+from hplacer_optimizer.bench import small_graphs
+
+path = Path(CACHE + ".meta")
+small_graphs.write("layers of experts", path)
+kept, found = [], []
+for _ in range(6):
+    loaded = load_graph(path, machine="2hosts-2xcpu")
+    kept.append([np.zeros(1000 + i) for i in range(100)])  # other addresses each time
+    found.append((loaded.problem.units.tolist(), loaded.problem.control_edges.tolist(),
+                  loaded.captured.is_removed.tolist()))
+report(equal=[one == found[0] for one in found])
+""",
+        tmp_path,
+    ).report
+    assert all(report["equal"])
+
+
 @pytest.mark.parametrize("name", ["images down and up", "reading in two directions"])
 def test_tensorflow_computes_nothing_that_was_removed(name: str, tmp_path: Path) -> None:
     report = run(

@@ -450,7 +450,7 @@ def test_a_reward_that_always_fails_says_why() -> None:
 
 
 def test_a_reward_is_measured_in_parallel_until_the_end() -> None:
-    problem = problem_from_dict(chains())
+    problem = problem_from_dict(chains(4, 12))
     running, most_running = 0, 0
     changed = threading.Condition()
     stop = threading.Event()
@@ -473,14 +473,15 @@ def test_a_reward_is_measured_in_parallel_until_the_end() -> None:
 
     found = learn(
         problem,
-        settings={**SMALL, "own_draws_only": True},  # near a good start all draws are alike
+        settings=SMALL,
         budget=Budget(stop=stop),
+        start=PLANNERS["random"].plan(problem).placement,  # hard to imitate: draws differ
         reward=reward,
         parallel=2,
         on_progress=tell,
     )
     assert most_running == 2
-    assert found.steps <= 1
+    assert found.steps <= 2  # equal draws are measured once
     assert found.makespan_ns == simulate(problem, found.placement).makespan_ns
     assert 4 <= (progress[-1].measured or 0) < SMALL["groupings"] * SMALL["placements"]
     assert progress[-1].failed == 0
