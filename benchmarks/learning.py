@@ -10,8 +10,8 @@ Parts, all by the simulator, on the papers' tasks and calibrated machines:
     ablation    what the networks of `hierarchical` are worth: it as it is, and with parts of it
                 taken away (ABLATION below), each with --placements scored placements, also on the
                 modern tasks; beside `auto` for ten seconds, and the best single device. What is
-                compared is the best placement that was drawn; all rows begin with the best of the
-                same random placements. The means of the first and last tenth of what was drawn
+                compared is the best placement that was drawn; all rows begin with the placement of
+                `learned`. The means of the first and last tenth of what was drawn
                 tell of a policy only where all draws are fresh: elsewhere most of them change the
                 best placement so far.
     halves      is the second half of a long search better spent on learning? `auto` has the first

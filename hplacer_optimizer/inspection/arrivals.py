@@ -23,8 +23,8 @@ def arrivals(
 ) -> Iterator[tuple[_Int32, _Int32, _Int64, _Int64]]:
     """First for all data edges, then for all control edges: (src, dst, arrival_ns, send).
 
-    `send` is the index of the transfer that brings the input, -1 where src is on dst's device. The
-    trace must have times.
+    `send` is the index of the transfer that brings the input, -1 where src is on dst's device. Of
+    ops that signal together, src is the one that does. The trace must have times.
     """
     assert trace.finish_ns is not None
     m, sends = problem.num_devices, trace.transfers
@@ -41,10 +41,31 @@ def arrivals(
     src, dst = problem.control_edges.T
     arrival_ns, send = trace.finish_ns[src], np.full(len(src), -1, np.int64)
     remote = placement[src] != placement[dst]
+    src = np.where(remote, _speakers(problem, placement, trace.finish_ns)[src], src)
     wanted = src[remote].astype(np.int64) * m + placement[dst[remote]]
     send[remote] = order[np.searchsorted(pairs[order], wanted, side="right") - 1]
     arrival_ns[remote] = sends["finish_ns"][send[remote]]
     yield src, dst, arrival_ns, send
+
+
+def _speakers(problem: Problem, placement: _Int32, finish_ns: _Int64) -> _Int32:
+    """int32[n], of each op who tells other devices of its end.
+
+    That is the last to finish, of equal ones the highest, of the ops on its device that have the
+    control successors that it has.
+    """
+    src, dst = problem.control_edges.T  # sorted
+    sources, first = np.unique(src, return_index=True)
+    last: dict[tuple[bytes, int], int] = {}
+    groups = []
+    for op, successors in zip(sources.tolist(), np.split(dst, first[1:]), strict=False):
+        group = (successors.tobytes(), int(placement[op]))
+        groups.append(group)
+        other = last.get(group, op)
+        last[group] = max(op, other, key=lambda i: (finish_ns[i], i))
+    speakers = np.arange(problem.num_ops, dtype=np.int32)
+    speakers[sources] = [last[group] for group in groups]
+    return speakers
 
 
 def _send_index(

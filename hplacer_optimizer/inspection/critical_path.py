@@ -44,7 +44,9 @@ class Stage:
     where: str  # the device or the channel
     begin_ns: int
     end_ns: int
-    behind: str | None  # of a wait: the op or tensor that kept the slot or the channel last
+    # Of a wait: the op or tensor that kept the slot or the channel last. None for an op that waits
+    # for its device to start, or for its launch.
+    behind: str | None
     item: int  # index of the op, or of the transfer in the trace
 
     @property
@@ -143,7 +145,7 @@ class _Walk:
         self._add(TRANSFER, what, where, int(send["issue_ns"]), sent_ns, index)
 
     def _slot_user(self, index: int | None) -> str | None:
-        """An op, or the tensor whose transfer was work; None at the start of the device."""
+        """An op, or the tensor whose transfer was work; None if there is none."""
         if index is None:
             return None
         num_ops = self._problem.num_ops
