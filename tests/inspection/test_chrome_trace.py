@@ -124,11 +124,17 @@ def test_an_op_waits_from_its_last_input_on(case: tuple[dict[str, Any], list[int
         key = (src, output, placement[dst])
         time_ns = trace.finish_ns[src] if placement[src] == placement[dst] else arrival[key]
         ready[dst] = max(ready[dst], time_ns)
+    successors: dict[int, set[int]] = defaultdict(set)
+    for src, dst in document["control_edges"]:
+        successors[src].add(dst)
     for src, dst in document["control_edges"]:
         if placement[src] == placement[dst]:
             time_ns = trace.finish_ns[src]
-        else:
-            time_ns = max(t for (s, _, d), t in arrival.items() if (s, d) == (src, placement[dst]))
+        else:  # the last of those that the same ops wait for signals
+            alike = [op for op, waiting in successors.items() if waiting == successors[src]]
+            group = [op for op in alike if placement[op] == placement[src]]
+            last = max(group, key=lambda op: (trace.finish_ns[op], op))
+            time_ns = max(t for (s, _, d), t in arrival.items() if (s, d) == (last, placement[dst]))
         ready[dst] = max(ready[dst], time_ns)
     waits = {e["name"]: e["args"]["wait_ns"] for e in slices(events, problem, channels=False)}
     expected = (trace.start_ns - np.array(ready, np.int64)).tolist()
