@@ -53,8 +53,9 @@ class StepCapture {
     if (!status.ok()) return status;
     FindConstants();
     if (status = NumberOps(); !status.ok()) return status;
-    FindRemoved();
-    JoinUnits();
+    const std::vector<int32_t> by_op = PositionsByOp();
+    FindRemoved(by_op);
+    JoinUnits(by_op);
     trips_ = TripsOfNodes();
     FillOps();
     FillEdges();
@@ -78,10 +79,10 @@ class StepCapture {
   }
 
   // Finds the nodes that are removed before run time; these cost nothing and hold nothing.
-  void FindRemoved() {
+  void FindRemoved(const std::vector<int32_t>& by_op) {
     std::vector<bool> is_fixed(step_.nodes.size());
     for (size_t i = 0; i < is_fixed.size(); ++i) is_fixed[i] = units_.frame_of[i] >= 0;
-    removed_ = FindRemovedOps(step_, is_static_, is_fixed, ByOp());
+    removed_ = FindRemovedOps(step_, is_static_, is_fixed, by_op);
     for (size_t i = 0; i < step_.nodes.size(); ++i) {
       if (!removed_.is_removed[i]) continue;
       for (int64_t& cost_ns : costs_[i].cost_ns) cost_ns = std::min<int64_t>(cost_ns, 0);
@@ -90,7 +91,7 @@ class StepCapture {
   }
 
   // All positions in the order of their ops.
-  std::vector<int32_t> ByOp() const {
+  std::vector<int32_t> PositionsByOp() const {
     std::vector<int32_t> positions(step_.nodes.size());
     std::iota(positions.begin(), positions.end(), 0);
     std::sort(positions.begin(), positions.end(), [this](int32_t a, int32_t b) {
@@ -102,11 +103,11 @@ class StepCapture {
 
   // What is removed goes where its neighbour is: alone elsewhere, TensorFlow might keep it, so as
   // not to add edges between devices. A constant goes where its first reader is.
-  void JoinUnits() {
+  void JoinUnits(const std::vector<int32_t>& by_op) {
     std::vector<int32_t> size(units_.allowed.size(), 0);
     for (const int32_t unit : units_.unit_of) ++size[unit];
     std::vector<int32_t> neighbour = removed_.neighbour;
-    for (const int32_t i : ByOp()) {
+    for (const int32_t i : by_op) {
       if (removed_.is_removed[i] || is_static_[i]) continue;
       ForEachInput(i, [&](int32_t source, const Edge& edge) {
         if (is_static_[source] && !edge.IsControlEdge() && neighbour[source] < 0) {

@@ -10,12 +10,19 @@ import pytest
 from tests.processes import run
 
 HELPERS = """
+from pathlib import Path
+from hplacer_optimizer.bench import small_graphs
 from hplacer_optimizer.capture.loading import load_graph
 
 raw = tf.raw_ops
 
 def number(name):
     return v1.placeholder(tf.float32, [4], name=name)
+
+def written(name):
+    path = Path(CACHE + ".meta")
+    small_graphs.write(name, path)
+    return path
 
 def told(build, **options):
     with tf.Graph().as_default() as graph:
@@ -135,11 +142,8 @@ def test_equal_graphs_are_equal_problems(tmp_path: Path) -> None:
     report = run(
         HELPERS
         + """
-from pathlib import Path
-from hplacer_optimizer.bench import small_graphs
 
-path = Path(CACHE + ".meta")
-small_graphs.write("layers of experts", path)
+path = written("layers of experts")
 kept, found = [], []
 for _ in range(6):
     loaded = load_graph(path, machine="2hosts-2xcpu")
@@ -158,11 +162,8 @@ def test_tensorflow_computes_nothing_that_was_removed(name: str, tmp_path: Path)
     report = run(
         HELPERS
         + f"""
-from pathlib import Path
-from hplacer_optimizer.bench import small_graphs
 
-path = Path(CACHE + ".meta")
-small_graphs.write({name!r}, path)
+path = written({name!r})
 found = load_graph(path, machine="2hosts-2xcpu")
 metadata = v1.RunMetadata()
 with tf.Graph().as_default() as graph, v1.Session(graph=graph) as running:
@@ -198,14 +199,11 @@ def test_transfers_are_those_of_traced_steps(name: str, tmp_path: Path) -> None:
     report = run(
         HELPERS
         + f"""
-from pathlib import Path
-from hplacer_optimizer.bench import small_graphs
 from hplacer_optimizer.bench.cluster_tasks import cuts_by_hand
 from hplacer_optimizer.measuring.step_runner import StepRunner
 from hplacer_optimizer.measuring.target import Target
 
-path = Path(CACHE + ".meta")
-small_graphs.write({name!r}, path)
+path = written({name!r})
 found = load_graph(path, machine="2hosts-2xcpu", keep_graph=True)
 problem = found.problem
 cuts = dict(cuts_by_hand(problem, ()))
