@@ -50,6 +50,11 @@ bool IsActivation(const Node* node) {
   return IsOneOf(*ops, node);
 }
 
+bool ReadsDataset(const Node* node) {
+  return absl::StrContains(node->type_string(), "Dataset") ||
+         absl::StrContains(node->type_string(), "Iterator");
+}
+
 bool HasShapeOfInput(const Node* node) {
   static const auto* const ops = new OpSet({"Rank", "Shape", "ShapeN", "Size", "ZerosLike"});
   return IsOneOf(*ops, node);
@@ -85,6 +90,7 @@ class UnitFinder {
   absl::Status Run() {
     if (absl::Status status = ReadColocationGroups(); !status.ok()) return status;
     JoinControlFlow();
+    JoinDatasets();
     if (absl::Status status = CollapseLoops(); !status.ok()) return status;
     JoinFusedChains();
     Finish();
@@ -167,6 +173,23 @@ class UnitFinder {
         for (const Edge* edge : node->out_edges()) {
           if (!edge->IsControlEdge()) JoinNodes(node, edge->dst());
         }
+      }
+    }
+  }
+
+  // A dataset is a variant. Its cache and the seeds of its shuffling are resources of the device
+  // that made it: read on another, it would have others.
+  void JoinDatasets() {
+    std::vector<const Node*> readers;
+    std::copy_if(step_.nodes.begin(), step_.nodes.end(), std::back_inserter(readers), ReadsDataset);
+    absl::flat_hash_set<const Node*> seen(readers.begin(), readers.end());
+    while (!readers.empty()) {
+      const Node* reader = readers.back();
+      readers.pop_back();
+      for (const Edge* edge : reader->in_edges()) {
+        if (edge->IsControlEdge() || reader->input_type(edge->dst_input()) != tensorflow::DT_VARIANT) continue;
+        JoinNodes(reader, edge->src());
+        if (seen.insert(edge->src()).second) readers.push_back(edge->src());
       }
     }
   }

@@ -1,17 +1,18 @@
 // Units of placement: which nodes must share a device, and which devices they may use.
 //
-// Four rules, applied in this order:
+// Five rules, applied in this order:
 // 1. TensorFlow's own colocation groups and candidate devices (ColocationGraph), which respect
 //    assigned devices, the user's tf.device annotations, kernels, resources and references.
 // 2. Switch, Exit, Enter and NextIteration go with the neighbour that TensorFlow's partitioner
 //    moves them to.
-// 3. A while loop runs as one op on one device, unless it contains the variable update (then the
+// 3. What reads a dataset goes with what made or passed it: its cache and seeds are there.
+// 4. A while loop runs as one op on one device, unless it contains the variable update (then the
 //    loop is the training itself, and its body is placed per unit).
-// 4. Chains that TensorFlow fuses into one op share a device: Grappler's remapper (a contraction, a
+// 5. Chains that TensorFlow fuses into one op share a device: Grappler's remapper (a contraction, a
 //    bias, then a residual or an activation, each read by the next one alone) fuses across devices
 //    and would undo the plan, and oneDNN (Conv2DBackpropFilter + BiasAddGrad, Pad + Conv2D) fuses
 //    only within one, so numbers change.
-// Rules 2 to 4 join groups only where a common candidate device is left.
+// Rules 2 to 5 join groups only where a common candidate device is left.
 #ifndef HPLACER_TF_UNITS_H_
 #define HPLACER_TF_UNITS_H_
 

@@ -156,6 +156,46 @@ def test_a_random_plan_of_these_units_is_what_runs(chains: dict[str, Any]) -> No
         assert losses == pytest.approx(alone, rel=1e-4)
 
 
+def test_what_reads_a_dataset_stays_where_its_cache_and_seeds_are(tmp_path: Path) -> None:
+    (tmp_path / "tells.py").write_text(TELLS)
+    report = run(
+        """
+import tells
+tf.random.set_seed(4)
+weight = tf.Variable(tf.ones([64, 64]))
+
+@tf.function
+def epoch(data):
+    product = tf.matmul(weight, weight)
+    data = tf.identity(data._variant_tensor, name="passes")
+    data = tf.raw_ops.TakeDataset(input_dataset=data, count=3, output_types=[tf.int64],
+                                  output_shapes=[[]], name="takes")
+    data = tf.data.experimental.from_variant(data, tf.TensorSpec([], tf.int64))
+    return data.reduce(tf.constant(0, tf.int64), lambda a, b: 10 * a + b), product
+
+def epochs(seed):
+    data = tf.data.Dataset.range(9).cache().shuffle(9, seed=5)
+    epoch_of_seed = tf.function(epoch.python_function)
+    if seed is not None:
+        on(planner="tells:plan", min_ops=0, seed=seed, cache=CACHE + str(seed))
+    found = [int(epoch_of_seed(data)[0]) for _ in range(3)]
+    return found
+
+results = [epochs(seed) for seed in (None, 1, 2, 3)]
+problem = tells.told()
+report(results=results, outcomes=outcomes(),
+       units=dict(zip(problem.op_names, problem.units.tolist())))
+""",
+        tmp_path,
+    ).report
+    units = report["units"]
+    assert units["passes"] == units["takes"] == units["ReduceDataset"] == units["data"]
+    assert units["MatMul"] != units["ReduceDataset"]
+    alone, *planned = report["results"]
+    assert planned == [alone] * 3
+    assert report["outcomes"][:1] == ["planned"]
+
+
 def test_a_body_costs_what_its_shapes_and_attributes_ask(tmp_path: Path) -> None:
     (tmp_path / "tells.py").write_text(TELLS)
     report = run(
