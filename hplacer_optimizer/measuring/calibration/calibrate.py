@@ -37,6 +37,7 @@ from hplacer_optimizer.measuring.step_runner import StepRunner
 from hplacer_optimizer.measuring.target import Target, session_target
 
 SIZES_BYTES = (64, 1 << 12, 1 << 16, 1 << 18, 1 << 20, 1 << 22)
+_ROUNDS = 2  # over all sizes: what disturbs for a while disturbs a part of the points of each fit
 _HOPS = {size: 8 if size >= 1 << 20 else 32 for size in SIZES_BYTES}
 _FEW_OPS, _MANY_OPS = 100, 1100
 _LARGE_ELEMENTS, _LARGE_OPS = 1 << 20, 32
@@ -88,7 +89,7 @@ def calibrate_machine(
         described = describe_cluster(addresses, timeout_s=timeout_s)
     target = _target(described, addresses)
     devices, kinds = len(described.devices), len(described.kinds)
-    total = 1 + 4 * kinds + len(SIZES_BYTES) * (devices * (devices - 1) // 2)
+    total = 1 + 4 * kinds + _ROUNDS * len(SIZES_BYTES) * (devices * (devices - 1) // 2)
     running = _Machine(described, Probes(target), _Progress(total, on_progress))
     return MeasuredMachine(machine=running.run(), notes=running.notes)
 
@@ -278,7 +279,8 @@ class _Machine:
         src, dst = self._names[a], self._names[b]
         is_work = self._are_hosts(a, b)
         alone_s, send_s, receive_s, spreads = [], [], [], []
-        for size in SIZES_BYTES:
+        sizes = SIZES_BYTES * _ROUNDS
+        for size in sizes:
             self._progress(f"{size:,} bytes between {src} and {dst}")
             hops, elements = _HOPS[size], size // FLOAT_BYTES
             moved, stayed = self._probes.compare(
@@ -292,14 +294,14 @@ class _Machine:
                 receive_s.append(max(received_s, self._interval_s(src, dst, hops, elements)))
         ends = [self._described.devices[index].name for index in (a, b)]
         work: dict[str, int] = {}
-        known = np.zeros(len(SIZES_BYTES))
+        known = np.zeros(len(sizes))
         if is_work:
             for part, seconds in (("send", send_s), ("receive", receive_s)):
-                fit = BytesFit.of(SIZES_BYTES, seconds)
-                known += fit.seconds(SIZES_BYTES)
+                fit = BytesFit.of(sizes, seconds)
+                known += fit.seconds(sizes)
                 work |= {f"{part}_ns": fit.fixed_ns, f"{part}_bytes_per_s": fit.bytes_per_s}
                 self.notes.append(f"{ends[0]} <-> {ends[1]}: to {part} takes {_describe_fit(fit)}")
-        fit = BytesFit.of(SIZES_BYTES, alone_s, known)
+        fit = BytesFit.of(sizes, alone_s, known)
         self.notes.append(
             f"{ends[0]} <-> {ends[1]}: a transfer takes {_describe_fit(fit)}"
             f"{' beside that' if is_work else ''} (spread of the steps {max(spreads):.0%})"
