@@ -11,6 +11,8 @@ graphs where it is smaller. Beside it stands what each plan would do without the
 has the errors for all graphs. Some graphs were chosen after all this was fixed; they are counted
 once more by themselves.
 
+Graphs that guard.json in the folder of --output has are not measured again.
+
     python benchmarks/guard.py --output docs/results/guard --earlier docs/results/guard/earlier.json
     python benchmarks/guard.py --graphs "two towers" "many tiny ops"
     python benchmarks/guard.py --judge docs/results/guard --earlier docs/results/guard/earlier.json
@@ -83,7 +85,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     options = parser.parse_args(argv)
     rows: list[Row] = []
+    notes: list[str] = []
     earlier = load(options.earlier)[0] if options.earlier else []
+    if options.output and (options.output / "guard.json").exists():
+        rows, notes = load(options.output / "guard.json")
     if options.judge:
         rows, notes = load(options.judge / "guard.json")
         save(rows, earlier, notes, options.judge)
@@ -95,13 +100,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     with calibrated_cluster(tell) as bench:
         described = describe_cluster(bench.cluster.addresses, timeout_s=120.0)
-        for name in options.graphs:
+        measured = {row.graph for row in rows}
+        for name in (name for name in options.graphs if name not in measured):
             tell(name)
             rows += compare(bench, described, name, options.planning_s, options.limit_s)
             for row in rows[-2:]:
                 print(f"  {row}", flush=True)
             if options.output:
-                save(rows, earlier, bench.notes, options.output)
+                save(rows, earlier, [*notes, *bench.notes], options.output)
     print("\n".join(["", *summary(rows, earlier)]))
     return 0
 

@@ -11,9 +11,11 @@ Parts, all by the simulator, on the papers' tasks and calibrated machines:
                 taken away (ABLATION below), each with --placements scored placements, also on the
                 modern tasks; beside `auto` for ten seconds, and the best single device. What is
                 compared is the best placement that was drawn; all rows begin with the placement of
-                `learned`. The means of the first and last tenth of what was drawn
-                tell of a policy only where all draws are fresh: elsewhere most of them change the
-                best placement so far.
+                `learned`. Beside them `rollout` (SWEEPS below), whose policies see the schedule:
+                those of docs/results/policies that were trained without the task's family, or
+                random ones. The means of the first and last tenth of what was drawn tell of a
+                policy only where all draws are fresh: elsewhere most of them change the best
+                placement so far.
     halves      is the second half of a long search better spent on learning? `auto` has the first
                 half of --seconds. From its placement on, local search has the other half, with
                 its seed or another one; or `hierarchical` has seven tenths of it, as it is or with
@@ -57,11 +59,14 @@ from hplacer_optimizer._engine import Problem, lower_bound
 from hplacer_optimizer.bench.experiment import prepare
 from hplacer_optimizer.bench.tasks import PAPER, Task, modern_tasks
 from hplacer_optimizer.errors import HPlacerError
-from hplacer_optimizer.planners import PLANNERS, Budget, Progress, local_search
+from hplacer_optimizer.planners import PLANNERS, Budget, Progress, local_search, rollout
 from hplacer_optimizer.planners.devices import candidate_mask, devices_of_type, first_candidate
 from hplacer_optimizer.planners.learning import PRESETS, learn
 from hplacer_optimizer.planners.learning.scoring import best_single_device
+from hplacer_optimizer.planners.policies import Portfolio, load_portfolio
 from hplacer_optimizer.problem.simulator import simulate, simulate_batch
+from hplacer_optimizer.training.problems import FAMILIES
+from hplacer_optimizer.training.selection import random_portfolio
 
 PARTS = ("ablation", "halves", "throughput", "curves", "effort", "large")
 TASKS = {task.name: task for task in (*PAPER, *modern_tasks(("8xa100",)))}
@@ -72,6 +77,13 @@ ABLATION: dict[str, dict[str, Any]] = {
     "uniform": {**_NEVER_UPDATED, "explore": 1.0},  # and what is refined is drawn without them
     "fresh draws only": {"refine": 0.0, "imitate_best": 0.0},  # policy gradient alone
 }
+SWEEPS = {  # parts of the best placement decided again by policies that are never updated
+    "policies": "as many placements",
+    "random policies": "as many placements",
+    "policies, as long": "as many seconds as the row `trained`",
+}
+FOLDS = Path(__file__).resolve().parents[1] / "docs" / "results" / "policies"
+_ROWS = (*ABLATION, *SWEEPS, "auto")
 _AUTO_S = 10.0
 _LEARNING_SHARE = 0.7  # of the second half
 _ANOTHER_SEED = 1_000
@@ -131,44 +143,78 @@ def _ablation(options: argparse.Namespace, results: dict[str, Any]) -> dict[str,
         row = found.get(name)
         if row is None or row["placements"] != options.placements:
             row = found[name] = {"placements": options.placements, "auto_s": _AUTO_S, "runs": {}}
-        if all(len(row["runs"].get(kind, ())) >= options.seeds for kind in (*ABLATION, "auto")):
+        if all(len(row["runs"].get(kind, ())) >= options.seeds for kind in _ROWS):
             continue
         problem = prepare(TASKS[name], options.problems)
         row |= {"ops": problem.num_ops, "single_device_ns": _best_single_device_ns(problem)}
-        for kind in (*ABLATION, "auto"):
+        for kind in _ROWS:
             runs = row["runs"].setdefault(kind, [])
             for seed in range(len(runs), options.seeds):
-                runs.append(_ablated(problem, kind, seed, options.placements))
+                budget = Budget(steps=options.placements)
+                if kind == "auto":
+                    budget = Budget(seconds=_AUTO_S)
+                elif kind == "policies, as long":
+                    budget = Budget(seconds=row["runs"]["trained"][seed]["seconds"])
+                if kind in SWEEPS:
+                    runs.append(_swept(problem, _policies(name, kind, seed), seed, budget))
+                else:
+                    runs.append(_ablated(problem, kind, seed, budget))
                 _save(options, results)
                 print(name, kind, runs[-1], flush=True)
     return found
 
 
-def _ablated(problem: Problem, kind: str, seed: int, placements: int) -> dict[str, Any]:
-    """A run of a row, or of `auto`; the single device that `learn` may answer does not count."""
+def _ablated(problem: Problem, kind: str, seed: int, budget: Budget) -> dict[str, Any]:
+    """A run of a row; the single device that `learn` may answer does not count.
+
+    Steps of the budget are placements.
+    """
     begin_s = time.monotonic()
     if kind == "auto":
-        answer = PLANNERS["auto"].plan(problem, budget=Budget(seconds=_AUTO_S), seed=seed)
+        answer = PLANNERS["auto"].plan(problem, budget=budget, seed=seed)
         trace = simulate(problem, answer.placement)
         found = {"best_ns": trace.makespan_ns if trace.feasible else None}
     else:
         default = PRESETS["default"]
-        steps = max(1, placements // (default.groupings * default.placements))
+        steps = max(1, (budget.steps or 0) // (default.groupings * default.placements))
         learned = learn(problem, settings=ABLATION[kind], budget=Budget(steps=steps), seed=seed)
         curve = [asdict(progress) for progress in learned.curve]
         found = {"best_ns": learned.curve[-1].best_ns, **_tenths(curve)}
     return {"seed": seed, "seconds": round(time.monotonic() - begin_s, 1), **found}
 
 
+def _policies(task: str, kind: str, seed: int) -> Portfolio:
+    if kind == "random policies":
+        return random_portfolio(seed)
+    workload = TASKS[task].workload
+    (family,) = (family for family, (_, ours) in FAMILIES.items() if workload in ours)
+    (fold,) = (path for path in FOLDS.glob("without_*.yaml") if family in path.stem.split("_"))
+    return load_portfolio(fold)
+
+
+def _swept(problem: Problem, policies: Portfolio, seed: int, budget: Budget) -> dict[str, Any]:
+    begin_s = time.monotonic()
+    answer = rollout.search(problem, budget=budget, seed=seed, portfolio=policies)
+    trace = simulate(problem, answer.placement)
+    return {
+        "seed": seed,
+        "seconds": round(time.monotonic() - begin_s, 1),
+        "placements": answer.placements,
+        "best_ns": trace.makespan_ns if trace.feasible else None,
+    }
+
+
 def _ablation_lines(found: dict[str, Any]) -> list[str]:
     """A Markdown table of medians in ms (lowest to highest), and each row over `uniform`."""
-    kinds = (*ABLATION, "auto")
-    lines = [f"| task | placements | {' | '.join(kinds)} | single device |", "|---" * 8 + "|"]
+    lines = [
+        f"| task | placements | {' | '.join(_ROWS)} | single device |",
+        "|---" * (3 + len(_ROWS)) + "|",
+    ]
     for name, row in found.items():
-        cells = [_steps_ms(row["runs"].get(kind, ())) for kind in kinds]
+        cells = [_steps_ms(row["runs"].get(kind, ())) for kind in _ROWS]
         single = _ms(row["single_device_ns"])
         lines.append(f"| {name} | {row['placements']:,} | {' | '.join(cells)} | {single} |")
-    for kind in kinds:
+    for kind in _ROWS:
         lines.append(f"{kind} / uniform: {_over_uniform(found, kind)}")
     for name, row in found.items():
         runs = row["runs"].get("fresh draws only", ())

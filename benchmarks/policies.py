@@ -10,8 +10,14 @@ alone, random weights. The chains of the last three are chosen on problems of th
 Efforts: one rollout, the best of 16, and sweeps for one second for 10,000 ops on one core (median
 of --seeds). Beside them the best planner that does not search. By the simulator.
 
-Results are written to DIR/policies.json after every problem, and problems that it has are not run
-again.
+    python benchmarks/policies.py --seconds 0.3 1 3 10 --output DIR FOLD ...
+
+With --seconds it is `auto` in so many seconds on all cores instead, whose rollouts use the trained
+policies of the fold, or those set by hand as it does: the median of --seeds, the two in turn. Needs
+quiet cores.
+
+Results are written to DIR/policies.json, or auto.json, after every problem, and problems that it
+has are not run again.
 """
 
 from __future__ import annotations
@@ -29,16 +35,20 @@ import numpy as np
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.bench.experiment import prepare
 from hplacer_optimizer.bench.generated import generate
+from hplacer_optimizer.planners import Budget, auto
 from hplacer_optimizer.planners.devices import on_device
-from hplacer_optimizer.planners.policies import load_portfolio
+from hplacer_optimizer.planners.policies import BY_HAND, Portfolio, load_portfolio
 from hplacer_optimizer.problem.simulator import simulate
 from hplacer_optimizer.training import evaluation, problems
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
-from benchmarks.rollout import TASKS, least, quick_ns
+from benchmarks.rollout import TASKS, least, quick_ns, step_ns
 
 FIRST_SEED = 1000
 QUICK_ROW = "best that does not search"
+
+Problems = Sequence[tuple[str, Problem]]
+Steps = dict[str, dict[str, float]]  # ns by row, then by effort
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -52,10 +62,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--generated", type=int, default=6, metavar="N", help="of each family")
     parser.add_argument("--tasks", nargs="*", choices=TASKS, default=list(TASKS), metavar="TASK")
     parser.add_argument("--seeds", type=int, default=3, metavar="N")
+    parser.add_argument("--seconds", nargs="+", type=float, default=[], metavar="S", help="`auto`")
     options = parser.parse_args(argv)
     options.problems = options.problems or options.output
     options.output.mkdir(parents=True, exist_ok=True)
-    path = options.output / "policies.json"
+    path = options.output / ("auto.json" if options.seconds else "policies.json")
     results: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
     for fold in options.folds:
         file, _, families = fold.rpartition("=")
@@ -76,6 +87,16 @@ def run_fold(
     if not todo:
         return
     trained = load_portfolio(file)
+    compare = compare_in_auto if options.seconds else compare_rollouts
+    for name, found in compare(todo, trained, families, options):
+        results[name] = evaluation.as_json(found)
+        path.write_text(json.dumps(results, indent=1) + "\n")
+        print(name, results[name], flush=True)
+
+
+def compare_rollouts(
+    todo: Problems, trained: Portfolio, families: list[str], options: argparse.Namespace
+) -> Iterator[tuple[str, Steps]]:
     plain = tuple(replace(policy, gains={}) for policy in trained.policies)
     portfolios = {"trained": trained, "without gains": replace(trained, policies=plain)}
     portfolios |= evaluation.rivals(
@@ -86,9 +107,25 @@ def run_fold(
         found[QUICK_ROW] = dict.fromkeys(
             evaluation.EFFORTS, float(least(iter(quick_ns(problem).values())))
         )
-        results[name] = evaluation.as_json(found)
-        path.write_text(json.dumps(results, indent=1) + "\n")
-        print(name, {row: round(steps["one rollout"] / 1e6, 3) for row, steps in found.items()})
+        yield name, found
+
+
+def compare_in_auto(
+    todo: Problems, trained: Portfolio, _: list[str], options: argparse.Namespace
+) -> Iterator[tuple[str, Steps]]:
+    portfolios = {"trained": trained, "by hand": BY_HAND}
+    for name, problem in todo:
+        found: Steps = {row: {} for row in portfolios}
+        for seconds in options.seconds:
+            steps: dict[str, list[float]] = {row: [] for row in portfolios}
+            for seed in range(options.seeds):
+                for row, portfolio in portfolios.items():
+                    budget = Budget(seconds=seconds)
+                    result = auto.search(problem, budget=budget, seed=seed, portfolio=portfolio)
+                    steps[row].append(float(step_ns(problem, result.placement) or np.inf))
+            for row in portfolios:
+                found[row][f"auto, {seconds:g} s"] = float(np.median(steps[row]))
+        yield name, found
 
 
 def unseen(families: list[str], options: argparse.Namespace) -> Iterator[tuple[str, Problem]]:
@@ -119,8 +156,8 @@ def summary(results: dict[str, Any]) -> Iterator[str]:
         for machine in machines_like(name):
             kinds.setdefault(f"generated, {machine}", []).append(name)
     for kind, names in sorted(kinds.items()):
-        for effort in evaluation.EFFORTS:
-            rows = next(iter(results.values()))
+        rows = next(iter(results.values()))
+        for effort in rows["trained"]:
             for row in rows:
                 if row == "trained":
                     continue

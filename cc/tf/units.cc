@@ -187,7 +187,9 @@ class UnitFinder {
       const Node* reader = readers.back();
       readers.pop_back();
       for (const Edge* edge : reader->in_edges()) {
-        if (edge->IsControlEdge() || reader->input_type(edge->dst_input()) != tensorflow::DT_VARIANT) continue;
+        if (edge->IsControlEdge() ||
+            reader->input_type(edge->dst_input()) != tensorflow::DT_VARIANT)
+          continue;
         JoinNodes(reader, edge->src());
         if (seen.insert(edge->src()).second) readers.push_back(edge->src());
       }

@@ -22,6 +22,7 @@ from hplacer_optimizer.planners import local_search, rollout
 from hplacer_optimizer.planners.budget import Budget, ProgressCallback
 from hplacer_optimizer.planners.colocation import scopes_of_units
 from hplacer_optimizer.planners.devices import on_device, where_possible
+from hplacer_optimizer.planners.policies import BY_HAND, Portfolio
 from hplacer_optimizer.planners.result import PlannerResult, Watch
 from hplacer_optimizer.planners.robustness import SECONDS, MeanStep, make_robust, seconds_needed
 from hplacer_optimizer.planners.settling import settle
@@ -47,6 +48,18 @@ def plan(
     A step of the budget is an evaluation of a search; without a budget it is
     `local_search.default_budget`.
     """
+    return search(problem, budget=budget, seed=seed, on_progress=on_progress)
+
+
+def search(
+    problem: Problem,
+    *,
+    budget: Budget | None = None,
+    seed: int = 0,
+    on_progress: ProgressCallback | None = None,
+    portfolio: Portfolio = BY_HAND,
+) -> PlannerResult:
+    """The same with other policies of the rollouts, to see what they are worth."""
     budget = (budget or Budget()).or_default(local_search.default_budget(problem))
     begin_s = time.monotonic()
     robust_s, settling_s = _finishing_s(budget)
@@ -60,6 +73,7 @@ def plan(
         budget=_for_rollouts(budget, problem.num_ops),
         seed=seed,
         on_progress=watch,
+        portfolio=portfolio,
         scopes=scopes,
     )
     watch.begin()

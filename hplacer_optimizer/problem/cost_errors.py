@@ -62,16 +62,16 @@ class CostErrors:
         return CostErrors(**{name: factor * error for name, error in vars(self).items()})
 
 
-MEASURED_COSTS = CostErrors(device_kind=0.08, op_type=0.1, op=0.1, link=0.2, turn=0.4, start=0.15)
+MEASURED_COSTS = CostErrors(device_kind=0.04, op_type=0.1, op=0.1, link=0.2, turn=0.4, start=0.15)
 """Of calibrated machines and measured op costs.
 
-From docs/results/prediction: steps without transfers are off by 8% (root mean square over the
-graphs), two calibrations differ by 23% in what a message costs its receiver, half of the waits for
-a busy device lie within a factor of 2.4, and steps of one op within 5% and 11%, beside 30% in the
-other calibration. Errors of op types and of single ops cannot be told apart there; they are what an
-op beside a busy neighbour takes longer.
+From docs/results/prediction: steps without transfers are off by 4% (root mean square over the
+graphs), half of the waits for a busy device lie within a factor of 2, and steps of one op within
+10% and 15%. Two calibrations of an earlier run differed by 23% in what a message costs its
+receiver, those of this one by 9%. Errors of op types and of single ops cannot be told apart there;
+they are what an op beside a busy neighbour takes longer.
 """
-ESTIMATED_COSTS = MEASURED_COSTS.times(2.5)
+ESTIMATED_COSTS = MEASURED_COSTS.times(2.6)
 """Of costs from data sheets: larger by as much as predicted speedups are more wrong, in logarithms,
 with estimated than with measured costs (docs/results/guard).
 """
