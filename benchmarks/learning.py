@@ -50,6 +50,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -77,11 +78,9 @@ ABLATION: dict[str, dict[str, Any]] = {
     "uniform": {**_NEVER_UPDATED, "explore": 1.0},  # and what is refined is drawn without them
     "fresh draws only": {"refine": 0.0, "imitate_best": 0.0},  # policy gradient alone
 }
-SWEEPS = {  # parts of the best placement decided again by policies that are never updated
-    "policies": "as many placements",
-    "random policies": "as many placements",
-    "policies, as long": "as many seconds as the row `trained`",
-}
+# `rollout` by policies that are never updated, in as many placements, or in as many seconds as
+# `trained` took.
+SWEEPS = ("policies", "random policies", "policies, as long")
 FOLDS = Path(__file__).resolve().parents[1] / "docs" / "results" / "policies"
 _ROWS = (*ABLATION, *SWEEPS, "auto")
 _AUTO_S = 10.0
@@ -150,37 +149,49 @@ def _ablation(options: argparse.Namespace, results: dict[str, Any]) -> dict[str,
         for kind in _ROWS:
             runs = row["runs"].setdefault(kind, [])
             for seed in range(len(runs), options.seeds):
-                budget = Budget(steps=options.placements)
-                if kind == "auto":
-                    budget = Budget(seconds=_AUTO_S)
-                elif kind == "policies, as long":
-                    budget = Budget(seconds=row["runs"]["trained"][seed]["seconds"])
-                if kind in SWEEPS:
-                    runs.append(_swept(problem, _policies(name, kind, seed), seed, budget))
+                if kind in ABLATION:
+                    runs.append(_ablated(problem, kind, seed, options.placements))
                 else:
-                    runs.append(_ablated(problem, kind, seed, budget))
+                    runs.append(_searched(problem, name, kind, seed, row))
                 _save(options, results)
                 print(name, kind, runs[-1], flush=True)
     return found
 
 
-def _ablated(problem: Problem, kind: str, seed: int, budget: Budget) -> dict[str, Any]:
-    """A run of a row; the single device that `learn` may answer does not count.
+def _ablated(problem: Problem, kind: str, seed: int, placements: int) -> dict[str, Any]:
+    """A run that learns; the single device that `learn` may answer does not count."""
+    begin_s = time.monotonic()
+    default = PRESETS["default"]
+    steps = max(1, placements // (default.groupings * default.placements))
+    learned = learn(problem, settings=ABLATION[kind], budget=Budget(steps=steps), seed=seed)
+    return {
+        "seed": seed,
+        "seconds": round(time.monotonic() - begin_s, 1),
+        "best_ns": learned.curve[-1].best_ns,
+        **_tenths([asdict(progress) for progress in learned.curve]),
+    }
 
-    Steps of the budget are placements.
-    """
+
+def _searched(
+    problem: Problem, task: str, kind: str, seed: int, row: dict[str, Any]
+) -> dict[str, Any]:
+    """A run of SWEEPS or of `auto`."""
     begin_s = time.monotonic()
     if kind == "auto":
-        answer = PLANNERS["auto"].plan(problem, budget=budget, seed=seed)
-        trace = simulate(problem, answer.placement)
-        found = {"best_ns": trace.makespan_ns if trace.feasible else None}
+        plan, budget = PLANNERS["auto"].plan, Budget(seconds=_AUTO_S)
     else:
-        default = PRESETS["default"]
-        steps = max(1, (budget.steps or 0) // (default.groupings * default.placements))
-        learned = learn(problem, settings=ABLATION[kind], budget=Budget(steps=steps), seed=seed)
-        curve = [asdict(progress) for progress in learned.curve]
-        found = {"best_ns": learned.curve[-1].best_ns, **_tenths(curve)}
-    return {"seed": seed, "seconds": round(time.monotonic() - begin_s, 1), **found}
+        plan = partial(rollout.search, portfolio=_policies(task, kind, seed))
+        budget = Budget(steps=row["placements"])
+        if kind == "policies, as long":
+            budget = Budget(seconds=row["runs"]["trained"][seed]["seconds"])
+    answer = plan(problem, budget=budget, seed=seed)
+    trace = simulate(problem, answer.placement)
+    return {
+        "seed": seed,
+        "seconds": round(time.monotonic() - begin_s, 1),
+        "placements": answer.placements,
+        "best_ns": trace.makespan_ns if trace.feasible else None,
+    }
 
 
 def _policies(task: str, kind: str, seed: int) -> Portfolio:
@@ -190,18 +201,6 @@ def _policies(task: str, kind: str, seed: int) -> Portfolio:
     (family,) = (family for family, (_, ours) in FAMILIES.items() if workload in ours)
     (fold,) = (path for path in FOLDS.glob("without_*.yaml") if family in path.stem.split("_"))
     return load_portfolio(fold)
-
-
-def _swept(problem: Problem, policies: Portfolio, seed: int, budget: Budget) -> dict[str, Any]:
-    begin_s = time.monotonic()
-    answer = rollout.search(problem, budget=budget, seed=seed, portfolio=policies)
-    trace = simulate(problem, answer.placement)
-    return {
-        "seed": seed,
-        "seconds": round(time.monotonic() - begin_s, 1),
-        "placements": answer.placements,
-        "best_ns": trace.makespan_ns if trace.feasible else None,
-    }
 
 
 def _ablation_lines(found: dict[str, Any]) -> list[str]:

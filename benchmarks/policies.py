@@ -121,7 +121,7 @@ def compare_in_auto(
             for seed in range(options.seeds):
                 for row, portfolio in portfolios.items():
                     budget = Budget(seconds=seconds)
-                    result = auto.search(problem, budget=budget, seed=seed, portfolio=portfolio)
+                    result = auto.plan(problem, budget=budget, seed=seed, portfolio=portfolio)
                     steps[row].append(float(step_ns(problem, result.placement) or np.inf))
             for row in portfolios:
                 found[row][f"auto, {seconds:g} s"] = float(np.median(steps[row]))

@@ -42,24 +42,13 @@ def plan(
     budget: Budget | None = None,
     seed: int = 0,
     on_progress: ProgressCallback | None = None,
+    portfolio: Portfolio = BY_HAND,
 ) -> PlannerResult:
-    """Plans as any `Planner`.
+    """Plans as any `Planner`, its rollouts by the policies of a portfolio.
 
     A step of the budget is an evaluation of a search; without a budget it is
     `local_search.default_budget`.
     """
-    return search(problem, budget=budget, seed=seed, on_progress=on_progress)
-
-
-def search(
-    problem: Problem,
-    *,
-    budget: Budget | None = None,
-    seed: int = 0,
-    on_progress: ProgressCallback | None = None,
-    portfolio: Portfolio = BY_HAND,
-) -> PlannerResult:
-    """The same with other policies of the rollouts, to see what they are worth."""
     budget = (budget or Budget()).or_default(local_search.default_budget(problem))
     begin_s = time.monotonic()
     robust_s, settling_s = _finishing_s(budget)

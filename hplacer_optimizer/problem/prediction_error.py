@@ -26,9 +26,9 @@ ERROR_OF_MEASURED_COSTS = 0.35
 ERROR_OF_ESTIMATED_COSTS = 1.15
 
 FASTER = 8
-"""How many times as fast as estimated a device may compute. Two calibrations in docs/results/guard
-found 2.5 and 2.9 times the floating-point rate, and 6 and 18 times the rate of memory; between
-these, it was chosen with the plans of the earlier run known."""
+"""How many times as fast as estimated a device may compute. The calibrations in docs/results/guard
+found 2.1 to 2.9 times the floating-point rate, and 6 to 18 times the rate of memory; between these,
+it was chosen with the plans of the earlier run known."""
 LATER = 2
 """How many times as late as estimated another device may begin."""
 LEAST_GAIN = 0.03

@@ -95,8 +95,8 @@ def test_a_policy_file_makes_a_planner(tmp_path: Path) -> None:
 def test_auto_rolls_out_by_the_policies_that_it_is_given() -> None:
     problem, budget = generate("layered", 4), Budget(steps=80)
     found = auto.plan(problem, budget=budget)
-    by_hand = auto.search(problem, budget=budget, portfolio=BY_HAND)
-    others = auto.search(problem, budget=budget, portfolio=policies.trained())
+    by_hand = auto.plan(problem, budget=budget, portfolio=BY_HAND)
+    others = auto.plan(problem, budget=budget, portfolio=policies.trained())
     assert np.array_equal(found.placement, by_hand.placement)
     assert [p.best_ns for p in others.curve] != [p.best_ns for p in found.curve]
 
