@@ -25,6 +25,10 @@ using OpSet = absl::flat_hash_set<std::string>;
 
 bool IsOneOf(const OpSet& ops, const Node* node) { return ops.contains(node->type_string()); }
 
+bool IsOneOf(const std::vector<const Node*>& nodes, const Node* node) {
+  return std::find(nodes.begin(), nodes.end(), node) != nodes.end();
+}
+
 bool IsConvolution(const Node* node) {
   return node->type_string() == "Conv2D" || node->type_string() == "Conv3D";
 }
@@ -48,6 +52,18 @@ bool IsActivation(const Node* node) {
   static const auto* const ops =
       new OpSet({"Elu", "LeakyRelu", "Relu", "Relu6", "Sigmoid", "Tanh"});
   return IsOneOf(*ops, node);
+}
+
+// What turns a formula into an activation.
+bool IsCurve(const Node* node) {
+  static const auto* const ops = new OpSet({"Erf", "Erfc", "Sigmoid", "Softplus", "Tanh"});
+  return IsOneOf(*ops, node);
+}
+
+bool IsScalarFormula(const Node* node) {
+  static const auto* const ops =
+      new OpSet({"Add", "AddV2", "Cast", "Mul", "Neg", "Pow", "RealDiv", "Square", "Sub"});
+  return IsOneOf(*ops, node) || node->IsIdentity() || IsCurve(node);
 }
 
 bool ReadsDataset(const Node* node) {
@@ -250,9 +266,9 @@ class UnitFinder {
     return absl::OkStatus();
   }
 
-  // Of the patterns in remapper.cc those that a training graph may have: where a gradient reads
-  // what is inside of a pattern, as it does of swish, GELU or layer normalization, nothing is
-  // fused. Shapes and types are not looked at: a chain that is not fused after all loses little.
+  // The patterns in remapper.cc, but for layer normalization and embeddings. Where a gradient reads
+  // what is inside of a pattern, as it does of swish and GELU, nothing is fused. Shapes and types
+  // are not looked at: a chain that is not fused after all loses little.
   void JoinFusedChains() {
     for (const Node* node : step_.nodes) {
       const std::string& op = node->type_string();
@@ -262,22 +278,25 @@ class UnitFinder {
       if (IsBinaryAdd(node)) JoinScaledBatchMatMul(node);
       if (const Node* convolution = NormedConvolution(node)) JoinNodes(node, convolution);
       if (IsActivation(node)) JoinActivation(node);
+      if (op == "Mul") JoinGatedActivation(node);
       if (IsConvolution(node)) JoinPadding(node);
       if (op == "BiasAddGrad") JoinFilterGradient(node);
     }
   }
 
-  // Whether `reader` alone reads the first output of `node`. Those that ask for its shape do not
+  // Whether `readers` alone read the first output of `node`. Those that ask for its shape do not
   // count, because TensorFlow folds them.
-  bool IsReadBy(const Node* node, const Node* reader) const {
+  bool IsReadWithin(const Node* node, const std::vector<const Node*>& readers) const {
     for (const Edge* edge : node->out_edges()) {
-      if (edge->src_output() == 0 && edge->dst() != reader && step_.Contains(edge->dst()) &&
-          !HasShapeOfInput(edge->dst())) {
+      if (edge->src_output() == 0 && step_.Contains(edge->dst()) &&
+          !IsOneOf(readers, edge->dst()) && !HasShapeOfInput(edge->dst())) {
         return false;
       }
     }
     return true;
   }
+
+  bool IsReadBy(const Node* node, const Node* reader) const { return IsReadWithin(node, {reader}); }
 
   // The contraction to which `node` adds a bias, else null.
   const Node* BiasedContraction(const Node* node) const {
@@ -336,6 +355,32 @@ class UnitFinder {
     } else if (op == "Relu" && IsBinaryAdd(input)) {
       JoinNormedSum(activation, input);
     }
+  }
+
+  // GELU, swish, mish: `product` and all that it is made of, from one contraction with a bias.
+  // Their formulas are written in many ways, so any that ends in the product and leaks nothing
+  // counts.
+  void JoinGatedActivation(const Node* product) {
+    constexpr size_t kMaxNodes = 12;
+    std::vector<const Node*> inside = {product};
+    const Node* source = nullptr;
+    bool has_curve = false;
+    for (size_t i = 0; i < inside.size(); ++i) {
+      for (const Edge* edge : inside[i]->in_edges()) {
+        const Node* input = edge->src();
+        if (edge->IsControlEdge() || input->IsConstant() || IsOneOf(inside, input)) continue;
+        if (source == nullptr && BiasedContraction(input) != nullptr) source = input;
+        if (input == source) continue;
+        if (!IsScalarFormula(input) || inside.size() == kMaxNodes) return;
+        has_curve = has_curve || IsCurve(input);
+        inside.push_back(input);
+      }
+    }
+    if (source == nullptr || !has_curve || !IsReadWithin(source, inside)) return;
+    for (size_t i = 1; i < inside.size(); ++i) {
+      if (!IsReadWithin(inside[i], inside)) return;
+    }
+    for (const Node* node : inside) JoinNodes(node, source);
   }
 
   // Batch norm + side input + Relu.

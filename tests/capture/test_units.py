@@ -118,6 +118,66 @@ def test_chains_that_tensorflow_fuses_are_units(chains: dict[str, Any]) -> None:
         assert [other for other in named if units[other] == units[name]] == [name]
 
 
+def test_an_activation_that_tensorflow_fuses_is_a_unit_where_no_gradient_reads_it(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "tells.py").write_text(TELLS)
+    report = run(
+        """
+import tells
+weights = [tf.Variable(normal([32, 32], seed)) for seed in range(4)]
+bias = tf.Variable(tf.ones([32]))
+activations = {"exact": tf.nn.gelu, "tanh": lambda x: tf.nn.gelu(x, approximate=True),
+               "swish": lambda x: x * tf.sigmoid(x), "leaks": lambda x: x + x * tf.sigmoid(x)}
+
+def predict():
+    h = tf.ones([8, 32])
+    for weight, (name, activation) in zip(weights, activations.items()):
+        with tf.name_scope(name):
+            h = activation(tf.nn.bias_add(tf.matmul(h, weight), bias))
+    return tf.reduce_sum(h)
+
+def train():
+    with tf.GradientTape() as tape:
+        loss = predict()
+    return tape.gradient(loss, weights[0])
+
+found, losses = {}, [float(predict())]
+for step in (predict, train):
+    for seed in range(3):
+        on(planner="tells:plan", seed=seed, min_ops=0, cache=CACHE + step.__name__ + str(seed))
+        value = tf.function(step)()
+        losses += [float(value)] if step is predict else []
+        off()
+    problem = tells.told()
+    found[step.__name__] = [
+        (name, int(unit)) for name, kind, unit in
+        zip(problem.op_names, problem.op_types, problem.units.tolist()) if kind != "Const"]
+report(found=found, losses=losses, differences=differences(), outcomes=outcomes())
+""",
+        tmp_path,
+    ).report
+
+    def units(step: str, activation: str) -> list[int]:
+        parts = ("MatMul", "BiasAdd", "Gelu", "Sigmoid", "mul", "add")
+        return [
+            unit
+            for name, unit in report["found"][step]
+            if name.startswith(tuple(f"{activation}/{part}" for part in parts))
+            and "ReadVariableOp" not in name
+        ]
+
+    for activation in ("exact", "tanh", "swish"):
+        found = units("predict", activation)
+        assert len(found) > 3
+        assert len(set(found)) == 1
+    assert len(set(units("predict", "leaks"))) == 4
+    assert len(set(units("train", "exact"))) > 4
+    assert report["losses"] == pytest.approx([report["losses"][0]] * 4, rel=1e-4)
+    assert report["differences"] == []
+    assert report["outcomes"] == ["planned"] * 6
+
+
 def test_the_gradients_of_a_shared_weight_stay_apart(tmp_path: Path) -> None:
     (tmp_path / "tells.py").write_text(TELLS)
     report = run(
