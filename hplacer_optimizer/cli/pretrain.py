@@ -127,8 +127,8 @@ def _add_measuring_options(group: Any) -> None:
     group.add_argument(
         "--reward",
         choices=("simulate", "measure"),
-        help="what scores a placement: the simulator, or the time of steps that are run "
-        "(default: simulate)",
+        help="what scores a placement: the simulator, or the time of steps that are run, from "
+        "which auto and local_search learn costs (default: simulate)",
     )
     group.add_argument(
         "--measure-on",

@@ -16,6 +16,7 @@ from hplacer_optimizer.planners import Budget, PlannerEntry, PlannerResult, Prog
 from hplacer_optimizer.planners.learning import PRESETS
 from hplacer_optimizer.planners.learning.scoring import best_single_device
 from hplacer_optimizer.planners.result import Watch
+from hplacer_optimizer.problem.cost_errors import CostErrors
 from hplacer_optimizer.support.formats import format_ns
 
 
@@ -37,13 +38,15 @@ def plan_by_measuring(
     budget: Budget,
     seed: int,
     options: Mapping[str, Any],
+    errors: CostErrors,
     watch: Watch,
 ) -> tuple[PlannerResult, dict[str, Any]]:
     """The result, and what a plan tells of its measurement.
 
-    `options` are further keywords of a planner that learns; one that does not proposes starts of a
-    local search by measured steps. Where only a policy's own draws count, TensorFlow's placement is
-    measured and is no answer. Raises InfeasibleError if no placement ran.
+    `options` are further keywords of a planner that learns. One that does not proposes starts of a
+    search by measured steps, which learns how wrong costs are that typically have these `errors`.
+    Where only a policy's own draws count, TensorFlow's placement is measured and is no answer.
+    Raises InfeasibleError if no placement ran.
     """
     measurers = [
         Measurer(step, problem, devices=devices, effort=measuring.effort)
@@ -58,7 +61,13 @@ def plan_by_measuring(
             notes = _learn(problem, planner, reward, budget, seed, options, watch)
         else:
             notes = local_search.search(
-                problem, reward, planner.plan, budget=budget, seed=seed, on_progress=watch
+                problem,
+                reward,
+                planner.plan,
+                budget=budget,
+                seed=seed,
+                on_progress=watch,
+                errors=errors,
             )
         best, measured, failed = reward.best, reward.measured, reward.failed
         last_failure = reward.last_failure

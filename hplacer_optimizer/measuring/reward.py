@@ -82,6 +82,16 @@ class MeasuredReward:
         best = self.best
         return round(best[1].step_s * 1e9) if best and best[1].step_s else None
 
+    @property
+    def steps_s(self) -> list[tuple[NDArray[np.int32], float]]:
+        """The placements that ran, read-only int32[n], in their order, and seconds per step."""
+        with self._lock:
+            return [
+                (np.frombuffer(key, np.int32), measurement.step_s)
+                for key, measurement in self._known.items()
+                if measurement.step_s is not None
+            ]
+
     def __call__(self, placement: NDArray[np.int32]) -> float:
         return _rank(self.submit(placement).result())
 

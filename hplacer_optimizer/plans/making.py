@@ -404,7 +404,7 @@ def _solve(
     The planner gets `offered`, with fewer devices for some ops; None: the problem.
     """
     offered = problem if offered is None else offered
-    found, measured = _search(offered, search, step, on_progress)
+    found, measured = _search(offered, search, step, on_progress, cost_source)
     placement = check_placement(problem, found.placement)
     trace = simulate(problem, placement)
     check_constraints(problem, placement)
@@ -438,6 +438,7 @@ def _search(
     search: Search,
     step: RunnableStep | None,
     on_progress: ProgressCallback | None,
+    cost_source: str,
 ) -> tuple[PlannerResult, dict[str, Any] | None]:
     """The result, and what is to be told of its measurement, if it was measured."""
     if search.measuring is None:
@@ -459,6 +460,7 @@ def _search(
         budget=search.budget,
         seed=search.seed,
         options=search.options,
+        errors=typical_errors(cost_source),
         watch=Watch(on_progress),
     )
 

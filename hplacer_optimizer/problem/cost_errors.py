@@ -25,6 +25,7 @@ __all__ = [
     "ESTIMATED_COSTS",
     "MEASURED_COSTS",
     "CostErrors",
+    "OtherCosts",
     "draw_problems",
     "drawn_steps_ns",
     "number_of_draws",
@@ -98,18 +99,51 @@ def draw_problems(
 
     Raises ProblemError where the times of a problem would no longer fit into 64 bits.
     """
-    _, op_type = np.unique(problem.op_types, return_inverse=True)
-    link_class = _link_classes(problem)
+    costs = OtherCosts(problem, errors)
     for draw in range(draws):
-        random = _Factors(np.random.default_rng([seed, draw]))
-        yield problem.replace(
-            cost_ns=_longer(problem.cost_ns, _op_factors(problem, op_type, errors, random)),
-            device_turn_ns=_longer(problem.device_turn_ns, random.of(errors.turn, ())),
+        yield costs.problem(np.random.default_rng([seed, draw]).standard_normal(costs.size))
+
+
+class OtherCosts:
+    """The problem with other costs, as a function of how wrong each of them is.
+
+    Attributes:
+        size: how many errors there are.
+    """
+
+    def __init__(self, problem: Problem, errors: CostErrors) -> None:
+        self._problem, self._errors = problem, errors
+        _, self._op_type = np.unique(problem.op_types, return_inverse=True)
+        self._link_class = _link_classes(problem)
+        kinds, types = len(problem.device_kinds), _count(self._op_type)
+        of_ops = problem.num_ops * kinds if errors.op else 0
+        of_links = (len(_LINK_TIMES) + len(_LINK_RATES)) * _count(self._link_class)
+        self.size = kinds * (1 + types) + of_ops + 1 + problem.num_devices + of_links
+
+    def problem(self, wrong: NDArray[np.float64]) -> Problem:
+        """With each cost wrong by so many of its standard deviations, float64[size].
+
+        Raises ProblemError where the times would no longer fit into 64 bits.
+        """
+        problem, errors, factors = self._problem, self._errors, _Factors(wrong)
+        return problem.replace(
+            cost_ns=_longer(problem.cost_ns, self._op_factors(factors)),
+            device_turn_ns=_longer(problem.device_turn_ns, factors.of(errors.turn, ())),
             device_start_ns=_longer(
-                problem.device_start_ns, random.of(errors.start, (problem.num_devices,))
+                problem.device_start_ns, factors.of(errors.start, (problem.num_devices,))
             ),
-            **_other_links(problem, link_class, errors.link, random),
+            **_other_links(problem, self._link_class, errors.link, factors),
         )
+
+    def _op_factors(self, factors: _Factors) -> NDArray[np.float64]:
+        """float64[n, K]."""
+        errors, kinds = self._errors, len(self._problem.device_kinds)
+        of_kind = factors.of(errors.device_kind, (kinds,))
+        of_type = factors.of(errors.op_type, (_count(self._op_type), kinds))
+        of_ops = of_kind * of_type[self._op_type]
+        if errors.op:
+            of_ops = of_ops * factors.of(errors.op, (self._problem.num_ops, kinds))
+        return of_ops
 
 
 def drawn_steps_ns(
@@ -155,26 +189,20 @@ def step_spread_ns(
 
 
 class _Factors:
-    """Log-normal factors of mean 1."""
+    """Log-normal factors of mean 1, one after the other."""
 
-    def __init__(self, random: np.random.Generator) -> None:
-        self._random = random
+    def __init__(self, normal: NDArray[np.float64]) -> None:
+        self._normal, self._used = normal, 0
 
     def of(self, error: float, shape: tuple[int, ...]) -> NDArray[np.float64]:
-        normal = self._random.standard_normal(shape)
+        first, self._used = self._used, self._used + math.prod(shape)
+        normal = self._normal[first : self._used].reshape(shape)
         factors: NDArray[np.float64] = np.exp(error * normal - error**2 / 2)
         return factors
 
 
-def _op_factors(
-    problem: Problem, op_type: NDArray[np.intp], errors: CostErrors, random: _Factors
-) -> NDArray[np.float64]:
-    """float64[n, K]."""
-    kinds = len(problem.device_kinds)
-    types = int(op_type.max(initial=-1)) + 1
-    of_kind = random.of(errors.device_kind, (kinds,))
-    of_type = random.of(errors.op_type, (types, kinds))
-    return of_kind * of_type[op_type] * random.of(errors.op, (problem.num_ops, kinds))
+def _count(labels: NDArray[np.intp]) -> int:
+    return int(labels.max(initial=-1)) + 1
 
 
 _LINK_TIMES = ("link_latency_ns", "link_send_ns", "link_receive_ns")
@@ -190,15 +218,15 @@ def _link_classes(problem: Problem) -> NDArray[np.intp]:
 
 
 def _other_links(
-    problem: Problem, link_class: NDArray[np.intp], error: float, random: _Factors
+    problem: Problem, link_class: NDArray[np.intp], error: float, factors: _Factors
 ) -> dict[str, NDArray[np.int64]]:
     """Times that are longer by a factor, and rates that are smaller by one."""
-    classes = (int(link_class.max(initial=-1)) + 1,)
+    classes = (_count(link_class),)
     figures = {}
     for name in _LINK_TIMES:
-        figures[name] = _longer(getattr(problem, name), random.of(error, classes)[link_class])
+        figures[name] = _longer(getattr(problem, name), factors.of(error, classes)[link_class])
     for name in _LINK_RATES:
-        figures[name] = _longer(getattr(problem, name), 1 / random.of(error, classes)[link_class])
+        figures[name] = _longer(getattr(problem, name), 1 / factors.of(error, classes)[link_class])
     return figures
 
 

@@ -13,12 +13,14 @@ import pytest
 
 import hplacer_optimizer as hp
 from hplacer_optimizer._engine import Problem
+from hplacer_optimizer.bench.generated import generate
 from hplacer_optimizer.errors import GraphError
 from hplacer_optimizer.measuring import MeasuredReward, Measurement
 from hplacer_optimizer.measuring.local_search import search
 from hplacer_optimizer.measuring.measurement import CRASH, failed
 from hplacer_optimizer.planners import Budget, Progress, get_planner
 from hplacer_optimizer.planners.devices import on_device
+from hplacer_optimizer.problem.cost_errors import ESTIMATED_COSTS, draw_problems
 from hplacer_optimizer.problem.simulator import simulate
 
 MOVES = 40  # at least, till no move is left
@@ -78,6 +80,31 @@ def test_moves_find_what_the_simulator_did_not_know(problem: Problem) -> None:
         assert found.step_s < simulate(world.real, start).makespan_ns / 1e9
     assert told[-1].measured == told[-1].steps <= 30
     assert world.measured.count(best.tobytes()) == 2, "again, beside the one that it replaced"
+
+
+class Drawn(World):
+    """Its steps are those of costs that are off by as much as estimates typically are."""
+
+    def __init__(self, problem: Problem, seed: int) -> None:
+        super().__init__(problem)
+        (self.real,) = draw_problems(problem, ESTIMATED_COSTS, draws=1, seed=seed)
+
+
+def test_learning_finds_faster_placements_in_as_many_measurements() -> None:
+    ratios = []
+    for seed in (1000, 1002):
+        problem = generate("towers", seed)
+        steps_s = []
+        for without in ((), ("learning",), ("learning", "plans")):
+            options = {"without": without, "errors": ESTIMATED_COSTS}
+            reward, _ = searched(problem, [Drawn(problem, seed)], Budget(steps=25), **options)
+            assert reward.measured == 25
+            assert reward.best is not None
+            steps_s.append(reward.best[1].step_s)
+        ratios.append(np.log(steps_s[0] / np.array(steps_s[1:])))
+    over_prior, over_moves = np.exp(np.mean(ratios, axis=0))
+    assert over_prior < 0.97
+    assert over_moves < 0.95
 
 
 def test_the_same_seed_measures_the_same_placements(problem: Problem) -> None:

@@ -105,12 +105,8 @@ Score Annealing::DrawCutoff(double temperature, RandomStream* random) const {
 }
 
 void Annealing::FinishRound(int32_t count) {
-  int32_t chosen = -1;
-  for (int32_t i = 0; i < count; ++i) {
-    const Candidate& candidate = candidates_[i];
-    work_ += candidate.work + problem_.num_ops() / 16;
-    if (candidate.is_scored && chosen < 0) chosen = i;
-  }
+  for (int32_t i = 0; i < count; ++i) work_ += candidates_[i].work + problem_.num_ops() / 16;
+  const int32_t chosen = Choose(count);
   for (int32_t k = 0; k < kNumMoveKinds; ++k) {
     gain_[k] = gain_[k] * kForget + (1 - kForget);
     effort_[k] = effort_[k] * kForget + (1 - kForget);
@@ -130,6 +126,17 @@ void Annealing::FinishRound(int32_t count) {
   if (chosen < 0) return;
   Candidate& next = candidates_[chosen];
   state_.Accept(problem_, next.move, next.score, &next.schedule);
+}
+
+// The best one if that improves, else the first that is good enough, or -1.
+int32_t Annealing::Choose(int32_t count) const {
+  int32_t first = -1, best = -1;
+  for (int32_t i = 0; i < count; ++i) {
+    if (!candidates_[i].is_scored) continue;
+    if (first < 0) first = i;
+    if (best < 0 || candidates_[i].score < candidates_[best].score) best = i;
+  }
+  return best >= 0 && candidates_[best].score < state_.score ? best : first;
 }
 
 // The best ones, all of them together, half of them, and so on; then each alone.

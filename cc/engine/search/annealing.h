@@ -1,11 +1,12 @@
 // Simulated annealing of a placement on one problem, or one level of a multilevel search.
 //
 // Rounds: each makes a fixed number of moves of the current placement, scores them side by side,
-// and goes to the first of those that is good enough. How much worse a placement may be is drawn
-// before it is scored (Kirkpatrick et al., "Optimization by Simulated Annealing", Science 1983),
-// so that its simulation ends as soon as it is certain to be too slow. The other improving moves of
-// the round are tried again on top of it, first all of them together. Kinds of moves that paid are
-// made more often. Most moves are the most promising of several (move_screen.h).
+// and goes to the best of those that improve, or else to the first that is good enough. How much
+// worse a placement may be is drawn before it is scored (Kirkpatrick et al., "Optimization by
+// Simulated Annealing", Science 1983), so that its simulation ends as soon as it is certain to be
+// too slow. The other improving moves of the round are tried again on top of it, first all of them
+// together. Kinds of moves that paid are made more often. Most moves are the most promising of
+// several (move_screen.h).
 //
 // What happens depends on the seed and on scores alone, not on time or the number of threads.
 
@@ -79,6 +80,7 @@ class Annealing {
   Score DrawCutoff(double temperature, RandomStream* random) const;
   void TryCandidate(int32_t index, double temperature, Worker* worker, Candidate* candidate) const;
   void FinishRound(int32_t count);
+  int32_t Choose(int32_t count) const;
   void MakeRetries(std::vector<std::pair<Score, int32_t>> improving);
   Move JoinMoves(const std::vector<std::pair<Score, int32_t>>& improving, size_t count);
 
