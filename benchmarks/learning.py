@@ -3,32 +3,27 @@
     python benchmarks/learning.py [--output DIR] [--seconds 90] [--seeds 3] [--jobs 1] [--json]
     python benchmarks/learning.py --parts throughput large
     python benchmarks/learning.py --parts ablation [--placements 3200] [--problems DIR]
-    python benchmarks/learning.py --parts halves --seconds 120 [--seeds 1] [--problems DIR]
 
 Parts, all by the simulator, on the papers' tasks and calibrated machines:
 
     ablation    what the networks of `hierarchical` are worth: it as it is, and with parts of it
                 taken away (ABLATION below), each with --placements scored placements, also on the
                 modern tasks; beside `auto` for ten seconds, and the best single device. What is
-                compared is the best placement that was drawn; all rows begin with the placement of
+                compared is the best placement; all rows of `hierarchical` begin with that of
                 `learned`. Beside them `rollout` (SWEEPS below), whose policies see the schedule:
                 those of docs/results/policies that were trained without the task's family, or
-                random ones. The means of the first and last tenth of what was drawn tell of a
-                policy only where all draws are fresh: elsewhere most of them change the best
-                placement so far.
-    halves      is the second half of a long search better spent on learning? `auto` has the first
-                half of --seconds. From its placement on, local search has the other half, with
-                its seed or another one; or `hierarchical` has seven tenths of it, as it is or with
-                uniform draws as in the ablation, and local search the rest.
+                random ones. The means of the first and last tenth of what networks drew tell
+                whether they learned.
+    seconds     `hierarchical` and `auto` with equally many --seconds, on all tasks of the ablation.
     throughput  placements drawn, scored and learned from per second on Inception-V3 (2 K40 and a
                 CPU), start of TensorFlow excluded: with the network sizes of Google's released
                 controller (60 groups, Placer 512, Grouper 64), with both presets' other values, and
                 with the default preset. That controller made 0.6 per second.
     curves      `hierarchical` for --seconds per task and seed: its learning curve as PNG and JSON;
-                the mean step time of its first and last tenth of placements (most of which change
-                the best placement so far), against the best single device, 1,000 uniform placements
-                on the GPUs and the best placement known (of all list schedulers, partitioners, the
-                expert and all seeds of this run); and its best placement against the expert.
+                the mean step time of the first and last tenth of what its networks drew, against
+                the best single device, 1,000 uniform placements on the GPUs and the best placement
+                known (of all list schedulers, partitioners, the expert and all seeds of this run);
+                and its best placement against the expert.
     effort      `hierarchical` against `hierarchical_random_grouping` and against the best of
                 uniform random placements on the GPUs, each with the same number of scored
                 placements: those of --bench, the results.json of `hplacer bench paper
@@ -37,7 +32,7 @@ Parts, all by the simulator, on the papers' tasks and calibrated machines:
                 policy step and peak memory.
 
 Results are written to DIR/learning.json after every part, after every task of the curves, and after
-every run of the ablation and of the halves, which go on with what DIR has not.
+every run of the ablation and of the part seconds, which go on with what DIR has not.
 """
 
 from __future__ import annotations
@@ -60,7 +55,7 @@ from hplacer_optimizer._engine import Problem, lower_bound
 from hplacer_optimizer.bench.experiment import prepare
 from hplacer_optimizer.bench.tasks import PAPER, Task, modern_tasks
 from hplacer_optimizer.errors import HPlacerError
-from hplacer_optimizer.planners import PLANNERS, Budget, Progress, local_search, rollout
+from hplacer_optimizer.planners import PLANNERS, Budget, Progress, rollout
 from hplacer_optimizer.planners.devices import candidate_mask, devices_of_type, first_candidate
 from hplacer_optimizer.planners.learning import PRESETS, learn
 from hplacer_optimizer.planners.learning.scoring import best_single_device
@@ -69,23 +64,23 @@ from hplacer_optimizer.problem.simulator import simulate, simulate_batch
 from hplacer_optimizer.training.problems import FAMILIES
 from hplacer_optimizer.training.selection import random_portfolio
 
-PARTS = ("ablation", "halves", "throughput", "curves", "effort", "large")
+PARTS = ("ablation", "seconds", "throughput", "curves", "effort", "large")
 TASKS = {task.name: task for task in (*PAPER, *modern_tasks(("8xa100",)))}
 _NEVER_UPDATED = {"learning_rate": 1e-9, "imitate_best": 1e-9}
 ABLATION: dict[str, dict[str, Any]] = {
     "trained": {},
     "frozen": _NEVER_UPDATED,  # the networks stay as they are at random
-    "uniform": {**_NEVER_UPDATED, "explore": 1.0},  # and what is refined is drawn without them
+    "uniform": {**_NEVER_UPDATED, "refine": 1.0},  # and draw next to nothing: 2 of 64 placements
     "fresh draws only": {"refine": 0.0, "imitate_best": 0.0},  # policy gradient alone
 }
 # `rollout` by policies that are never updated, in as many placements, or in as many seconds as
 # `trained` took.
 SWEEPS = ("policies", "random policies", "policies, as long")
 FOLDS = Path(__file__).resolve().parents[1] / "docs" / "results" / "policies"
+_DRAWING = ("trained", "frozen", "fresh draws only")
 _ROWS = (*ABLATION, *SWEEPS, "auto")
 _AUTO_S = 10.0
-_LEARNING_SHARE = 0.7  # of the second half
-_ANOTHER_SEED = 1_000
+_RIVALS = ("hierarchical", "auto")
 CONTROLLER_PER_S, THROUGHPUT_GOAL = 0.6, 15.0
 CONTROLLER_SIZES = {"groups": 60, "placer_hidden": 512, "grouper_hidden": 64}
 CURVE_TASKS = ("inception_v3", "nmt_2")  # of which PNGs are drawn
@@ -216,9 +211,10 @@ def _ablation_lines(found: dict[str, Any]) -> list[str]:
     for kind in _ROWS:
         lines.append(f"{kind} / uniform: {_over_uniform(found, kind)}")
     for name, row in found.items():
-        runs = row["runs"].get("fresh draws only", ())
-        means = [f"{_ms(run['first_tenth_ns'])} to {_ms(run['last_tenth_ns'])}" for run in runs]
-        lines.append(f"{name}, mean of fresh draws, first and last tenth: {', '.join(means)}")
+        for kind in _DRAWING:
+            runs = row["runs"].get(kind, ())
+            means = [f"{_ms(run['first_tenth_ns'])} to {_ms(run['last_tenth_ns'])}" for run in runs]
+            lines.append(f"{name}, {kind}, mean of draws, first to last tenth: {', '.join(means)}")
     return lines
 
 
@@ -251,70 +247,39 @@ def _ms(ns: float | None) -> str:
     return "none fits" if ns is None or np.isinf(ns) else f"{ns / 1e6:.4g}"
 
 
-# ---- halves ----
+# ---- seconds ----
 
 
-def _halves(options: argparse.Namespace, results: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = results.setdefault("halves", {})
+def _seconds(options: argparse.Namespace, results: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = results.setdefault("seconds", {})
     for name in options.tasks:
         row = found.get(name)
         if row is None or row["seconds"] != options.seconds:
-            row = found[name] = {"seconds": options.seconds, "runs": []}
-        if len(row["runs"]) >= options.seeds:
-            continue
+            row = found[name] = {"seconds": options.seconds, **{kind: [] for kind in _RIVALS}}
         problem = prepare(TASKS[name], options.problems)
-        row["ops"] = problem.num_ops
-        for seed in range(len(row["runs"]), options.seeds):
-            row["runs"].append(_two_halves(problem, options.seconds / 2, seed))
+        for seed in range(min(len(row[kind]) for kind in _RIVALS), options.seeds):
+            for kind in _RIVALS:
+                budget = Budget(seconds=options.seconds)
+                answer = PLANNERS[kind].plan(problem, budget=budget, seed=seed)
+                trace = simulate(problem, answer.placement)
+                best_ns = trace.makespan_ns if trace.feasible else None
+                row[kind] = [*row[kind][:seed], {"seed": seed, "best_ns": best_ns}]
             _save(options, results)
-            print(name, row["runs"][-1], flush=True)
+            print(name, seed, [_ms(row[kind][seed]["best_ns"]) for kind in _RIVALS], flush=True)
     return found
 
 
-def _two_halves(problem: Problem, seconds: float, seed: int) -> dict[str, Any]:
-    """Nanoseconds of a step: after the first half, and after the second one in each way."""
-    first = PLANNERS["auto"].plan(problem, budget=Budget(seconds=seconds), seed=seed).placement
-
-    def search(start: Any, share: float, seed: int) -> Any:
-        budget = Budget(seconds=share * seconds)
-        return local_search.search(
-            problem, [first, start], budget=budget, seed=seed, on_progress=None
-        ).placement
-
-    def learn_and_search(settings: dict[str, Any]) -> Any:
-        budget = Budget(seconds=_LEARNING_SHARE * seconds)
-        learned = learn(problem, settings=settings, start=first, budget=budget, seed=seed)
-        return search(learned.placement, 1.0 - _LEARNING_SHARE, seed)
-
-    ways: dict[str, Callable[[], Any]] = {
-        "searched on": lambda: search(first, 1.0, seed),
-        "another seed": lambda: search(first, 1.0, seed + _ANOTHER_SEED),
-        "trained": lambda: learn_and_search({}),
-        "uniform": lambda: learn_and_search(dict(ABLATION["uniform"])),
-    }
-    found: dict[str, Any] = {"seed": seed, "first": simulate(problem, first).makespan_ns}
-    for way, place in ways.items():
-        begin_s = time.monotonic()
-        found[way] = simulate(problem, place()).makespan_ns
-        found[f"{way}, s"] = round(time.monotonic() - begin_s, 1)
-    return found
-
-
-def _halves_lines(found: dict[str, Any]) -> list[str]:
-    """A Markdown table of medians in ms, and each way over the first one."""
-    columns = ("first", "searched on", "another seed", "trained", "uniform")
-    lines = [" | ".join(["| task", *columns]) + " |", "|---" * (1 + len(columns)) + "|"]
+def _seconds_lines(found: dict[str, Any]) -> list[str]:
+    """A Markdown table of medians in ms (lowest to highest), and their ratio."""
+    ours, theirs = _RIVALS
+    lines = [f"| task | seconds | {ours} | {theirs} | ratio |", "|---|---|---|---|---|"]
+    ratios = []
     for name, row in found.items():
-        medians = [statistics.median(run[column] for run in row["runs"]) for column in columns]
-        lines.append(" | ".join([f"| {name}", *map(_ms, medians)]) + " |")
-    for way in columns[2:]:
-        ratios = [run[way] / run["searched on"] for row in found.values() for run in row["runs"]]
-        shorter, longer = sum(ratio < 1 for ratio in ratios), sum(ratio > 1 for ratio in ratios)
-        lines.append(
-            f"{way} / searched on: {statistics.geometric_mean(ratios):.3f} in the geometric mean, "
-            f"{min(ratios):.3f} to {max(ratios):.3f}; shorter in {shorter} and longer in {longer} "
-            f"of {len(ratios)} runs"
-        )
+        ratios.append(_median_ns(row[ours]) / _median_ns(row[theirs]))
+        cells = f"{_steps_ms(row[ours])} | {_steps_ms(row[theirs])} | {ratios[-1]:.3f}"
+        lines.append(f"| {name} | {row['seconds']:g} | {cells} |")
+    shorter, mean = sum(ratio < 1 for ratio in ratios), statistics.geometric_mean(ratios)
+    lines.append(f"{ours} / {theirs}: {mean:.3f}, shorter on {shorter} of {len(ratios)}")
     return lines
 
 
@@ -469,10 +434,9 @@ def _thinned(curve: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _mean(curve: list[dict[str, Any]]) -> float | None:
-    """Of the feasible placements: steps have equally many placements, not equally many feasible."""
-    shares = [(p["mean_ns"], 1 - p["infeasible"]) for p in curve if p["mean_ns"] is not None]
-    weight = sum(share for _, share in shares)
-    return sum(ns * share for ns, share in shares) / weight if weight else None
+    """Of the steps in which something that the networks drew fits."""
+    means = [point["mean_ns"] for point in curve if point["mean_ns"] is not None]
+    return statistics.fmean(means) if means else None
 
 
 def _draw(task: Task, found: dict[str, Any], path: Path) -> None:
@@ -591,7 +555,7 @@ def _peak_bytes_of_children() -> int:
 
 def _lines(results: dict[str, Any]) -> str:
     lines = _ablation_lines(results["ablation"]) if "ablation" in results else []
-    lines += _halves_lines(results["halves"]) if "halves" in results else []
+    lines += _seconds_lines(results["seconds"]) if "seconds" in results else []
     for name, row in results.get("throughput", {}).items():
         lines.append(
             f"throughput, {name}: {row['per_s']:.1f} placements/s, "
@@ -635,7 +599,7 @@ def _wins(ours_ns: int | None, theirs_ns: int | None) -> bool:
 
 _RUN: dict[str, Callable[[argparse.Namespace, dict[str, Any]], dict[str, Any]]] = {
     "ablation": _ablation,
-    "halves": _halves,
+    "seconds": _seconds,
     "throughput": _throughput,
     "curves": _curves,
     "effort": _effort,

@@ -81,6 +81,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     names = [task.name for task in TASKS]
     parser.add_argument("--tasks", nargs="+", choices=names, default=DEFAULT_TASKS, metavar="TASK")
     parser.add_argument("--seeds", type=int, default=1, help="of the workers' part (default: 1)")
+    parser.add_argument("--planner", default="local_search", help="of the workers' starts")
     parser.add_argument("--time", type=float, default=40, metavar="S", help="of turns, per task")
     options = parser.parse_args(argv)
     options.output.mkdir(parents=True, exist_ok=True)
@@ -190,6 +191,7 @@ def _task_row(bench: Bench, task: ClusterTask, options: argparse.Namespace) -> d
     turns = bench.take_turns(loaded, answers, DEFAULT, options.time)
     return {
         "ops": problem.num_ops,
+        "planner": options.planner,
         "by_hand": best_cut,
         "searches": searches,
         "answers": {
@@ -218,7 +220,7 @@ def _searched(
         measured_search.search(
             loaded.problem,
             reward,
-            get_planner("local_search").plan,
+            get_planner(options.planner).plan,
             budget=Budget(steps=options.placements),
             seed=seed,
             without=without,

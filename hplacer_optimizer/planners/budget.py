@@ -18,7 +18,7 @@ class Progress:
         steps: of the planner (evaluations, updates) done so far.
         best_ns: makespan of the best feasible placement so far; None if none was found.
         placements: scored so far.
-        mean_ns: mean makespan of the feasible placements of the last step; None if there is none.
+        mean_ns: mean makespan of what a policy drew last, of what fits; None if nothing does.
         infeasible: share of the last step's placements that are infeasible, 0..1.
         measured: placements that were run so far, failures included; None: they are simulated.
         failed: of these.

@@ -1,6 +1,6 @@
 """Planners that learn placements by policy gradient: the Hierarchical Planner and ColocRL.
 
-    settings.py   hyperparameters and presets       proposals.py  what a step draws
+    settings.py   hyperparameters and presets       draws.py      what a step draws
     items.py      what is grouped, and embeddings   scoring.py    rewards
     models.py     the planners' differences         training.py   REINFORCE, checkpoints
     networks.py   Grouper and Placer                process.py    the process in which they train

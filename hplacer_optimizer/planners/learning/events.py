@@ -35,7 +35,7 @@ class EventLog:
         with self._writer.as_default(step=progress.steps):
             for name, value in scalars.items():
                 _write_scalar(name, value)
-            _write_histogram("step_time/batch", trainer.batch_seconds)
+            _write_histogram("step_time/batch", trainer.drawn_seconds)
             if progress.steps % _HISTOGRAMS_EVERY == 1:
                 for name, network in trainer.networks.items():
                     for variable in network.trainable_variables:

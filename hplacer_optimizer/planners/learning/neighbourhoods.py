@@ -28,48 +28,39 @@ class Choice(NamedTuple):
     kind: int  # ITEMS or GROUPS
     size: int  # 2^size to 2^(size + 1) - 1 nodes
     critical: bool  # it starts on the critical path
-    uniform: bool  # all of it goes to one place
 
 
 class Neighbourhoods:
-    """Draws sizes of regions, 2^s to 2^(s+1) - 1 nodes, where, and whether from the policy."""
+    """Draws sizes of regions, 2^s to 2^(s+1) - 1 nodes, and where they start."""
 
     def __init__(self, most_items: int, most_groups: int) -> None:
         """`most_items`, `most_groups`: nodes of the largest region of a kind."""
         self._classes = [max(1, most.bit_length()) for most in (most_items, most_groups)]
-        # Kind, size, where a region starts (anywhere, on the critical path), how (by the policy,
-        # uniformly).
-        shape = (2, max(self._classes), 2, 2)
+        # Kind, size, where a region starts (anywhere, on the critical path).
+        shape = (2, max(self._classes), 2)
         self.prior_decay = _PRIOR_DECAY
         self.wins = np.zeros(shape)
         self.tries = np.zeros(shape)
 
-    def draw(self, kind: int, explore: float, rng: Any) -> tuple[Choice, float]:
-        """A choice, and the chance of a uniform draw in its place.
-
-        Args:
-            kind: ITEMS or GROUPS.
-            explore: the prior chance of a uniform draw; with 0 there are none.
-            rng: a NumPy generator.
-        """
-        shape = (self._classes[kind], 2, 2)
-        wins = self.wins[kind, : shape[0]] + _PRIOR_WINS
-        tries = self.tries[kind, : shape[0]] + _PRIOR_TRIES
-        of_size = self.prior_decay ** np.arange(shape[0])
-        prior = np.broadcast_to(of_size[:, None, None] * [1 - explore, explore], shape)
+    def draw(self, kind: int, rng: Any) -> Choice:
+        """Of a kind, ITEMS or GROUPS, by a NumPy generator."""
+        classes = self._classes[kind]
+        wins = self.wins[kind, :classes] + _PRIOR_WINS
+        tries = self.tries[kind, :classes] + _PRIOR_TRIES
+        of_size = self.prior_decay ** np.arange(classes)
+        prior = np.broadcast_to(of_size[:, None], wins.shape)
         rate = wins / tries * prior
         chance = (1 - _LEAST) * rate / rate.sum() + _LEAST * prior / prior.sum()
         drawn = int(rng.choice(chance.size, p=chance.ravel() / chance.sum()))
-        size, critical, uniform = (int(index) for index in np.unravel_index(drawn, shape))
-        share = chance[size, critical, 1] / chance[size, critical].sum()
-        return Choice(kind, size, bool(critical), bool(uniform)), float(share)
+        size, critical = (int(index) for index in np.unravel_index(drawn, chance.shape))
+        return Choice(kind, size, bool(critical))
 
     def cool(self) -> None:
         """Prefers smaller regions from here on."""
         self.prior_decay *= _COOLING
 
     def learn(self, choices: NDArray[np.int32], improved: NDArray[np.bool_]) -> None:
-        """Of choices int32[S, 4], and whether each improved the best placement."""
+        """Of choices int32[S, 3], and whether each improved the best placement."""
         self.wins *= _DECAY
         self.tries *= _DECAY
         np.add.at(self.tries, tuple(choices.T), 1)

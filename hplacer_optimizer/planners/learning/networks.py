@@ -94,29 +94,26 @@ class Placer(tf.Module):  # type: ignore[misc]
             start=tf.tanh(last @ self._start),
         )
 
-    def decide(self, encoded: Encoded, forced: Any, gumbel: Any, may_run: Any) -> Any:
+    def decide(self, encoded: Encoded, gumbel: Any, may_run: Any) -> Any:
         """Draws a device per group, int32[R, G], in order.
 
         Args:
             encoded: R rows.
-            forced: int32[R, G], a device that is not drawn, or -1.
             gumbel: noise, float[R, G, m].
             may_run: bool[R, G, m].
         """
-        steps = tf.shape(forced)[1]
+        num_rows, steps = tf.shape(gumbel)[0], tf.shape(gumbel)[1]
         by_step = [tf.transpose(array, (1, 0, 2)) for array in (encoded.own, gumbel, may_run)]
         own, gumbel, may_run = by_step
-        forced = tf.transpose(forced)
 
         def body(step: Any, previous: Any, h: Any, c: Any, chosen: Any) -> Any:
             inputs = tf.gather(self._previous, previous) + own[step]
             h, c = self._decoder.cell(inputs, h, c)
             logits = self._logits(h[:, None], encoded, may_run[step][:, None])[:, 0]
-            drawn = tf.argmax(logits + gumbel[step], axis=1, output_type=tf.int32)
-            device = tf.where(forced[step] >= 0, forced[step], drawn)
+            device = tf.argmax(logits + gumbel[step], axis=1, output_type=tf.int32)
             return step + 1, device, h, c, chosen.write(step, device)
 
-        none_yet = tf.fill([tf.shape(forced)[1]], self._num_devices)
+        none_yet = tf.fill([num_rows], self._num_devices)
         chosen = tf.TensorArray(tf.int32, size=steps)
         start = (0, none_yet, encoded.start, encoded.start, chosen)
         *_, chosen = tf.while_loop(lambda step, *_: step < steps, body, start)

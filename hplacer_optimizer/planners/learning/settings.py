@@ -70,13 +70,9 @@ class Settings:
     """Sines and cosines of an op's topological position in its embedding, by which a small Grouper
     tells neighbouring parts of a deep graph. Not in the paper."""
     refine: float = 0.875
-    """Share of groupings that start from the best placement so far: the networks decide anew on
-    some clusters or groups only, and learn from these decisions. Policy gradient from good states,
-    as large-neighbourhood search; neighbourhoods.py chooses their sizes. Not in the paper."""
-    explore: float = 0.5
-    """In these, the prior share of rows where all that is decided anew goes to one device, drawn
-    uniformly (of the Grouper: to one group, that of a neighbour), with importance weights: a chain
-    moves in one step, where op by op each step would cost transfers. Not in the paper."""
+    """Share of placements that change the best one so far: a whole region goes to one device or
+    group, drawn uniformly. Large-neighbourhood search, from which the networks do not learn;
+    neighbourhoods.py chooses the sizes. Not in the paper."""
     imitate_best: float = 0.2
     """Weight of the likelihood of the best placement so far. Not in the paper."""
     stall_steps: int = 40
@@ -134,7 +130,7 @@ _MINIMA: dict[str, float] = {
     "stall_steps": 1,
     "finer": 2,
 }
-_SHARES = {"baseline_decay", "refine", "explore", "stall_gain", "cooling"}
+_SHARES = {"baseline_decay", "refine", "stall_gain", "cooling"}
 
 PRESETS: dict[str, Settings] = {
     "default": Settings(),
@@ -152,7 +148,6 @@ PRESETS: dict[str, Settings] = {
         slow_device_penalty=0.0,
         position_frequencies=0,
         refine=0.0,
-        explore=0.0,
         imitate_best=0.0,
         own_embeddings=False,
         cooling=1.0,

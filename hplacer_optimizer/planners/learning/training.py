@@ -4,9 +4,12 @@ Mirhoseini et al., "A Hierarchical Model for Device Placement" (ICLR 2018), sect
 training step draws B groupings of the N items and k placements of the G groups of each, R = B * k
 rows, scores them, and follows the gradient of the expected reward, -sqrt(step time):
 
-    propose   proposals.py says what is drawn, networks.py draws it
+    draw      draws.py: groupings, networks.py: devices
     score     scoring.py: the simulator, or what the caller measures
     learn     advantages over a moving-average baseline; Adam
+
+With `Settings.refine` most placements are changes of the best one instead (draws.py), from which
+nothing is learned but what to change next.
 
 The time of day only decides when training ends: the same seed and number of steps give the same
 placements. TensorFlow's results depend on its number of threads, which is why process.py runs all
@@ -32,20 +35,21 @@ from hplacer_optimizer import _engine
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.errors import CheckpointError
 from hplacer_optimizer.planners.budget import Budget, Progress
-from hplacer_optimizer.planners.learning.baselines import Baselines
+from hplacer_optimizer.planners.learning.baseline import Baseline
+from hplacer_optimizer.planners.learning.draws import (
+    MOST_ITEMS,
+    Best,
+    Changes,
+    Draws,
+    change,
+    draw_groupings,
+    unite,
+)
 from hplacer_optimizer.planners.learning.items import make_items
 from hplacer_optimizer.planners.learning.models import Model, make_model
 from hplacer_optimizer.planners.learning.neighbourhoods import Neighbourhoods
 from hplacer_optimizer.planners.learning.networks import Grouper, Placer, embed_groups
 from hplacer_optimizer.planners.learning.optimizer import Adam
-from hplacer_optimizer.planners.learning.proposals import (
-    MOST_ITEMS,
-    Best,
-    Combined,
-    Proposal,
-    combine,
-    propose,
-)
 from hplacer_optimizer.planners.learning.scoring import Scorer, Scores
 from hplacer_optimizer.planners.learning.settings import Settings
 
@@ -75,24 +79,24 @@ class Trainer:
         self.steps = self.placements = self.improved = 0
         self.curve: list[Progress] = []
         self.losses: dict[str, float] = {}
-        self.batch_seconds = np.zeros(0)  # of the last step's feasible placements
+        self.drawn_seconds = np.zeros(0)  # of what the policy drew last, if it fits
         self._identity = _identity(problem, model, settings, seed, start)
         self._rng = np.random.default_rng(seed)
         self._problem = problem
         self._scorer = scorer
-        self._baselines = Baselines()
+        self._baseline = Baseline()
         self._name = model
         self._begin(make_model(problem, model, settings, self._rng, start))
         self.best = self._first(start)
         self._mark = self.best.rank
         self._stalls = 0
-        self._imitations = 0 if start is None else _IMITATIONS
+        self._imitations = 0 if start is None or not settings.imitate_best else _IMITATIONS
 
     def _begin(self, model: Model) -> None:
         """With networks that know nothing yet."""
         settings = self.settings
         self._model = model
-        self._combined: Combined | None = None
+        self._unions: Changes | None = None
         self._neighbourhoods = Neighbourhoods(min(model.items.count, MOST_ITEMS), model.num_groups)
         self.networks: dict[str, Any] = {}
         if model.grouping is None:
@@ -128,29 +132,22 @@ class Trainer:
         """Draws, scores and learns from one batch of placements."""
         while self._imitations:
             self._imitate()
-        proposal = self._propose()
-        placements = self._model.placements(proposal.grouping, proposal.of_row, proposal.devices)
+        base = self.best
+        draws, changes = self._draw(), self._change()
+        drawn = self._model.placements(draws.grouping, draws.of_row, draws.devices)
+        rows = np.arange(len(changes.devices), dtype=np.int32)
+        changed = self._model.placements(changes.grouping, rows, changes.devices)
+        placements = np.concatenate([drawn, changed])
         scores = self._scorer.score(placements)
         self.steps += 1
         self.placements += len(placements)
-        base = self.best
-        self._keep_best(proposal, placements, scores)
-        advantages = np.zeros(len(placements))
-        for kind, rows in proposal.rows_by_kind():
-            advantages[rows] = self._baselines.advantages(kind, scores.rewards[rows], self.settings)
-        self._learn(proposal, advantages)
-        self._search(proposal, scores, base)
-        self.batch_seconds = scores.seconds[scores.feasible]
-        mean_s = float(self.batch_seconds.mean()) if len(self.batch_seconds) else None
-        self.curve.append(
-            Progress(
-                steps=self.steps,
-                placements=self.placements,
-                best_ns=self.best.makespan_ns,
-                mean_ns=None if mean_s is None else mean_s * 1e9,
-                infeasible=float(1 - scores.feasible.mean()),
-            )
-        )
+        grouping = np.concatenate([draws.grouping[draws.of_row], changes.grouping])
+        devices = np.concatenate([draws.devices, changes.devices])
+        self._keep_best(scores, grouping, devices, placements)
+        own = slice(0, len(drawn))
+        self._learn(draws, self._baseline.advantages(scores.rewards[own], self.settings))
+        self._learn_changes(changes, scores, len(drawn), base)
+        self._record(scores, own)
         if self.steps % self.settings.stall_steps == 0:
             if self._is_stalled():
                 self._stalls += 1
@@ -160,10 +157,24 @@ class Trainer:
                     self._go_finer()
             self._mark = self.best.rank
 
+    def _record(self, scores: Scores, own: slice) -> None:
+        """One step more of the curve; `own` rows are the policy's."""
+        self.drawn_seconds = scores.seconds[own][scores.feasible[own]]
+        mean_s = float(self.drawn_seconds.mean()) if len(self.drawn_seconds) else None
+        self.curve.append(
+            Progress(
+                steps=self.steps,
+                placements=self.placements,
+                best_ns=self.best.makespan_ns,
+                mean_ns=None if mean_s is None else mean_s * 1e9,
+                infeasible=float(1 - scores.feasible.mean()),
+            )
+        )
+
     def _imitate(self) -> None:
         """An update towards the best placement alone."""
-        proposal = self._propose()
-        self._learn(proposal, np.zeros(len(proposal.devices)), _IMITATION_RATE)
+        draws = self._draw()
+        self._learn(draws, np.zeros(len(draws.devices)), _IMITATION_RATE)
         self._imitations -= 1
 
     def _is_stalled(self) -> bool:
@@ -180,31 +191,32 @@ class Trainer:
         self.best = replace(self.best, grouping=grouping, devices=devices)
         self._imitations = _IMITATIONS
 
-    def _propose(self) -> Proposal:
+    def _draw(self) -> Draws:
+        model = self._model
         probabilities = None
         if "grouper" in self.networks:
             probabilities = tf.nn.softmax(self._group_logits()).numpy()
-        proposal = propose(
+        grouping, of_row = draw_groupings(model, self.settings, self._rng, probabilities)
+        shape = (len(of_row), model.num_groups, len(model.device_bias))
+        if "placer" in self.networks:
+            gumbel = self._rng.gumbel(size=shape).astype(np.float32)
+            may_run = model.may_run(grouping)
+            devices = self._draw_devices(grouping, of_row, gumbel, may_run).numpy()
+        else:
+            devices = np.tile(np.arange(model.num_groups, dtype=np.int32), (len(of_row), 1))
+        return Draws(grouping=grouping, of_row=of_row, devices=devices)
+
+    def _change(self) -> Changes:
+        critical = self._critical_items()
+        return change(
             self._model,
             self.settings,
             self._neighbourhoods,
             self._rng,
-            probabilities,
             self.best,
-            self._critical_items(),
-            self._combined,
+            critical,
+            self._unions,
         )
-        if "placer" in self.networks:
-            placed, encoded = proposal.num_placed, proposal.num_encoded
-            shape = (placed, proposal.devices.shape[1], len(self._model.device_bias))
-            proposal.devices[:placed] = self._draw_devices(
-                proposal.grouping[:encoded],
-                proposal.of_row[:placed],
-                proposal.devices[:placed],
-                self._rng.gumbel(size=shape).astype(np.float32),
-                self._model.may_run(proposal.grouping[:encoded]),
-            ).numpy()
-        return proposal
 
     def _critical_items(self) -> _Int32:
         """On the critical path of the best placement; all if it is not refined or has no trace."""
@@ -231,64 +243,57 @@ class Trainer:
         scores = self._scorer.score(placements)
         return _best_row(scores, 0, grouping, devices, placements[0])
 
-    def _keep_best(self, proposal: Proposal, placements: _Int32, scores: Scores) -> None:
-        """Of equal ones the last, which may well be on the way to a better one."""
+    def _keep_best(
+        self, scores: Scores, grouping: _Int32, devices: _Int32, placements: _Int32
+    ) -> None:
+        """Of equal ones the last, which may well be on the way to a better one.
+
+        Rows as those of the scores: the groupings int32[R, N] and their devices int32[R, G].
+        """
         row = int(np.lexsort((-np.arange(len(placements)), scores.ranked, ~scores.feasible))[0])
-        best = _best_row(
-            scores,
-            row,
-            proposal.grouping[proposal.of_row[row]],
-            proposal.devices[row],
-            placements[row],
-        )
+        best = _best_row(scores, row, grouping[row], devices[row], placements[row])
         if best.rank < self.best.rank:
             self.improved = self.steps
         if best.rank <= self.best.rank:
             self.best = best
 
-    def _search(self, proposal: Proposal, scores: Scores, base: Best) -> None:
-        """Learns which changes of the best placement pay, and which to combine."""
-        order = np.lexsort((scores.ranked, ~scores.feasible))
-        was_infeasible, was_ranked = base.rank
-        if was_infeasible:
-            better = scores.feasible | (scores.ranked < was_ranked)
-        else:
-            better = scores.feasible & (scores.ranked < was_ranked)
-        refined = proposal.refined()
-        self._neighbourhoods.learn(proposal.choices[refined], better[refined])
-        winners = order[better[order] & np.isin(order, refined)]
-        self._combined = combine(proposal, base, winners.astype(np.int32))
+    def _learn_changes(self, changes: Changes, scores: Scores, first: int, base: Best) -> None:
+        """Which changes of the best placement pay, and which to unite.
 
-    def _learn(
-        self, proposal: Proposal, advantages: NDArray[np.float64], speed: float = 1.0
-    ) -> None:
-        """One update, from the proposal's rows and from the placement that they changed."""
+        Their scores are those from row `first`.
+        """
+        feasible, ranked = scores.feasible[first:], scores.ranked[first:]
+        was_infeasible, was_ranked = base.rank
+        better = ranked < was_ranked
+        better = feasible | better if was_infeasible else feasible & better
+        count = len(changes.choices)
+        self._neighbourhoods.learn(changes.choices, better[:count])
+        order = np.lexsort((ranked, ~feasible))
+        winners = order[better[order] & (order < count)]
+        self._unions = unite(changes, base, winners.astype(np.int32))
+
+    def _learn(self, draws: Draws, advantages: NDArray[np.float64], speed: float = 1.0) -> None:
+        """One update, from what was drawn and from the best placement."""
         cooled = self.settings.cooling**self._stalls
-        placed, encoded = proposal.num_placed, proposal.num_encoded
-        groupings = len(proposal.grouping)
-        rows = np.maximum(np.bincount(proposal.of_row, minlength=groupings), 1)
-        total = np.bincount(proposal.of_row, weights=advantages, minlength=groupings)
-        explore = np.zeros(groupings, np.float32)
-        explore[proposal.of_row] = proposal.explore  # with refined items one row each
+        num_groupings = len(draws.grouping)
+        rows = np.bincount(draws.of_row, minlength=num_groupings)
+        total = np.bincount(draws.of_row, weights=advantages, minlength=num_groupings)
+        encoded = draws.grouping
+        if self.settings.imitate_best:
+            encoded = np.concatenate([encoded, self.best.grouping[None]])
         batch = {
-            "grouping": proposal.grouping,
-            "drawn_items": proposal.drawn_items,
-            "uniform_items": proposal.uniform_items,
-            "item_advantages": (total / rows).astype(np.float32),
-            "item_explore": explore,
-            "encoded": proposal.grouping[:encoded],
-            "may_run": self._model.may_run(proposal.grouping[:encoded]),
-            "of_row": proposal.of_row[:placed],
-            "devices": proposal.devices[:placed],
-            "drawn_groups": proposal.drawn_groups[:placed],
-            "advantages": advantages[:placed].astype(np.float32),
-            "explore": proposal.explore[:placed],
+            "grouping": draws.grouping,
+            "grouping_advantages": (total / rows).astype(np.float32),
+            "encoded": encoded,
+            "may_run": self._model.may_run(encoded),
+            "of_row": draws.of_row,
+            "devices": draws.devices,
+            "advantages": advantages.astype(np.float32),
+            "best_grouping": self.best.grouping,
+            "best_devices": self.best.devices,
             "learning_rate": np.float32(self.settings.learning_rate * speed * cooled),
             "entropy_bonus": np.float32(self.settings.entropy_bonus * cooled),
         }
-        if proposal.best_devices is not None:
-            batch["best_grouping"] = proposal.grouping[encoded - 1]
-            batch["best_devices"] = proposal.best_devices
         self.losses = {name: float(value) for name, value in self._update(batch).items()}
 
     # ---- what TensorFlow runs ----
@@ -306,11 +311,9 @@ class Trainer:
         embedding = embed_groups(self._model.items, grouping, self._model.num_groups)
         return self.networks["placer"].encode(embedding).rows(of_row)
 
-    def _draw_devices_with(
-        self, grouping: Any, of_row: Any, forced: Any, gumbel: Any, may_run: Any
-    ) -> Any:
+    def _draw_devices_with(self, grouping: Any, of_row: Any, gumbel: Any, may_run: Any) -> Any:
         encoded = self._encode(grouping, of_row)
-        return self.networks["placer"].decide(encoded, forced, gumbel, tf.gather(may_run, of_row))
+        return self.networks["placer"].decide(encoded, gumbel, tf.gather(may_run, of_row))
 
     def _update_with(self, batch: dict[str, Any]) -> dict[str, Any]:
         losses = {"grouper": self._grouper_loss, "placer": self._placer_loss}
@@ -330,22 +333,13 @@ class Trainer:
     def _grouper_loss(self, batch: dict[str, Any]) -> tuple[Any, Any]:
         log_p = tf.nn.log_softmax(self._group_logits())  # [N, G]
         chosen = tf.transpose(tf.gather(log_p, tf.transpose(batch["grouping"]), batch_dims=1))
-        gain = self._gain(
-            chosen,
-            batch["drawn_items"],
-            batch["uniform_items"],
-            batch["item_advantages"],
-            batch["item_explore"],
-        )
-        best = 0.0
-        if "best_grouping" in batch:
-            best = tf.reduce_sum(tf.gather(log_p, batch["best_grouping"], batch_dims=1))
-        return self._objective(batch, gain, best, _entropy(log_p)[None])
+        best = tf.gather(log_p, batch["best_grouping"], batch_dims=1)
+        return self._loss(batch, chosen, batch["grouping_advantages"], best, _entropy(log_p)[None])
 
     def _placer_loss(self, batch: dict[str, Any]) -> tuple[Any, Any]:
         of_row, devices = batch["of_row"], batch["devices"]
         num_rows = devices.shape[0]
-        if "best_devices" in batch:  # of the last grouping that is encoded
+        if self.settings.imitate_best:  # its grouping is the last one that is encoded
             last = tf.fill([1], batch["encoded"].shape[0] - 1)
             of_row = tf.concat([of_row, last], axis=0)
             devices = tf.concat([devices, batch["best_devices"][None]], axis=0)
@@ -353,46 +347,26 @@ class Trainer:
         encoded = self._encode(batch["encoded"], of_row)
         log_p = self.networks["placer"].log_probabilities(encoded, devices, may_run)
         chosen = tf.gather(log_p, devices, axis=2, batch_dims=2)
-        gain = self._gain(
-            chosen[:num_rows],
-            batch["drawn_groups"],
-            self._uniform(devices[:num_rows], may_run[:num_rows]),
-            batch["advantages"],
-            batch["explore"],
-        )
-        best = tf.reduce_sum(chosen[num_rows:])
-        return self._objective(batch, gain, best, _entropy(log_p))
+        drawn, best = chosen[:num_rows], chosen[num_rows:]
+        return self._loss(batch, drawn, batch["advantages"], best, _entropy(log_p))
 
-    def _uniform(self, devices: Any, may_run: Any) -> Any:
-        """float[R, G]: the chance of the devices int32[R, G], had they been drawn by no policy."""
-        chance = tf.where(may_run, self._model.device_chance, 0.0)
-        chosen = tf.gather(self._model.device_chance, devices)
-        return chosen / tf.reduce_sum(chance, axis=2)
-
-    def _gain(self, chosen: Any, drawn: Any, uniform: Any, advantages: Any, explore: Any) -> Any:
-        """What has the policy gradient for its gradient, of S decisions in each of R rows.
+    def _loss(
+        self, batch: dict[str, Any], drawn: Any, advantages: Any, best: Any, entropy: Any
+    ) -> tuple[Any, Any]:
+        """What falls as the policy learns, and the mean of its entropies.
 
         Args:
-            chosen: log-probability of what was decided, float[R, S].
-            drawn: bool[R, S], whether it was drawn here.
-            uniform: float[R, S], its chance under the uniform part of the mixture.
+            batch: of the update.
+            drawn: log-probability of what was drawn, float[R, S], of S decisions.
             advantages: float[R].
-            explore: float[R], the uniform part of the mixture that decisions were drawn from.
+            best: log-probability of the best placement's decisions, float[...].
+            entropy: of decisions, float[R, S].
         """
-        policy = tf.exp(chosen)
-        share = explore[:, None]
-        mixture = (1 - share) * policy + share * uniform
-        weight = policy / tf.maximum(mixture, 1e-20)
-        credit = tf.stop_gradient(weight) * tf.cast(drawn, tf.float32) * chosen
-        return tf.reduce_mean(advantages * tf.reduce_sum(credit, axis=1))
-
-    def _objective(
-        self, batch: dict[str, Any], gain: Any, best: Any, entropy: Any
-    ) -> tuple[Any, Any]:
-        """The loss, and the mean of the entropies float[R, S] of decisions."""
-        bonus = tf.reduce_mean(tf.reduce_sum(entropy, axis=1))
-        objective = gain + self.settings.imitate_best * best + batch["entropy_bonus"] * bonus
-        return -objective, tf.reduce_mean(entropy)
+        gain = tf.reduce_mean(advantages * tf.reduce_sum(drawn, axis=1))
+        if self.settings.imitate_best:
+            gain += self.settings.imitate_best * tf.reduce_sum(best)
+        gain += batch["entropy_bonus"] * tf.reduce_mean(tf.reduce_sum(entropy, axis=1))
+        return -gain, tf.reduce_mean(entropy)
 
     # ---- checkpoints ----
 
@@ -405,7 +379,7 @@ class Trainer:
             "placements": self.placements,
             "improved": self.improved,
             "rng": self._rng.bit_generator.state,
-            "baselines": asdict(self._baselines),
+            "baseline": asdict(self._baseline),
             "slowest_s": self._scorer.slowest_s,
             "curve": [asdict(progress) for progress in self.curve],
             "imitations": self._imitations,
@@ -419,9 +393,9 @@ class Trainer:
             arrays[f"best_{name}"] = getattr(self.best, name)
         arrays["of_unit"] = self._model.items.of_unit
         arrays["wins"], arrays["tries"] = self._neighbourhoods.wins, self._neighbourhoods.tries
-        if self._combined is not None:
-            arrays["combined_grouping"] = self._combined.grouping
-            arrays["combined_devices"] = self._combined.devices
+        if self._unions is not None:
+            arrays["unions_grouping"] = self._unions.grouping
+            arrays["unions_devices"] = self._unions.devices
         arrays["facts"] = np.frombuffer(json.dumps(facts).encode(), np.uint8)
         file = io.BytesIO()
         np.savez(file, **arrays)
@@ -447,7 +421,7 @@ class Trainer:
             self.steps, self.placements = facts["steps"], facts["placements"]
             self.improved = facts["improved"]
             self._rng.bit_generator.state = facts["rng"]
-            self._baselines = Baselines(**facts["baselines"])
+            self._baseline = Baseline(**facts["baseline"])
             self._scorer.slowest_s = facts["slowest_s"]
             self.curve = [Progress(**record) for record in facts["curve"]]
             infeasible, score, makespan_ns = facts["best"]
@@ -463,10 +437,12 @@ class Trainer:
             self._neighbourhoods.prior_decay = facts["prior_decay"]
             self._neighbourhoods.wins = arrays["wins"]
             self._neighbourhoods.tries = arrays["tries"]
-            self._combined = None
-            if "combined_grouping" in arrays:
-                self._combined = Combined(
-                    grouping=arrays["combined_grouping"], devices=arrays["combined_devices"]
+            self._unions = None
+            if "unions_grouping" in arrays:
+                self._unions = Changes(
+                    grouping=arrays["unions_grouping"],
+                    devices=arrays["unions_devices"],
+                    choices=np.empty((0, 3), np.int32),
                 )
         except CheckpointError:
             raise
@@ -494,11 +470,6 @@ def _best_row(
 def _entropy(log_p: Any) -> Any:
     """float[...] of float[..., C]."""
     return -tf.reduce_sum(tf.exp(log_p) * tf.maximum(log_p, -1e4), axis=-1)
-
-
-def _with_rows(array: NDArray[Any], count: int, value: float) -> NDArray[Any]:
-    """The array and so many rows more, full of one value."""
-    return np.concatenate([array, np.full((count, *array.shape[1:]), value, array.dtype)])
 
 
 def _optional_times(problem: Problem) -> list[NDArray[np.int64]]:
