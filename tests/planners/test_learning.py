@@ -119,6 +119,20 @@ def test_the_policy_itself_gets_better() -> None:
     assert np.mean(means[-12:]) < uniform_ns
 
 
+@pytest.mark.parametrize("model", LEARNED_PLANNERS)
+def test_a_change_sends_a_region_to_one_place(model: str) -> None:
+    problem = large_problem(300)
+    policy = trainer(problem, model, refine=0.75)
+    best, changes = policy.best, policy._change()
+    assert len(changes.choices) == len(changes.devices) == 12  # of 16
+    moved = 0
+    for grouping, devices in zip(changes.grouping, changes.devices, strict=True):
+        places = {*grouping[grouping != best.grouping], *devices[devices != best.devices]}
+        assert len(places) <= 1
+        moved += len(places)
+    assert moved > 0
+
+
 @hypothesis_settings(max_examples=12, deadline=None)
 @given(document=problems())
 def test_placements_are_valid(document: dict[str, Any]) -> None:
