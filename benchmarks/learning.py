@@ -41,6 +41,7 @@ import argparse
 import json
 import os
 import statistics
+import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -63,6 +64,9 @@ from hplacer_optimizer.planners.policies import Portfolio, load_portfolio
 from hplacer_optimizer.problem.simulator import simulate, simulate_batch
 from hplacer_optimizer.training.problems import FAMILIES
 from hplacer_optimizer.training.selection import random_portfolio
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from benchmarks.rollout import step_ns
 
 PARTS = ("ablation", "seconds", "throughput", "curves", "effort", "large")
 TASKS = {task.name: task for task in (*PAPER, *modern_tasks(("8xa100",)))}
@@ -140,7 +144,10 @@ def _ablation(options: argparse.Namespace, results: dict[str, Any]) -> dict[str,
         if all(len(row["runs"].get(kind, ())) >= options.seeds for kind in _ROWS):
             continue
         problem = prepare(TASKS[name], options.problems)
-        row |= {"ops": problem.num_ops, "single_device_ns": _best_single_device_ns(problem)}
+        row |= {
+            "ops": problem.num_ops,
+            "single_device_ns": step_ns(problem, best_single_device(problem)),
+        }
         for kind in _ROWS:
             runs = row["runs"].setdefault(kind, [])
             for seed in range(len(runs), options.seeds):
@@ -180,12 +187,11 @@ def _searched(
         if kind == "policies, as long":
             budget = Budget(seconds=row["runs"]["trained"][seed]["seconds"])
     answer = plan(problem, budget=budget, seed=seed)
-    trace = simulate(problem, answer.placement)
     return {
         "seed": seed,
         "seconds": round(time.monotonic() - begin_s, 1),
         "placements": answer.placements,
-        "best_ns": trace.makespan_ns if trace.feasible else None,
+        "best_ns": step_ns(problem, answer.placement),
     }
 
 
@@ -256,16 +262,18 @@ def _seconds(options: argparse.Namespace, results: dict[str, Any]) -> dict[str, 
         row = found.get(name)
         if row is None or row["seconds"] != options.seconds:
             row = found[name] = {"seconds": options.seconds, **{kind: [] for kind in _RIVALS}}
+        if all(len(row[kind]) >= options.seeds for kind in _RIVALS):
+            continue
         problem = prepare(TASKS[name], options.problems)
-        for seed in range(min(len(row[kind]) for kind in _RIVALS), options.seeds):
-            for kind in _RIVALS:
+        for seed in range(options.seeds):
+            for kind in _RIVALS:  # in turn
+                if seed < len(row[kind]):
+                    continue
                 budget = Budget(seconds=options.seconds)
                 answer = PLANNERS[kind].plan(problem, budget=budget, seed=seed)
-                trace = simulate(problem, answer.placement)
-                best_ns = trace.makespan_ns if trace.feasible else None
-                row[kind] = [*row[kind][:seed], {"seed": seed, "best_ns": best_ns}]
-            _save(options, results)
-            print(name, seed, [_ms(row[kind][seed]["best_ns"]) for kind in _RIVALS], flush=True)
+                row[kind].append({"seed": seed, "best_ns": step_ns(problem, answer.placement)})
+                _save(options, results)
+                print(name, kind, row[kind][-1], flush=True)
     return found
 
 
@@ -355,7 +363,7 @@ def _curves_of_task(
     return {
         "lower_bound_ns": lower_bound(problem).ns,
         "baselines_ns": baselines,
-        "single_device_ns": _best_single_device_ns(problem),
+        "single_device_ns": step_ns(problem, best_single_device(problem)),
         "uniform_gpus_ns": uniform_ns,
         "uniform_gpus_infeasible": uniform_infeasible,
         "best_known_ns": known_ns,
@@ -376,11 +384,6 @@ def _baselines(problem: Problem) -> dict[str, int]:
         if trace.feasible and trace.makespan_ns is not None:
             found[name] = trace.makespan_ns
     return found
-
-
-def _best_single_device_ns(problem: Problem) -> int | None:
-    trace = simulate(problem, best_single_device(problem))
-    return trace.makespan_ns if trace.feasible else None
 
 
 def _uniform_gpus(problem: Problem, count: int) -> tuple[float | None, float]:

@@ -29,6 +29,7 @@ import json
 import math
 import os
 import statistics
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -55,6 +56,9 @@ from hplacer_optimizer.problem.cost_errors import (
     draw_problems,
 )
 from hplacer_optimizer.problem.simulator import simulate
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from benchmarks.rollout import step_ns
 
 PARTS = ("drawn", "workers")
 WITHOUT: dict[str, tuple[str, ...]] = {
@@ -138,7 +142,7 @@ def _drawn_row(job: tuple[str, str, int, str, int]) -> dict[str, Any]:
     true = _Drawn(problem, errors, seed).true
     row: dict[str, Any] = {
         "ops": problem.num_ops,
-        "knowing": _step_ns(true, planner(true, budget=_KNOWING).placement),
+        "knowing": step_ns(true, planner(true, budget=_KNOWING).placement),
     }
     for name, without in WITHOUT.items():
         # All of them meet the same true costs, and the same noise in the same order.
@@ -151,14 +155,9 @@ def _drawn_row(job: tuple[str, str, int, str, int]) -> dict[str, Any]:
                 errors=errors,
                 without=without,
             )
-            row[name] = _step_ns(true, reward.best[0]) if reward.best else None
-            row.setdefault("first", _step_ns(true, reward.steps_s[0][0]) if reward.best else None)
+            row[name] = step_ns(true, reward.best[0]) if reward.best else None
+            row.setdefault("first", step_ns(true, reward.steps_s[0][0]) if reward.best else None)
     return row
-
-
-def _step_ns(problem: Problem, placement: NDArray[np.int32]) -> int | None:
-    trace = simulate(problem, placement)
-    return trace.makespan_ns if trace.feasible else None
 
 
 # ---- two workers ----

@@ -70,7 +70,7 @@ def search(
     Args:
         problem: as it was before anything was measured.
         reward: what measures.
-        planner: searches by simulation, for starts and for plans.
+        planner: searches by simulation, for starts.
         budget: a step is a measured placement.
         seed: of what is drawn.
         on_progress: is told of each measurement.
@@ -83,14 +83,13 @@ def search(
     running = _Search(
         problem,
         reward,
-        planner,
         (budget or Budget()).or_default(DEFAULT_BUDGET),
         seed,
         on_progress,
         CostLearner(problem, errors, seed=seed),
         frozenset(without),
     )
-    if running.measure(running.starts()):
+    if running.measure(running.starts(planner)):
         running.climb()
     return list(dict.fromkeys(running.notes))
 
@@ -100,7 +99,6 @@ class _Search:
         self,
         problem: Problem,
         reward: MeasuredReward,
-        planner: Planner,
         budget: Budget,
         seed: int,
         on_progress: ProgressCallback | None,
@@ -108,7 +106,7 @@ class _Search:
         without: frozenset[str],
     ) -> None:
         self._problem, self._reward, self._budget = problem, reward, budget
-        self._planner, self._costs, self._without = planner, costs, without
+        self._costs, self._without = costs, without
         self._seed, self._drawn, self._plans, self._told = seed, 0, 0, 0
         self._on_progress = on_progress
         self.notes: list[str] = []
@@ -116,13 +114,12 @@ class _Search:
         clusters = _engine.cluster_units(problem, list(_SIZES), _CLUSTERS_PER_DEVICE)
         self._random_moves = _engine.RandomMoves(problem, np.array(clusters, np.int32))
 
-    def starts(self) -> list[_Int32]:
+    def starts(self, planner: Planner) -> list[_Int32]:
         """The simulator's favourites first."""
         seconds = min(_SIMULATED_S, _SHARE * (self._budget.seconds or math.inf))
         budget = self._simulating(_SIMULATED_EVALUATIONS, seconds)
         results = [
-            self._planner(self._problem, budget=budget, seed=self._seed + i)
-            for i in range(_SIMULATED)
+            planner(self._problem, budget=budget, seed=self._seed + i) for i in range(_SIMULATED)
         ]
         self.notes += [note for result in results for note in result.notes]
         found = [result.placement for result in results]

@@ -64,7 +64,7 @@ class Best:
     makespan_ns: int | None  # None: infeasible
 
 
-def num_drawn(settings: Settings) -> int:
+def _num_drawn(settings: Settings) -> int:
     """Groupings that the policy draws in a step."""
     return max(1, round(settings.groupings * (1 - settings.refine)))
 
@@ -80,7 +80,7 @@ def draw_groupings(
         rng: a NumPy generator.
         probabilities: of the Grouper, [N, G]; None if the grouping is not learned.
     """
-    count, repeats = num_drawn(settings), settings.placements
+    count, repeats = _num_drawn(settings), settings.placements
     if probabilities is None:
         assert model.grouping is not None
         return model.grouping[None], np.zeros(count * repeats, np.int32)
@@ -110,16 +110,21 @@ def change(
         critical: items on its critical path, not empty.
         unions: to be tried, too.
     """
-    count = (settings.groupings - num_drawn(settings)) * settings.placements
-    num_unions = 0 if unions is None else min(count, len(unions.grouping))
+    count = (settings.groupings - _num_drawn(settings)) * settings.placements
     grouping = np.tile(best.grouping, (count, 1))
     devices = np.tile(best.devices, (count, 1))
-    choices = []
+    if not count:
+        return Changes(grouping=grouping, devices=devices, choices=np.empty((0, 3), np.int32))
+    num_chosen = count
+    if unions is not None:
+        num_chosen -= len(unions.grouping)
+        grouping[num_chosen:], devices[num_chosen:] = unions.grouping, unions.devices
+    choices = np.empty((num_chosen, 3), np.int32)
     adjacency = Neighbours(best.grouping[model.items.edges], model.num_groups)
     may_run = model.may_run(best.grouping[None])[0]
-    for row in range(count - num_unions):
+    for row in range(num_chosen):
         choice = neighbourhoods.draw(_kind(model, row), rng)
-        choices.append(choice)
+        choices[row] = choice
         item = int(rng.choice(critical) if choice.critical else rng.integers(model.items.count))
         if choice.kind == GROUPS:
             region = _region(adjacency, int(best.grouping[item]), choice, rng)
@@ -133,12 +138,7 @@ def change(
             else:  # groups are devices
                 chance = model.items.may_run[region].any(axis=0) * model.device_chance
                 _move(grouping[row], region, chance, model.items.may_run, rng)
-    if unions is not None and num_unions:
-        grouping[-num_unions:] = unions.grouping[:num_unions]
-        devices[-num_unions:] = unions.devices[:num_unions]
-    return Changes(
-        grouping=grouping, devices=devices, choices=np.array(choices, np.int32).reshape(-1, 3)
-    )
+    return Changes(grouping=grouping, devices=devices, choices=choices)
 
 
 def unite(changes: Changes, base: Best, winners: _Int32) -> Changes | None:

@@ -207,14 +207,13 @@ class Trainer:
         return Draws(grouping=grouping, of_row=of_row, devices=devices)
 
     def _change(self) -> Changes:
-        critical = self._critical_items()
         return change(
             self._model,
             self.settings,
             self._neighbourhoods,
             self._rng,
             self.best,
-            critical,
+            self._critical_items(),
             self._unions,
         )
 
