@@ -164,7 +164,8 @@ class _Search:
     def _new_plans(self) -> list[_Int32]:
         """As many as are measured at once, each new; empty if none is found."""
         new: dict[bytes, _Int32] = {}
-        seconds = min(_PLANNING_S, max(self._ends - time.monotonic(), 0))
+        left = self._ends - time.monotonic()  # learning may have taken what there was
+        seconds = min(_PLANNING_S, max(left, _LOOK_S))
         budget = self._simulating(_PLANNING_EVALUATIONS, seconds)
         starts = self._fastest(_STARTS)
         for attempt in range(_PLANNINGS + self._reward.parallel - 1):

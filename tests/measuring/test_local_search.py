@@ -21,6 +21,7 @@ from hplacer_optimizer.measuring.measurement import CRASH, failed
 from hplacer_optimizer.planners import Budget, Progress, get_planner
 from hplacer_optimizer.planners.devices import on_device
 from hplacer_optimizer.problem.cost_errors import ESTIMATED_COSTS, draw_problems
+from hplacer_optimizer.problem.cost_learning import CostLearner
 from hplacer_optimizer.problem.simulator import simulate
 
 MOVES = 40  # at least, till no move is left
@@ -143,6 +144,17 @@ def test_it_ends_when_it_is_told_to(problem: Problem) -> None:
 def test_its_time_ends_it(problem: Problem) -> None:
     reward, _ = searched(problem, [Slow(problem)], Budget(seconds=0.6))
     assert 0 < reward.measured < MOVES
+
+
+def test_its_time_may_end_while_it_learns(
+    problem: Problem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def tell(*_: Any) -> None:
+        time.sleep(1)
+
+    monkeypatch.setattr(CostLearner, "tell", tell)
+    reward, _ = searched(problem, [World(problem)], Budget(seconds=1))
+    assert reward.best is not None
 
 
 def test_it_ends_after_the_last_move(problem: Problem) -> None:
