@@ -65,7 +65,7 @@ def add_commands(commands: Any) -> None:
         type=machine,
         dest="machines",
         metavar="MACHINE",
-        help="a shipped machine or a YAML file, see `hplacer machine list`; repeatable (default: "
+        help="a machine's name, see `hplacer machine list`, or a YAML file; repeatable (default: "
         "this machine)",
     )
     parser.add_argument(

@@ -224,7 +224,7 @@ def planner(text: str) -> str:
 
 
 def machine(text: str) -> str:
-    """The type of a shipped machine's name, or of a YAML file, which is not read yet."""
+    """The type of a machine's name, or of a YAML file, which is not read yet."""
     try:
         check_machine_name(text)
     except MachineError as error:

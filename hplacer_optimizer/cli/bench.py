@@ -72,7 +72,7 @@ def _add_options(parser: argparse.ArgumentParser, name: str) -> None:
         action="append",
         type=machine,
         metavar="MACHINE",
-        help="another machine: a shipped name or a file",
+        help="another machine: a name, see `hplacer machine list`, or a file",
     )
     parser.add_argument(
         "--seeds", type=count, default=1, metavar="N", help="run seeds 0 to N-1 (default: 1)"

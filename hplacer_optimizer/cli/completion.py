@@ -8,7 +8,7 @@ from typing import Any
 
 from hplacer_optimizer.cli.arguments import OK, add_command
 from hplacer_optimizer.errors import HPlacerError
-from hplacer_optimizer.machines import shipped_machines
+from hplacer_optimizer.machines import machine_names
 from hplacer_optimizer.planners import PLANNERS
 
 SHELLS = ("bash", "zsh", "fish")
@@ -39,7 +39,7 @@ def _completion(options: argparse.Namespace) -> int:
         if action.dest == "planner":
             action.choices = [name for name, one in PLANNERS.items() if not one.for_studies]
         elif action.metavar == "MACHINE":
-            action.choices = shipped_machines()
+            action.choices = machine_names()
         elif action.metavar in _FILES:
             action.complete = shtab.FILE  # type: ignore[attr-defined]
         elif action.metavar in _DIRECTORIES:

@@ -47,7 +47,7 @@ def add_graph_options(parser: argparse.ArgumentParser) -> None:
         "--machine",
         type=machine,
         metavar="MACHINE",
-        help="a shipped machine or a YAML file, see `hplacer machine list` (default: this machine)",
+        help="a machine's name, see `hplacer machine list`, or a YAML file (default: this machine)",
     )
     parser.add_argument(
         "--cost-table", metavar="FILE", help="measured op costs, as of `hplacer calibrate`"

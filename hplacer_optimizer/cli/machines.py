@@ -1,4 +1,4 @@
-"""`hplacer machine`: machines that are shipped, in a file, or here."""
+"""`hplacer machine`: machines that have a name, are in a file, or here."""
 
 from __future__ import annotations
 
@@ -41,7 +41,10 @@ def add_commands(commands: Any) -> None:
     text = "show the kinds, devices and links of a machine"
     show = add_command(actions, "show", _show, text, "hplacer machine show 8xv100")
     show.add_argument(
-        "machine", type=machine_name, metavar="MACHINE", help="a shipped machine or a YAML file"
+        "machine",
+        type=machine_name,
+        metavar="MACHINE",
+        help="a machine of `hplacer machine list`, or a YAML file",
     )
 
     text = "describe this machine, or the TensorFlow servers of a cluster"
@@ -71,6 +74,7 @@ def _list(options: argparse.Namespace) -> int:
         kinds = ", ".join(f"{count} x {kind}" for kind, count in counts.items())
         rows.append((machine.name, kinds, format_bytes(sum(machine.memory_bytes))))
     print_table(("machine", "devices", "memory"), rows)
+    print_line(f"others: {machines.family_rule()}")
     return OK
 
 

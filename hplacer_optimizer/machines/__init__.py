@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from hplacer_optimizer.machines.detect import detect
+from hplacer_optimizer.machines.family import family_rule
 from hplacer_optimizer.machines.file import (
     check_machine_name,
     load_machine,
     machine_from_yaml,
+    machine_names,
     machine_to_yaml,
     save_machine,
     shipped_kinds,
@@ -21,9 +23,11 @@ __all__ = [
     "Machine",
     "check_machine_name",
     "detect",
+    "family_rule",
     "full_device_name",
     "load_machine",
     "machine_from_yaml",
+    "machine_names",
     "machine_to_yaml",
     "save_machine",
     "shipped_kinds",

@@ -17,6 +17,7 @@ from typing import Any
 import yaml
 
 from hplacer_optimizer.errors import DocumentError, MachineError
+from hplacer_optimizer.machines.family import family_document, family_names, family_rule
 from hplacer_optimizer.machines.machine import (
     MAX_SLOTS,
     Device,
@@ -35,13 +36,21 @@ FORMAT = "hplacer-machine/1"
 
 _DATA = Path(__file__).with_name("data")
 _CATALOGUE = _DATA / "kinds.yaml"
+_NO_MACHINES = ("kinds", "families")
 _EXECUTOR_OVERHEAD_NS = 1_000  # TensorFlow's executor takes about as long for each op
 _DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
 def shipped_machines() -> tuple[str, ...]:
-    """Names of the machines that come with this package, sorted."""
-    return tuple(sorted(path.stem for path in _DATA.glob("*.yaml") if path != _CATALOGUE))
+    """Names of the machine files that come with this package, sorted."""
+    return tuple(
+        sorted(stem for path in _DATA.glob("*.yaml") if (stem := path.stem) not in _NO_MACHINES)
+    )
+
+
+def machine_names() -> tuple[str, ...]:
+    """Every name that `load_machine` knows: of shipped files, then the other NxKIND."""
+    return tuple(dict.fromkeys((*shipped_machines(), *family_names())))
 
 
 @functools.cache
@@ -52,11 +61,11 @@ def shipped_kinds() -> Mapping[str, DeviceKind]:
 
 
 def load_machine(name_or_path: str | os.PathLike[str]) -> Machine:
-    """Reads a shipped machine by its name, or a machine file.
+    """Reads a shipped machine by its name, makes one named NxKIND, or reads a machine file.
 
     Args:
-        name_or_path: as `hplacer machine list` has them, or a YAML file. Write "./NAME" for a file
-            that is named like a shipped machine.
+        name_or_path: as `hplacer machine list` has them; N GPUs of a kind, as "4xa100"; or a YAML
+            file. Write "./NAME" for a file that is named like a machine.
 
     Raises:
         MachineError: the description is malformed; names the field and the file.
@@ -67,25 +76,29 @@ def load_machine(name_or_path: str | os.PathLike[str]) -> Machine:
         >>> machine = hp.load_machine("1cpu-2xk40")
         >>> machine.device_names
         ('/device:CPU:0', '/device:GPU:0', '/device:GPU:1')
+        >>> len(hp.load_machine("4xa100").devices)
+        5
     """
-    path = Path(name_or_path)
-    if os.fspath(name_or_path) in shipped_machines():
-        path = _DATA / f"{name_or_path}.yaml"
-    else:
-        check_machine_name(os.fspath(name_or_path))
+    text, path = os.fspath(name_or_path), Path(name_or_path)
+    check_machine_name(text)
+    if text in shipped_machines():
+        path = _DATA / f"{text}.yaml"
+    elif text in family_names():
+        return _read_machine(Field({"format": FORMAT, **family_document(text)}, ""))
     with _reading(path):
         return _read_machine(_read(path))
 
 
 def check_machine_name(text: str) -> None:
-    """Raises MachineError for what is neither a shipped machine nor looks like a file."""
-    path, known = Path(text), shipped_machines()
+    """Raises MachineError for what is neither a machine's name nor looks like a file."""
+    path, known = Path(text), machine_names()
     if text in known or len(path.parts) > 1 or path.suffix or path.exists():
         return
-    close = close_name(text, known)
+    close = close_name(text.lower(), known)
     hint = f"did you mean {close!r}? " if close else ""
     raise MachineError(
-        f"no machine {shorten(text)}; {hint}give a YAML file or one of {', '.join(known)}"
+        f"no machine {shorten(text)}; {hint}give a YAML file or one of "
+        f"{', '.join(shipped_machines())}, or {family_rule()}"
     )
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from hplacer_optimizer.errors import DocumentError, JobListError, OptionError
-from hplacer_optimizer.machines import shipped_machines
+from hplacer_optimizer.machines import machine_names
 from hplacer_optimizer.pretraining.job_fields import READERS, JobFields
 from hplacer_optimizer.pretraining.jobs import Job
 from hplacer_optimizer.support.document import MAX_BYTES, Field, parse_yaml
@@ -69,7 +69,7 @@ def _resolved(fields: JobFields, where: Path) -> JobFields:
         graphs=[str(where / name) for name in fields.graphs],
         capture=script,
         machines=[
-            name if name in shipped_machines() else str(where / name) for name in fields.machines
+            name if name in machine_names() else str(where / name) for name in fields.machines
         ],
         cost_table=fields.cost_table and str(where / fields.cost_table),
     )

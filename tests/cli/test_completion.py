@@ -42,6 +42,7 @@ def test_a_shell_reads_what_is_printed(
         ("hplacer plan --planner local_", "local_search"),
         ("hplacer plan --machine 8xv", "8xv100"),
         ("hplacer machine show 8xv", "8xv100"),
+        ("hplacer machine show 4xa100-", "4xa100-80gb"),
     ],
 )
 def test_bash_completes(

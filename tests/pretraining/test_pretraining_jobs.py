@@ -257,7 +257,7 @@ jobs:
     measure_limit: 90s
   - capture: [train.py, --epochs, "1"]
     planners: heft
-    machines: 8xv100
+    machines: 4xv100
     steps: 7
     soft_placement: true
 """
@@ -293,7 +293,7 @@ def test_a_list_is_the_product_of_its_entries(tmp_path: Path) -> None:
     assert last.search.budget == Budget(seconds=120, steps=7)
     assert last.graph.allow_soft_placement is True
     assert len({jobs.slug(job) for job in found}) == len(found)
-    assert jobs.slug(last) == "train-8xv100-heft-0"
+    assert jobs.slug(last) == "train-4xv100-heft-0"
 
 
 EVERY_OPTION = """
