@@ -1,6 +1,6 @@
-"""Builds the native modules with CMake: `_engine`, and `_tf_2_21` for TensorFlow 2.21.
+"""Builds the native modules with CMake: `_engine`, and for TensorFlow 2.21 `_tf_2_21` and so on.
 
-CMakeLists.txt describes the build. This file finds what it needs. By default `_tf` is built for the
+CMakeLists.txt describes the build. This file finds what it needs. By default they are built for the
 TensorFlow that is installed in the building environment. HPLACER_TENSORFLOWS names other TensorFlow
 packages as VERSION=DIRECTORY:VERSION=DIRECTORY; `make wheel` builds for all supported releases so.
 
@@ -108,9 +108,9 @@ class TensorFlow:
         return TensorFlow(directory, re.sub(r"(\d)(rc|dev)", r"\1-\2", version))
 
     @property
-    def module(self) -> str:
+    def modules(self) -> list[str]:
         major, minor, *_ = self.version.split(".")
-        return f"_tf_{major}_{minor}"
+        return [f"_tf_{major}_{minor}", f"_emulator_{major}_{minor}"]
 
 
 def find_compiler() -> list[str]:
@@ -207,7 +207,7 @@ class BuildNative(build_ext):
 def native_modules() -> list[Extension]:
     names = ["_engine"]
     if "build_ext" in sys.argv or "bdist_wheel" in sys.argv or "editable_wheel" in sys.argv:
-        names += [found.module for found in TensorFlow.all()]
+        names += [name for found in TensorFlow.all() for name in found.modules]
     return [Extension(f"hplacer_optimizer.{name}", []) for name in names]
 
 

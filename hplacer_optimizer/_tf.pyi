@@ -333,5 +333,5 @@ def keep_one_kind(devices: list[SessionDevice], /) -> list[SessionDevice]:
     That is the kind of the first device that is no CPU, else of the first.
     """
 
-def register_placeholder_kernels(kernels: bytes, /) -> None:
-    """Registers the kernels of a serialised KernelList for look-up only; for good."""
+def register_placeholder_kernels(table: str, /) -> None:
+    """Registers the kernels of the table gpu_kernels.json for look-up only; for good."""

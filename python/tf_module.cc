@@ -355,13 +355,13 @@ void RegisterOfflineCapture(py::module_& m) {
       py::arg("batch_size"), py::arg("loop_trip_count"), py::arg("shapes"),
       py::arg("keep_graph") = false);
   m.def("register_placeholder_kernels",
-        [](const py::bytes& kernels) { ThrowIfError(RegisterPlaceholderKernels(kernels)); });
+        [](const std::string& table) { ThrowIfError(RegisterPlaceholderKernels(table)); });
 }
 
 }  // namespace
 }  // namespace hplacer
 
-PYBIND11_MODULE(HPLACER_TF_MODULE, m) {
+PYBIND11_MODULE(HPLACER_MODULE, m) {
   using namespace hplacer;  // NOLINT: the module's own names
   CheckTensorFlowVersion();
   m.doc() = "The TensorFlow side of hplacer_optimizer: pass, capture, fingerprint, rewrite.";

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "tensorflow/core/framework/device_factory.h"
-#include "tensorflow/core/framework/kernel_def.pb.h"
 #include "tensorflow/core/framework/op_kernel.h"
+#include "tf/gpu_kernels.h"
 
 namespace hplacer {
 namespace {
@@ -29,16 +29,14 @@ tensorflow::OpKernel* RefuseToRun(tensorflow::OpKernelConstruction* construction
 
 }  // namespace
 
-absl::Status RegisterPlaceholderKernels(const std::string& kernels) {
-  tensorflow::KernelList list;
-  if (!list.ParseFromString(kernels)) {
-    return absl::InvalidArgumentError("not a serialised KernelList");
-  }
+absl::Status RegisterPlaceholderKernels(const std::string& table) {
+  const absl::StatusOr<std::vector<tensorflow::KernelDef>> missing = MissingGpuKernels(table);
+  if (!missing.ok()) return missing.status();
   if (tensorflow::DeviceFactory::GetFactory("GPU") == nullptr) {
     tensorflow::DeviceFactory::Register("GPU", std::make_unique<NoDevices>(), kGpuPriority,
                                         /*is_pluggable_device=*/false);
   }
-  for (const tensorflow::KernelDef& kernel : list.kernel()) {
+  for (const tensorflow::KernelDef& kernel : *missing) {
     // The registry takes ownership of the definition.
     tensorflow::kernel_factory::OpKernelRegistrar(new tensorflow::KernelDef(kernel), "Placeholder",
                                                   &RefuseToRun);

@@ -12,9 +12,9 @@
 
 namespace hplacer {
 
-// `kernels`: a serialised tensorflow.KernelList, none of which overlaps a registered kernel. Also
-// makes the type "GPU" known, with the GPU build's priority over CPUs.
-absl::Status RegisterPlaceholderKernels(const std::string& kernels);
+// `table`: see gpu_kernels.h. Also makes the type "GPU" known, with the GPU build's priority over
+// CPUs.
+absl::Status RegisterPlaceholderKernels(const std::string& table);
 
 }  // namespace hplacer
 

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import importlib.util
+import os
 import re
 from collections.abc import Iterable
+from importlib import metadata
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from hplacer_optimizer.errors import NativeBuildError
+from hplacer_optimizer.errors import EmulationError, NativeBuildError
 from hplacer_optimizer.machines import DeviceKind
 
 # --no-deps keeps the numpy that TensorFlow needs; pip's cache holds the wheel of the other build.
@@ -22,6 +25,7 @@ REBUILD = (
     "rebuild it beside this TensorFlow: `make build` in a source checkout, else `pip install "
     "--no-build-isolation --no-deps --force-reinstall --no-cache-dir hplacer-optimizer`"
 )
+_DISTRIBUTIONS = ("tensorflow-cpu", "tensorflow-cpu-aws", "tf-nightly-cpu", "intel-tensorflow")
 _MARKER = re.compile(rb"HPLACER_TF_VERSION=([0-9A-Za-z.+-]+)")
 
 
@@ -45,6 +49,37 @@ def load() -> ModuleType:
         return importlib.import_module(_module(tf.__version__))
     except ImportError as error:
         raise NativeBuildError(_explain(tf.__version__, error)) from error
+
+
+def load_emulator() -> ModuleType:
+    """The module of emulated devices, which TensorFlow has loaded; see emulation/.
+
+    Raises EmulationError when this process emulates no devices.
+    """
+    if not os.environ.get("HPLACER_EMULATION"):
+        raise EmulationError("no devices are emulated in this process; call `emulation.enable`")
+    import tensorflow as tf
+
+    return importlib.import_module(_module(tf.__version__, "_emulator"))
+
+
+def emulator_file() -> Path:
+    """The file of that module for the installed TensorFlow, found without importing that."""
+    spec = importlib.util.find_spec("tensorflow")
+    for name in _DISTRIBUTIONS if spec is not None else ():
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            version = metadata.version(name)
+            found = importlib.util.find_spec(_module(version, "_emulator"))
+            if found is None or found.origin is None:
+                raise NativeBuildError(
+                    f"the native module that emulates devices is missing for TensorFlow {version}; "
+                    f"{REBUILD}"
+                )
+            return Path(found.origin)
+    raise NativeBuildError(
+        "TensorFlow is not installed, and devices are emulated under it; run `pip install "
+        "'hplacer-optimizer[cpu]'`"
+    )
 
 
 def machine_rates(kinds: Iterable[DeviceKind], device_kind: Iterable[int] = ()) -> Any:
@@ -92,8 +127,8 @@ def _release(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split(".")[:2])
 
 
-def _module(version: str) -> str:
-    return "hplacer_optimizer._tf_" + "_".join(map(str, _release(version)))
+def _module(version: str, name: str = "_tf") -> str:
+    return f"hplacer_optimizer.{name}_" + "_".join(map(str, _release(version)))
 
 
 def _explain(running: str, error: ImportError) -> str:

@@ -1,0 +1,303 @@
+#include "emulator/thread_watch.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <mutex>
+#include <optional>
+
+namespace hplacer::emulator {
+namespace {
+
+constexpr int64_t kLongNs = 20'000'000;  // longer than Python's wait for its lock, 5 ms
+constexpr int kVainSleeps = 3;
+
+// How often each thread has touched a device. Never destroyed: threads outlive static objects.
+struct Touches {
+  std::mutex mutex;
+  std::map<int, std::atomic<int64_t>> by_thread;
+};
+Touches& AllTouches() {
+  static auto* touches = new Touches;
+  return *touches;
+}
+
+int ThreadId() { return static_cast<int>(syscall(SYS_gettid)); }
+
+int64_t RealNs() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec * int64_t{1'000'000'000} + now.tv_nsec;
+}
+
+int64_t Switches(int who) {
+  rusage usage;
+  getrusage(who, &usage);
+  return usage.ru_nvcsw + usage.ru_nivcsw;
+}
+
+int64_t OthersSwitches() { return Switches(RUSAGE_SELF) - Switches(RUSAGE_THREAD); }
+
+std::optional<std::string> ReadAgain(int file) {
+  char buffer[4096];
+  const ssize_t size = pread(file, buffer, sizeof buffer, 0);
+  if (size <= 0) return std::nullopt;
+  return std::string(buffer, size);
+}
+
+int64_t SwitchesOf(const std::string& status) {
+  int64_t total = 0;
+  for (const char* key : {"\nvoluntary_ctxt_switches:", "\nnonvoluntary_ctxt_switches:"}) {
+    const size_t at = status.find(key);
+    if (at != std::string::npos) total += strtoll(status.c_str() + at + strlen(key), nullptr, 10);
+  }
+  return total;
+}
+
+bool IsFileOnDisk(int64_t descriptor) {
+  struct stat found;
+  return fstat(static_cast<int>(descriptor), &found) == 0 && S_ISREG(found.st_mode);
+}
+
+const char* NameOfCall(int64_t call) {
+  switch (call) {
+    case SYS_clock_nanosleep:
+      return "sleeps";
+    case SYS_wait4:
+    case SYS_waitid:
+      return "waits for another process";
+    case SYS_futex:
+      return "waits with a time limit";
+    case SYS_read:
+    case SYS_recvfrom:
+    case SYS_recvmsg:
+      return "waits for input";
+    default:
+      return "waits for something outside of the process";
+  }
+}
+
+}  // namespace
+
+void ThreadWatch::Touch() {
+  static thread_local std::atomic<int64_t>* const count = [] {
+    Touches& touches = AllTouches();
+    std::lock_guard<std::mutex> lock(touches.mutex);
+    return &touches.by_thread[ThreadId()];
+  }();
+  count->fetch_add(1, std::memory_order_relaxed);
+}
+
+ThreadWatch::ThreadWatch() : own_id_(ThreadId()) {
+  stat_file_ = open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
+  is_supported_ = stat_file_ >= 0 && access("/proc/self/task", R_OK) == 0;
+  std::string own = "/proc/self/task/" + std::to_string(own_id_) + "/syscall";
+  is_supported_ &= access(own.c_str(), R_OK) == 0;
+}
+
+// False if threads come and go just now.
+bool ThreadWatch::ListThreads() {
+  const std::optional<std::string> stat = ReadAgain(stat_file_);
+  if (!stat) return false;
+  int64_t number = 0;
+  const char* field = stat->c_str() + stat->rfind(')');
+  for (int i = 2; i < 20 && field != nullptr; ++i) field = strchr(field + 1, ' ');
+  if (field != nullptr) number = strtoll(field, nullptr, 10);
+  if (number == num_threads_) return true;
+  for (const Thread& thread : threads_) {
+    close(thread.syscall_file);
+    close(thread.status_file);
+  }
+  threads_.clear();
+  Restart();
+  DIR* directory = opendir("/proc/self/task");
+  if (directory == nullptr) return false;
+  num_threads_ = 0;
+  while (const dirent* entry = readdir(directory)) {
+    const int id = atoi(entry->d_name);
+    if (id == 0) continue;
+    ++num_threads_;
+    if (id == own_id_) continue;
+    const std::string folder = "/proc/self/task/" + std::to_string(id);
+    const int syscall_file = open((folder + "/syscall").c_str(), O_RDONLY | O_CLOEXEC);
+    const int status_file = open((folder + "/status").c_str(), O_RDONLY | O_CLOEXEC);
+    threads_.push_back({id, syscall_file, status_file});
+  }
+  closedir(directory);
+  std::map<int, Past> past;
+  for (const Thread& thread : threads_) {
+    if (const auto known = past_.find(thread.id); known != past_.end()) past.insert(*known);
+  }
+  past_ = std::move(past);
+  return true;
+}
+
+// False if the thread has ended.
+bool ThreadWatch::Look(Thread* thread) {
+  const std::optional<std::string> text = ReadAgain(thread->syscall_file);
+  if (!text) return false;
+  thread->state = State::kRuns;
+  thread->call = -1;
+  if (text->compare(0, 7, "running") == 0 || (*text)[0] == '-') return true;
+  int64_t arguments[6];
+  char* at = nullptr;
+  thread->call = strtoll(text->c_str(), &at, 10);
+  for (int64_t& argument : arguments) argument = static_cast<int64_t>(strtoull(at, &at, 16));
+  thread->argument = arguments[0];
+  if (thread->call == SYS_futex) {
+    thread->state = arguments[3] == 0 ? State::kWaits : State::kSleeps;
+    return true;
+  }
+  switch (thread->call) {
+#ifdef SYS_nanosleep
+    case SYS_nanosleep:
+#endif
+    case SYS_clock_nanosleep:
+      thread->state = State::kSleeps;
+      break;
+    case SYS_pread64:
+    case SYS_pwrite64:
+    case SYS_preadv:
+    case SYS_pwritev:
+    case SYS_fsync:
+    case SYS_fdatasync:
+    case SYS_sched_yield:
+      break;  // comes back by itself, soon
+    case SYS_read:
+    case SYS_write:
+    case SYS_readv:
+    case SYS_writev:
+      if (!IsFileOnDisk(arguments[0])) thread->state = State::kOutside;
+      break;
+    default:
+      thread->state = State::kOutside;
+  }
+  if (thread->is_asleep()) {
+    const std::optional<std::string> status = ReadAgain(thread->status_file);
+    if (!status) return false;
+    thread->switches = SwitchesOf(*status);
+  }
+  return true;
+}
+
+bool ThreadWatch::IsQuiescent() {
+  is_idle_main_ = false;
+  if (!ListThreads()) return false;
+  const int64_t before = OthersSwitches();
+  int64_t asleep_switches = 0;
+  std::vector<std::pair<int, int64_t>> asleep;
+  for (size_t i = 0; i < threads_.size(); ++i) {
+    Thread& thread = threads_[i];
+    if (!Look(&thread)) {
+      num_threads_ = -1;
+      return false;
+    }
+    if (thread.state == State::kRuns) {
+      SetBlocker(thread);
+      std::swap(thread, threads_[0]);  // it is likely to run at the next look, too
+      Restart();
+      return false;
+    }
+    if (thread.is_asleep()) {
+      asleep.emplace_back(thread.id, thread.switches);
+      asleep_switches += thread.switches;
+    }
+  }
+  const int64_t after = OthersSwitches();
+  if (after != before) return false;
+
+  std::sort(asleep.begin(), asleep.end());
+  const int64_t others = after - asleep_switches, now_ns = RealNs();
+  const auto same_thread = [](const auto& one, const auto& other) {
+    return one.first == other.first;
+  };
+  if (!base_.is_known || base_.others != others ||
+      !std::equal(asleep.begin(), asleep.end(), base_.asleep.begin(), base_.asleep.end(),
+                  same_thread)) {
+    base_ = {true, others, std::move(asleep), now_ns};
+  }
+  const int64_t waited_ns = now_ns - base_.real_ns;
+  for (const Thread& thread : threads_) {
+    if (!thread.is_asleep()) continue;
+    const auto known = std::lower_bound(base_.asleep.begin(), base_.asleep.end(),
+                                        std::make_pair(thread.id, int64_t{-1}));
+    if (thread.switches > known->second) {
+      NoteVainSleep(thread, waited_ns);
+    } else if (MustAwait(thread, waited_ns)) {
+      SetBlocker(thread);
+      return false;
+    }
+  }
+  return true;
+}
+
+bool ThreadWatch::MustAwait(const Thread& thread, int64_t waited_ns) {
+  Past& past = past_[thread.id];
+  std::optional<int64_t> touches;
+  {
+    Touches& all = AllTouches();
+    std::lock_guard<std::mutex> lock(all.mutex);
+    if (const auto found = all.by_thread.find(thread.id); found != all.by_thread.end()) {
+      touches = found->second.load(std::memory_order_relaxed);
+    }
+  }
+  if (touches || thread.id == getpid()) {
+    if (touches && *touches != past.touches) {
+      past.touches = *touches;
+      past.vain_sleeps = 0;
+      past.is_ignored = false;
+    }
+    return !past.is_ignored;
+  }
+  const std::pair<int64_t, int64_t> call{thread.call, thread.argument};
+  if (thread.state == State::kOutside || past.long_call == call) return false;
+  if (waited_ns < kLongNs) return true;
+  past.long_call = call;
+  return false;
+}
+
+void ThreadWatch::NoteVainSleep(const Thread& thread, int64_t waited_ns) {
+  Past& past = past_[thread.id];
+  if (waited_ns < kLongNs || past.noted_ns == base_.real_ns || !MustAwait(thread, 0)) return;
+  past.noted_ns = base_.real_ns;
+  if (++past.vain_sleeps < kVainSleeps) return;
+  past.is_ignored = true;
+  fprintf(stderr,
+          "hplacer: emulated clock: thread %d only sleeps and wakes up, so the clock does not wait "
+          "for it any more. If it acts on what it finds then, that is late in virtual time.\n",
+          thread.id);
+}
+
+void ThreadWatch::SetBlocker(const Thread& thread) {
+  const bool runs = thread.state == State::kRuns;
+  is_idle_main_ = thread.state == State::kOutside && thread.id == getpid();
+  blocker_ = std::to_string(thread.id) + (runs ? " runs" : " ");
+  if (!runs) blocker_ += NameOfCall(thread.call);
+}
+
+std::string ThreadWatch::Blocker() const {
+  if (blocker_.empty()) return "threads come and go";
+  const int id = atoi(blocker_.c_str());
+  std::string name = "?";
+  const std::string path = "/proc/self/task/" + std::to_string(id) + "/comm";
+  if (FILE* file = fopen(path.c_str(), "r")) {
+    char text[64];
+    if (fgets(text, sizeof text, file) != nullptr) name.assign(text, strcspn(text, "\n"));
+    fclose(file);
+  }
+  const size_t space = blocker_.find(' ');
+  return "thread " + blocker_.substr(0, space) + " (" + name + ")" + blocker_.substr(space);
+}
+
+}  // namespace hplacer::emulator

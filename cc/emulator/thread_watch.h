@@ -1,0 +1,100 @@
+// Whether any thread of this process can act, told by the kernel and not guessed.
+//
+// The rule of quiescence. A process is quiescent at a moment if each of its threads
+//  - waits for another thread (a futex without a time limit), or
+//  - sleeps for a time of its own (a timed wait) and has, since the last thread of the first sort
+//    ran, woken up and gone to sleep again without waking anybody: it has looked, and there was
+//    nothing to do. TensorFlow's polling of events is such a thread, and so is one of Python's that
+//    waits for the interpreter's lock.
+// So nothing moves any more, whatever the threads may be, unless something outside the process
+// acts.
+//
+// How that is told. `/proc/self/task/N/syscall` says what a thread is blocked in, and getrusage how
+// often threads of the process have left a processor. If a look at all threads finds each blocked,
+// and none has left a processor during the look, then all are blocked at its end: the first one
+// that woke up after it was looked at was woken by one that ran at that time, which was looked at
+// later and must have left its processor in between.
+//
+// What a thread waits for outside of the process (a child process, a pipe, the network) is not
+// known. Threads that ever called an emulated device (`Touch`), and the main thread, are waited for
+// until they come back. Of all others those that wait outside, and those that sleep for longer than
+// 20 ms, are taken to have nothing to do with the devices. A thread that touches devices but only
+// sleeps and wakes, three times for 20 ms or more with nothing done, is not waited for any longer,
+// after a line.
+#ifndef HPLACER_EMULATOR_THREAD_WATCH_H_
+#define HPLACER_EMULATOR_THREAD_WATCH_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace hplacer::emulator {
+
+class ThreadWatch {
+ public:
+  // Of the threads of this process but the calling one, which is the one that looks.
+  ThreadWatch();
+
+  // The calling thread acts on an emulated device. Any thread may say so.
+  static void Touch();
+
+  // One look. True if the process is quiescent. Time passes between looks: what is known of
+  // sleeping threads is collected over several.
+  bool IsQuiescent();
+
+  // Something changed that sleeping threads may look for: what is known of them is void.
+  void Restart() { base_.is_known = false; }
+
+  // "thread 17 (python3) runs", of the thread that kept the process from being quiescent last.
+  std::string Blocker() const;
+  // Whether that is the main thread, waiting for something outside of the process.
+  bool IsBlockedByIdleMain() const { return is_idle_main_; }
+  // Whether the system tells what threads do.
+  bool IsSupported() const { return is_supported_; }
+
+ private:
+  enum class State { kRuns, kWaits, kSleeps, kOutside };
+  struct Thread {
+    int id;
+    int syscall_file, status_file;
+    State state = State::kRuns;
+    int64_t call = -1, argument = 0;  // the system call that it is blocked in
+    int64_t switches = 0;             // of one that sleeps or waits outside
+    bool is_asleep() const { return state == State::kSleeps || state == State::kOutside; }
+  };
+  // What is known of a thread over its life.
+  struct Past {
+    int64_t touches = 0;                           // when it was last found to sleep in vain
+    int vain_sleeps = 0;                           // long ones in a row
+    int64_t noted_ns = 0;                          // the base of the last of them
+    bool is_ignored = false;                       // told in a line
+    std::pair<int64_t, int64_t> long_call{-1, 0};  // in which it once slept for long
+  };
+  // The first look since which no thread has run, but for those that sleep.
+  struct Base {
+    bool is_known = false;
+    int64_t others = 0;                           // switches of all other threads
+    std::vector<std::pair<int, int64_t>> asleep;  // thread, switches
+    int64_t real_ns = 0;
+  };
+
+  bool ListThreads();
+  bool Look(Thread* thread);
+  bool MustAwait(const Thread& thread, int64_t waited_ns);
+  void NoteVainSleep(const Thread& thread, int64_t waited_ns);
+  void SetBlocker(const Thread& thread);
+
+  std::vector<Thread> threads_;
+  std::map<int, Past> past_;
+  Base base_;
+  int own_id_, stat_file_;
+  int64_t num_threads_ = -1;
+  bool is_supported_ = true, is_idle_main_ = false;
+  std::string blocker_;
+};
+
+}  // namespace hplacer::emulator
+
+#endif  // HPLACER_EMULATOR_THREAD_WATCH_H_

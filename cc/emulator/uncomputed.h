@@ -1,0 +1,55 @@
+// Memory that holds nothing, because the kernel that should have written it only allocated it.
+//
+// Copies of it copy nothing. So what is computed (integers, conditions, what lies on the host)
+// stays right, and what is not takes neither time nor memory.
+#ifndef HPLACER_EMULATOR_UNCOMPUTED_H_
+#define HPLACER_EMULATOR_UNCOMPUTED_H_
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <unordered_set>
+
+namespace hplacer::emulator {
+
+class Uncomputed {
+ public:
+  static Uncomputed& Get() {
+    static auto* uncomputed = new Uncomputed;
+    return *uncomputed;
+  }
+
+  // What begins at this address was only allocated, or was written.
+  void Set(const void* address, bool is_uncomputed) {
+    if (!is_uncomputed && is_empty_) return;
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (is_uncomputed) {
+      is_empty_ = false;
+      begins_.insert(address);
+    } else {
+      begins_.erase(address);
+    }
+  }
+
+  // For a copy: whether there is nothing to copy. The destination is then what the source is.
+  bool Spread(const void* from, const void* to, uint64_t size) {
+    if (is_empty_) return false;
+    std::lock_guard<std::mutex> lock(mutex_);
+    const bool is_uncomputed = size > 0 && begins_.count(from) > 0;
+    if (is_uncomputed) {
+      begins_.insert(to);
+    } else {
+      begins_.erase(to);
+    }
+    return is_uncomputed;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::atomic<bool> is_empty_{true};
+  std::unordered_set<const void*> begins_;
+};
+
+}  // namespace hplacer::emulator
+
+#endif  // HPLACER_EMULATOR_UNCOMPUTED_H_
