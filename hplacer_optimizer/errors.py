@@ -100,6 +100,10 @@ class MeasuringError(HPlacerError):
     """Steps could not be measured; the message names the placement or the script, and the cause."""
 
 
+class EmulationError(HPlacerError):
+    """Devices cannot be emulated, or the virtual clock has stopped; the message has the fix."""
+
+
 class CheckpointError(HPlacerError, ValueError):
     """A learned planner's checkpoint is damaged, or of another graph, machine, setting or seed."""
 

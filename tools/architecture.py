@@ -32,6 +32,7 @@ ORDER = (
     "run",
     "workloads",
     "capture",
+    "emulation",
     "measuring",
     "inspection",
     "plans",
