@@ -1,0 +1,20 @@
+"""The machine whose devices are emulated in this process, as its environment tells.
+
+Who emulates devices writes their machine into a file, and names that in the environment: then this
+process and those that it starts describe the devices by what they do, and not by what they are.
+"""
+
+from __future__ import annotations
+
+import os
+
+from hplacer_optimizer.machines.file import load_machine
+from hplacer_optimizer.machines.machine import Machine
+
+VARIABLE = "HPLACER_EMULATED_MACHINE"
+
+
+def emulated_machine() -> Machine | None:
+    """None: the devices are real. Raises MachineError or OSError if the file cannot be read."""
+    path = os.environ.get(VARIABLE)
+    return load_machine(path) if path else None
