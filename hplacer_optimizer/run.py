@@ -1,28 +1,38 @@
 """Runs an unmodified TensorFlow script with the optimizer switched on.
 
 `python -m hplacer_optimizer.run script.py ARGS` behaves as `python script.py ARGS`: same
-`sys.argv`, `sys.path` and `__main__`, same exit code, exceptions pass through.
+`sys.argv`, `sys.path` and `__main__`, same exit code, exceptions pass through. With `--emulate` it
+has the GPUs of a machine that is not here. `hplacer run` is the same.
 """
 
 from __future__ import annotations
 
 import argparse
+import atexit
 import os
 import sys
+import time
 from collections.abc import Sequence
 
-from hplacer_optimizer.errors import OptionError
+from hplacer_optimizer import emulation
+from hplacer_optimizer.emulation.telling import announcement, passed
+from hplacer_optimizer.errors import HPlacerError, OptionError
+from hplacer_optimizer.machines import load_machine
 from hplacer_optimizer.options import Options, describe
 from hplacer_optimizer.support.script import run_script
 
 _DESCRIPTION = "Run an unmodified TensorFlow script with the optimizer switched on."
-_USAGE = "python -m hplacer_optimizer.run [--options TEXT] (script.py | -m module) [ARG ...]"
+_USAGE = (
+    "python -m hplacer_optimizer.run [--emulate MACHINE] [--options TEXT] "
+    "(script.py | -m module) [ARG ...]"
+)
 _EPILOG = """\
 examples:
   python -m hplacer_optimizer.run train.py --epochs 3
   python -m hplacer_optimizer.run --options budget_s=20,seed=1 train.py
   python -m hplacer_optimizer.run --options '{{"targets": ["train_op"]}}' -m package.train
   HPLACER_DISABLE=1 python -m hplacer_optimizer.run train.py     (as without the optimizer)
+  python -m hplacer_optimizer.run --emulate 8xa100 train.py      (on GPUs that are not there)
 
 options, as key=value,key=value with ; between the items of a list, or as a JSON object:
 {options}
@@ -43,12 +53,26 @@ def main(argv: Sequence[str] | None = None) -> None:
     except OptionError as error:
         parser.error(str(error))
     os.environ["HPLACER_OPTIONS"] = text
-    if arguments.module:
-        run_script(["-m", *arguments.module])
-    elif arguments.script:
-        run_script(arguments.script)
-    else:
+    command = ["-m", *arguments.module] if arguments.module else arguments.script
+    if not command:
         parser.error("name a script, or a module with -m")
+    if arguments.emulate is not None:
+        try:
+            _emulate(arguments.emulate)
+        except (HPlacerError, OSError) as error:
+            parser.error(f"--emulate: {error}")
+    run_script(command)
+
+
+def _emulate(name: str) -> None:
+    """From now on, also in processes that the script starts."""
+    machine = load_machine(name)
+    emulation.enable(machine)
+    print(announcement(machine), file=sys.stderr, flush=True)
+    begin_s = time.perf_counter()
+    atexit.register(
+        lambda: print(passed(time.perf_counter() - begin_s), file=sys.stderr, flush=True)
+    )
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -60,6 +84,8 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
+    text = "emulate the GPUs of this machine, a shipped one or a YAML file; times are virtual"
+    parser.add_argument("--emulate", metavar="MACHINE", help=text)
     parser.add_argument("--options", metavar="TEXT", help="options of the optimizer, see below")
     text = "run a module as `python -m` does; all that follows is for the module"
     parser.add_argument("-m", dest="module", nargs=argparse.REMAINDER, metavar="module", help=text)

@@ -11,7 +11,7 @@
     pretrain.py   pretrain                       cluster.py  cluster
     calibrate.py  calibrate                      bench_cluster.py  bench predict, bench cluster
     policy.py     policy                         trying.py  try, measure
-    advise.py     advise
+    advise.py     advise                         running.py  run
 
     printing.py, tables.py: step times and JSON, tables that fit the terminal
     stored_plans.py, load_tables.py: plans as arguments, tables of what they ask of devices
@@ -51,6 +51,7 @@ from hplacer_optimizer.cli import (
     policy,
     pretrain,
     report,
+    running,
     steps,
     trying,
     why,
@@ -64,6 +65,7 @@ _COMMANDS: tuple[Any, ...] = (
     demo,
     advise,
     trying,
+    running,
     steps,
     pretrain,
     why,
