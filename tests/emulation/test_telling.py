@@ -34,7 +34,7 @@ def test_the_end_tells_both_times(monkeypatch: pytest.MonkeyPatch) -> None:
         raise EmulationError("the virtual clock has stopped")
 
     monkeypatch.setattr(emulation, "now_ns", stopped)
-    assert passed(5.6).endswith("the virtual time is not known: the virtual clock has stopped")
+    assert "the virtual time is not known: the virtual clock has stopped" in passed(5.6)
     monkeypatch.delitem(sys.modules, "tensorflow")
     assert "TensorFlow was not imported" in passed(5.6)
 
