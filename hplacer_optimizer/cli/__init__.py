@@ -15,6 +15,7 @@
 
     printing.py, tables.py: step times and JSON, tables that fit the terminal
     stored_plans.py, load_tables.py: plans as arguments, tables of what they ask of devices
+    emulating.py: emulated devices for the processes of a command
     waiting.py, search_progress.py, interruption.py: a line on stderr while one waits or while a
         long search goes on, its end by a signal
 
