@@ -226,7 +226,7 @@ def _print_comparison(title: str, found: Comparison) -> None:
     from rich.text import Text
 
     table = Table(box=SIMPLE, title=title, title_justify="left")
-    for column in trial_texts.COLUMNS:
+    for column in trial_texts.columns(found):
         table.add_column(column)
     for row in trial_texts.rows(found):
         table.add_row(*map(Text, row))

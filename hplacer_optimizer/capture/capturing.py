@@ -50,6 +50,7 @@ def capture(
         "targets": source.targets,
         "signature": signature,
         "devices": devices,
+        "threads": source.threads,
         "kinds": kinds,
         "allow_soft_placement": allow_soft_placement,
         "batch_size": batch_size or 0,

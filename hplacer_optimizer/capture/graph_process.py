@@ -46,7 +46,9 @@ def _capture(request: dict[str, Any], where: Path) -> list[dict[str, Any]]:
     described = [tf_module.SessionDevice(**device) for device in devices]
     kinds: Sequence[DeviceKind] = [DeviceKind(**kind) for kind in request["kinds"]]
     if not kinds:
-        kinds = machines.detect(described).kinds
+        inter_op, intra_op = request["threads"]
+        machine = machines.detect(described, inter_op_threads=inter_op, intra_op_threads=intra_op)
+        kinds = machine.kinds
     assumptions = []
     if any(device["type"] == "GPU" for device in devices):
         version = gpu_kernels.ensure_registered()

@@ -181,7 +181,7 @@ def load_graph(
         shapes=_check_shapes(shapes or {}),
         keep_graph=keep_graph,
     )
-    used = known or machines.detect([SimpleNamespace(**device) for device in devices])
+    used = known or _detect(devices, graph)
     problem, measured = build_problem(
         captured, used, name=os.path.basename(graph.path), cost_table=cost_table
     )
@@ -217,15 +217,21 @@ def _resolve_machine(machine: Any, graph: GraphSource) -> Machine | None:
     if machine is None:
         if not graph.devices:
             return None
-        inter_op, intra_op = graph.threads
-        return machines.detect(
-            [SimpleNamespace(**device) for device in graph.devices],
-            inter_op_threads=inter_op,
-            intra_op_threads=intra_op,
-        )
+        return _detect(graph.devices, graph)
     if isinstance(machine, Machine):
         return machine
     return machines.load_machine(machine)
+
+
+def _detect(devices: Sequence[Mapping[str, Any]], graph: GraphSource) -> Machine:
+    """As the pass does in a training process: with its threads, and the links of its GPUs."""
+    inter_op, intra_op = graph.threads
+    return machines.detect(
+        [SimpleNamespace(**device) for device in devices],
+        inter_op_threads=inter_op,
+        intra_op_threads=intra_op,
+        ask_driver=True,
+    )
 
 
 def _device_requests(machine: Machine) -> list[dict[str, Any]]:

@@ -15,6 +15,7 @@ from typing import Any
 
 from hplacer_optimizer.capture.runnable_step import Argument, Variable
 from hplacer_optimizer.errors import GraphError
+from hplacer_optimizer.machines import host
 
 MAX_BYTES = 2**31 - 1  # of one serialised protocol buffer
 _PEEK_BYTES = 64
@@ -32,7 +33,7 @@ class GraphSource:
     arguments: tuple[Argument, ...] = ()
     targets: tuple[str, ...] = ()
     devices: tuple[dict[str, Any], ...] = ()  # of this process, as `_tf.SessionDevice` takes them
-    threads: tuple[int, int] = (0, 0)  # of this process: inter-op and intra-op, 0: one per core
+    threads: tuple[int, int] = (0, 0)  # of this process: inter-op and intra-op, 0: as many as cores
 
     @property
     def num_bytes(self) -> int:
@@ -86,7 +87,12 @@ def describe(
 
 
 def _describe_path(path: str | os.PathLike[str], targets: Sequence[object]) -> GraphSource:
-    source = GraphSource(name=os.fspath(path), path=os.path.abspath(path), targets=_names(targets))
+    source = GraphSource(
+        name=os.fspath(path),
+        path=os.path.abspath(path),
+        targets=_names(targets),
+        threads=host.tensorflow_threads(),
+    )
     if not os.path.exists(path):
         raise GraphError(f"{source.name}: no such file or directory")
     if os.path.isfile(path) and source.num_bytes > MAX_BYTES:
@@ -192,7 +198,7 @@ def _threads() -> tuple[int, int]:
     import tensorflow as tf
 
     threading = tf.config.threading
-    return (
+    return host.tensorflow_threads(
         threading.get_inter_op_parallelism_threads(),
         threading.get_intra_op_parallelism_threads(),
     )

@@ -11,10 +11,11 @@
     pretrain.py   pretrain                       cluster.py  cluster
     calibrate.py  calibrate                      bench_cluster.py  bench predict, bench cluster
     policy.py     policy                         trying.py  try, measure
-    advise.py     advise
+    advise.py     advise                         running.py  run
 
     printing.py, tables.py: step times and JSON, tables that fit the terminal
     stored_plans.py, load_tables.py: plans as arguments, tables of what they ask of devices
+    emulating.py: emulated devices for the processes of a command
     waiting.py, search_progress.py, interruption.py: a line on stderr while one waits or while a
         long search goes on, its end by a signal
 
@@ -51,6 +52,7 @@ from hplacer_optimizer.cli import (
     policy,
     pretrain,
     report,
+    running,
     steps,
     trying,
     why,
@@ -64,6 +66,7 @@ _COMMANDS: tuple[Any, ...] = (
     demo,
     advise,
     trying,
+    running,
     steps,
     pretrain,
     why,

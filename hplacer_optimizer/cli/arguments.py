@@ -123,6 +123,17 @@ def add_cluster_option(parser: Any) -> None:
     )
 
 
+def add_emulate(parser: argparse.ArgumentParser, text: str) -> None:
+    """`--emulate`: a machine whose GPUs are emulated."""
+    parser.add_argument(
+        "--emulate",
+        type=machine,
+        metavar="MACHINE",
+        help=f"{text}: a shipped machine or a YAML file. Its GPUs are emulated: their kernels "
+        "compute here, and take virtual time",
+    )
+
+
 class _PlannerAction(argparse.Action):
     """Keeps the name, or lists all planners and ends."""
 

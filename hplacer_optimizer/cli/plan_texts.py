@@ -39,9 +39,10 @@ def measured(plan: Plan, *, short: bool = False) -> str:
     if plan.verdict is None:
         return ""
     what = format_speedup(plan.verdict.speedup)
+    what += " emulated" if plan.verdict.emulated is not None else ""
     if plan.is_retired:
         return f"{what}, retired"
-    if plan.verdict.binds:
+    if plan.verdict.binds or plan.verdict.emulated is not None:
         return what
     return f"{what} elsewhere" if short else f"{what} on {plan.verdict.host}"
 
@@ -52,7 +53,9 @@ def verdict_lines(plan: Plan) -> Iterator[str]:
     if verdict is None:
         return
     yield f"measured: {verdict}, {verdict.source}"
-    if not verdict.binds:
+    if verdict.emulated is not None and not verdict.binds:
+        yield "those devices were emulated, so it decides nothing on real ones"
+    elif not verdict.binds:
         yield "that is other hardware than this, so it decides nothing here"
     elif plan.is_retired:
         yield (

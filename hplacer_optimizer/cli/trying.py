@@ -17,6 +17,7 @@ from hplacer_optimizer.cli.arguments import (
     add_budget,
     add_cluster_option,
     add_command,
+    add_emulate,
     add_host_offload,
     add_json,
     add_planner,
@@ -26,6 +27,7 @@ from hplacer_optimizer.cli.arguments import (
     count,
     open_store,
 )
+from hplacer_optimizer.cli.emulating import emulating
 from hplacer_optimizer.cli.graphs import add_graph_options, graph_options
 from hplacer_optimizer.cli.printing import print_json
 from hplacer_optimizer.cli.stored_plans import add_plan_arguments, find_plan, is_file
@@ -33,8 +35,10 @@ from hplacer_optimizer.cli.tables import print_table
 from hplacer_optimizer.cli.waiting import waiting
 from hplacer_optimizer.errors import HPlacerError, OptionError
 from hplacer_optimizer.log import LOGGER
+from hplacer_optimizer.plans.plan import Plan
 from hplacer_optimizer.plans.verdict import FASTER
 from hplacer_optimizer.pretraining.trial import (
+    KEPT_REAL,
     UNCERTAIN,
     Comparison,
     Trial,
@@ -42,7 +46,7 @@ from hplacer_optimizer.pretraining.trial import (
     try_script,
 )
 from hplacer_optimizer.pretraining.trial_texts import (
-    COLUMNS,
+    columns,
     document,
     facts,
     rows,
@@ -63,6 +67,7 @@ example: hplacer try train.py --epochs 3
 more:
   hplacer try --time 10m -m package.train --config small.yaml
   hplacer try --planner local_search --budget 2m train.py      (a new plan, also if one is stored)
+  hplacer try --emulate 8xa100 train.py    (on GPUs that are not here, in virtual time)
   hplacer try --in-place train.py          (runs in the working directory itself, not in a copy)
 
 Options of `hplacer try` go before the script; all that follows the script is its own. The script
@@ -74,6 +79,7 @@ example: hplacer measure 3f9c2b1a --graph model.meta
 
 more:
   hplacer measure model.hplan --graph model.meta --time 10m
+  hplacer measure model.hplan --graph model.meta --emulate 8xa100
   hplacer measure 3f9c2b1a --graph model.meta --machine cluster.yaml --cluster HOST:PORT,HOST:PORT
 
 {_CODES}"""
@@ -91,6 +97,7 @@ def add_commands(commands: Any) -> None:
         "least 30, or ten seconds if that is less)",
     )
     add_time(trying, _TIME, "5m")
+    add_emulate(trying, "give the script the GPUs of this machine, which need not be here")
     trying.add_argument(
         "--in-place",
         action="store_true",
@@ -129,6 +136,7 @@ def add_commands(commands: Any) -> None:
     )
     add_graph_options(measure)
     add_cluster_option(measure)
+    add_emulate(measure, "measure on this machine, which need not be here")
     add_time(measure, _TIME, "5m")
     add_json(measure)
 
@@ -157,17 +165,25 @@ def _try(options: argparse.Namespace) -> int:
         limit_s=options.time,
         in_place=options.in_place,
     )
-    with _told(" ".join(command[:2] if options.module else command[:1])) as on_start:
+    name = " ".join(command[:2] if options.module else command[:1])
+    with emulating(options.emulate), _told(name) as on_start:
         return _tell(try_script(trial, on_start), options)
 
 
 def _measure(options: argparse.Namespace) -> int:
+    if options.emulate is not None:
+        if options.machine is not None:
+            raise OptionError("--emulate names the machine: leave out --machine")
+        if options.cluster is not None:
+            raise OptionError("the devices of --cluster are not emulated: leave out --emulate")
+        options.machine = options.emulate
     os.environ["HPLACER_DISABLE"] = "1"  # what is measured is the placement, not a plan for it
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     plan = find_plan(options, options.plan)
     with waiting(f"loading {options.graph}"):
         loaded = load_graph(options.graph, keep_graph=True, **graph_options(options))
-    with _told(options.graph) as on_start:
+    # Only-allocate is enough where nobody looks at values.
+    with emulating(options.emulate, compute=False), _told(options.graph) as on_start:
         found = compare_steps(
             plan,
             loaded,
@@ -176,14 +192,22 @@ def _measure(options: argparse.Namespace) -> int:
             limit_s=options.time,
             on_start=on_start,
         )
-    if found.verdict is not None:
-        (judged,) = found.plans
-        if is_file(options.plan):
-            judged.save(options.plan)
-            found.stored.append(options.plan)
-        elif (store := open_store(options)).put(judged):
-            found.stored.append(store.path(judged.fingerprint))
+        _keep_verdict(found, plan, options)
     return _tell(found, options)
+
+
+def _keep_verdict(found: Comparison, plan: Plan, options: argparse.Namespace) -> None:
+    """In the plan's file or the store; `plan`: as it was before."""
+    if found.verdict is None:
+        return
+    (judged,) = found.plans
+    if not found.verdict.replaces(plan.verdict):
+        found.notes.append(KEPT_REAL)
+    elif is_file(options.plan):
+        judged.save(options.plan)
+        found.stored.append(options.plan)
+    elif (store := open_store(options)).put(judged):
+        found.stored.append(store.path(judged.fingerprint))
 
 
 @contextmanager
@@ -218,7 +242,7 @@ def _tell(found: Comparison, options: argparse.Namespace) -> int:
 
 
 def _print(found: Comparison) -> None:
-    print_table(COLUMNS, rows(found))
+    print_table(columns(found), rows(found))
     for line in facts(found):
         print(line)
     print(verdict_sentence(found))

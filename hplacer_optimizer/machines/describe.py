@@ -44,7 +44,7 @@ def describe_host(*, timeout_s: float) -> Machine:
     Raises MachineError if TensorFlow does not answer within the time limit.
     """
     devices = _ask([""], timeout_s)[""]
-    inter_op, intra_op = (_threads(f"TF_NUM_{pool}OP_THREADS") for pool in ("INTER", "INTRA"))
+    inter_op, intra_op = host.tensorflow_threads()
     machine = detect(devices, inter_op_threads=inter_op, intra_op_threads=intra_op, ask_driver=True)
     nodes = host.numa_nodes()
     extra = [f"the {nodes} memory nodes of this host are one CPU device"] if nodes > 1 else []
@@ -84,12 +84,6 @@ def describe_cluster(addresses: Sequence[str], *, timeout_s: float) -> Machine:
     away = not all(_is_here(ip) for ip in hosts.values())
     assumptions = {*machine.assumptions, *([LIKE_THIS_HOST] if away else [])}
     return replace(machine, name="cluster", assumptions=tuple(sorted(assumptions)))
-
-
-def _threads(variable: str) -> int:
-    """TensorFlow's own environment variables, which count where a session's config is silent."""
-    text = os.environ.get(variable, "")
-    return int(text) if text.isdigit() else 0
 
 
 # ---- addresses ----

@@ -2,7 +2,8 @@
 
 TensorFlow tells names, types and a description of its devices; the operating system tells about
 the processor. GPU rates come from the catalogue of kinds. What none of them knows is taken from the
-constants below, and said in the machine's `assumptions`.
+constants below, and said in the machine's `assumptions`. Devices that are emulated are described as
+the machine that they stand for.
 """
 
 from __future__ import annotations
@@ -14,8 +15,15 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from hplacer_optimizer.machines import host, nvidia
+from hplacer_optimizer.machines.emulated import emulated_machine
 from hplacer_optimizer.machines.file import shipped_kinds
-from hplacer_optimizer.machines.machine import Device, DeviceKind, Link, Machine
+from hplacer_optimizer.machines.machine import (
+    Device,
+    DeviceKind,
+    Link,
+    Machine,
+    full_device_name,
+)
 from hplacer_optimizer.machines.topology import Host, memory_links, network_links
 
 _UNKNOWN_ACCELERATOR = DeviceKind(
@@ -93,6 +101,9 @@ def detect(
     Returns:
         A machine whose `assumptions` tell what was not known.
     """
+    emulated = emulated_machine()
+    if emulated is not None and (found := _part_of(emulated, devices)):
+        return found
     assumptions: set[str] = set()
     hosts = hosts or {}
     host_of = {d.name: hosts.get(_task(d.name), _task(d.name)) for d in devices}
@@ -135,6 +146,40 @@ def detect(
         links=_links(devices, host_of, ask_driver, assumptions),
         assumptions=tuple(sorted(assumptions)),
     )
+
+
+def _part_of(machine: Machine, devices: Sequence[SessionDevice]) -> Machine | None:
+    """The devices of a machine that a session has, in its order; None if it has others, too.
+
+    The session may have left some out, and may have less memory on the others than they have.
+    """
+    given = {full_device_name(device.name): device for device in machine.devices}
+    memory = dict(zip(given, machine.memory_bytes, strict=True))
+    names = {given[full_device_name(d.name)].name: d.name for d in devices if _is_in(d, given)}
+    if len(names) != len(devices):
+        return None
+    described = []
+    for device in devices:
+        full_name = full_device_name(device.name)
+        own = given[full_name]
+        if device.type != "CPU" and 0 < device.memory_bytes < memory[full_name]:
+            own = replace(own, memory_bytes=device.memory_bytes)
+        described.append(replace(own, name=device.name))
+    used = {device.kind for device in described}
+    return replace(
+        machine,
+        kinds=tuple(kind for kind in machine.kinds if kind.name in used),
+        devices=tuple(described),
+        links=tuple(
+            replace(link, src=names[link.src], dst=names[link.dst])
+            for link in machine.links
+            if link.src in names and link.dst in names
+        ),
+    )
+
+
+def _is_in(device: SessionDevice, given: Mapping[str, Device]) -> bool:
+    return full_device_name(device.name) in given
 
 
 def _start_ns(task: str, tasks: Sequence[str]) -> int:

@@ -6,6 +6,7 @@ process and those that it starts describe the devices by what they do, and not b
 
 from __future__ import annotations
 
+import functools
 import os
 
 from hplacer_optimizer.machines.file import load_machine
@@ -17,4 +18,10 @@ VARIABLE = "HPLACER_EMULATED_MACHINE"
 def emulated_machine() -> Machine | None:
     """None: the devices are real. Raises MachineError or OSError if the file cannot be read."""
     path = os.environ.get(VARIABLE)
-    return load_machine(path) if path else None
+    return _read(path) if path else None
+
+
+@functools.lru_cache(maxsize=1)
+def _read(path: str) -> Machine:
+    """Once, since each graph of a training process asks."""
+    return load_machine(path)

@@ -95,6 +95,21 @@ def numa_nodes() -> int:
     return max(1, len(list(Path("/sys/devices/system/node").glob("node[0-9]*"))))
 
 
+def tensorflow_threads(inter_op: int = 0, intra_op: int = 0) -> tuple[int, int]:
+    """How many threads TensorFlow has between ops and within one; 0: as many as cores.
+
+    Its environment variables count where a program or session has set nothing, which is 0.
+    """
+    return (
+        inter_op or _number(os.environ.get("TF_NUM_INTEROP_THREADS", "")),
+        intra_op or _number(os.environ.get("TF_NUM_INTRAOP_THREADS", "")),
+    )
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdecimal() else 0
+
+
 def network_bytes_per_s() -> int | None:
     """Of the fastest adapter that is up and tells its speed; None: none does."""
     speeds = []

@@ -34,7 +34,7 @@ from hplacer_optimizer.measuring.measurement import (
 )
 from hplacer_optimizer.measuring.target import LOCAL, Devices, Target, session_target
 from hplacer_optimizer.problem.constraints import check_constraints
-from hplacer_optimizer.support.child_process import ConnectedProcess
+from hplacer_optimizer.support.child_process import ConnectedProcess, without_gpus
 from hplacer_optimizer.support.tf_process import Child
 
 _MODULE = "hplacer_optimizer.measuring.process"
@@ -102,7 +102,7 @@ class Measurer:
         self._load_limit_s = _LOAD_LIMIT_S + _LOAD_LIMIT_S_PER_BYTE * len(step.graph_def)
         self._environment = dict(_ENVIRONMENT)
         if session != LOCAL:
-            self._environment["CUDA_VISIBLE_DEVICES"] = ""  # the devices are the servers'
+            self._environment |= without_gpus()  # the devices are the servers'
         target = Target(session=session, device_names=names)
         self._request = {"step": step, "target": target, "feeds": feeds}
         self._worker: _Worker | None = None

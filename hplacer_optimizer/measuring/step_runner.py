@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from hplacer_optimizer import emulation
 from hplacer_optimizer.capture.runnable_step import RunnableStep
 from hplacer_optimizer.errors import GraphError, MachineError, OptionError
 from hplacer_optimizer.measuring.executable import HOLDER, Fed, make_executable
@@ -149,13 +150,13 @@ class PlacedStep:
         self.time(steps)
 
     def time(self, steps: int) -> list[float]:
-        """Seconds of each step."""
-        seconds = []
+        """Seconds of each step, of virtual time on emulated devices."""
+        seconds, clock = [], emulation.step_clock()
         for _ in range(steps):
             options = self._limit.options()
-            start = time.perf_counter()
-            self._run(options=options)
-            seconds.append(time.perf_counter() - start)
+            start = clock()
+            self._run(options=options)  # returns when all devices have done their part
+            seconds.append(clock() - start)
         return seconds
 
     def trace(self, steps: int) -> list[Any]:

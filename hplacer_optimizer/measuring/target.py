@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from hplacer_optimizer import emulation
 from hplacer_optimizer.errors import OptionError
 from hplacer_optimizer.measuring.clusters.local import inter_op_threads
 
@@ -37,7 +38,9 @@ class Target:
         if self.session == LOCAL:
             numbers = [int(found[1]) for found in map(_CPU.search, self.device_names) if found]
             config.device_count["CPU"] = max(numbers, default=0) + 1
-            config.inter_op_parallelism_threads = inter_op_threads(len(os.sched_getaffinity(0)))
+            if not emulation.is_on():  # which sets the threads that it needs
+                cores = len(os.sched_getaffinity(0))
+                config.inter_op_parallelism_threads = inter_op_threads(cores)
         else:
             config.isolate_session_state = True  # variables end with their session
         return config

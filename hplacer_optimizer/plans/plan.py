@@ -306,6 +306,7 @@ class Plan(Described):
         `3f9c2b1a (etf): 2.49 ms/step, 2.0x TensorFlow's placement (5.04 ms), both predicted`.
         """
         measured = f"; measured: {format_speedup(self.verdict.speedup)}" if self.verdict else ""
+        measured += " (emulated)" if self.verdict and self.verdict.emulated is not None else ""
         return f"{self.short_fingerprint} ({self.planner}): {self._outcome()}{measured}"
 
     def _outcome(self) -> str:

@@ -1,4 +1,8 @@
-"""What was measured of a plan beside TensorFlow's own placement, and on which hardware."""
+"""What was measured of a plan beside TensorFlow's own placement, and on which hardware.
+
+A verdict of emulated devices says what their model says. It counts where the devices are emulated
+as the same machine, and nowhere else; there no verdict of real devices counts.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +13,17 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
+from hplacer_optimizer import emulation
 from hplacer_optimizer.machines import host
-from hplacer_optimizer.plans.fields import count, list_of, matching, number, record, text
+from hplacer_optimizer.plans.fields import (
+    count,
+    list_of,
+    matching,
+    number,
+    optional,
+    record,
+    text,
+)
 from hplacer_optimizer.support.formats import format_ns, format_speedup
 
 if TYPE_CHECKING:
@@ -32,8 +45,15 @@ _check = record(
         "measured": matching(CREATED, "a UTC time such as 2024-05-01T12:00:00Z"),
         "host": text,
         "models": list_of(text),
+        "emulated": optional(text),
     }
 )
+
+
+def emulated_here() -> str | None:
+    """The name of the machine that the devices of this process are emulated as; None: real ones."""
+    machine = emulation.machine() if emulation.is_on() else None
+    return machine.name if machine else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +69,7 @@ class Verdict:
         measured: when, ISO 8601 in UTC.
         host: where.
         models: of the processor and the accelerators there.
+        emulated: the name of the machine that the devices were emulated as; None: real devices.
     """
 
     speedup: float
@@ -61,13 +82,20 @@ class Verdict:
     measured: str
     host: str
     models: list[str]
+    emulated: str | None = None
 
     @classmethod
     def now(cls, **fields: Any) -> Verdict:
-        """Of what was just measured on this host; the fields up to `by`."""
+        """Of what was just measured on this host's devices; the fields up to `by`."""
         measured = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
         models = list(host.models())
-        return cls(**fields, measured=measured, host=socket.gethostname(), models=models)
+        return cls(
+            **fields,
+            measured=measured,
+            host=socket.gethostname(),
+            models=models,
+            emulated=emulated_here(),
+        )
 
     @classmethod
     def of_turns(cls, baseline: Turns, planned: Turns, by: str) -> Verdict:
@@ -88,14 +116,24 @@ class Verdict:
         """Of a Verdict, or of what JSON holds of one; raises ValueError."""
         if value is None:
             return None
-        found = cls(**_check(vars(value) if isinstance(value, cls) else value))
+        found = cls(**_check({"emulated": None, **_as_mapping(value)}))
         if not found.low <= found.speedup <= found.high:
             raise ValueError("has a speedup outside of its interval")
         return found
 
     def as_json(self) -> Mapping[str, Any]:
-        """What a plan file holds of it."""
-        return asdict(self)
+        """What a plan file holds of it: `emulated` only where it says something."""
+        return {key: found for key, found in asdict(self).items() if found is not None}
+
+    def replaces(self, other: Verdict | None) -> bool:
+        """Whether it takes the place of another one on the same plan.
+
+        The later one does, but what emulated devices say never replaces what real ones said.
+        """
+        if other is None:
+            return True
+        is_real, was_real = self.emulated is None, other.emulated is None
+        return self.measured >= other.measured if is_real == was_real else is_real
 
     @property
     def outcome(self) -> str:
@@ -106,7 +144,13 @@ class Verdict:
 
     @property
     def binds(self) -> bool:
-        """Whether this is the hardware that was measured; elsewhere a verdict is advice."""
+        """Whether these are the devices that were measured; elsewhere a verdict is advice.
+
+        Emulated devices are the same on every host.
+        """
+        here = emulated_here()
+        if self.emulated is not None or here is not None:
+            return self.emulated == here
         return self.host == socket.gethostname() and self.models == list(host.models())
 
     @property
@@ -118,10 +162,19 @@ class Verdict:
         """As "1.62x TensorFlow's placement (1.58x to 1.66x; 10.1 ms instead of 16.4 ms)"."""
         low, high = format_speedup(self.low), format_speedup(self.high)
         times = f"{format_ns(self.plan_ns)} instead of {format_ns(self.baseline_ns)}"
+        times += f"; emulated {self.emulated}" if self.emulated is not None else ""
         return f"{format_speedup(self.speedup)} TensorFlow's placement ({low} to {high}; {times})"
 
     @property
     def source(self) -> str:
         """Who measured it, and where if that was elsewhere."""
         where = "" if self.binds else f" on {self.host} ({', '.join(self.models) or 'unknown'})"
+        if self.emulated is not None:
+            where = f" on emulated devices ({self.emulated})"
         return f"by {self.by}{where}, {self.measured}"
+
+
+def _as_mapping(value: Any) -> Mapping[str, Any]:
+    if isinstance(value, Verdict):
+        return vars(value)
+    return value if isinstance(value, Mapping) else {}

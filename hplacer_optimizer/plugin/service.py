@@ -31,6 +31,7 @@ from hplacer_optimizer.capture import native
 from hplacer_optimizer.capture.scripts import child
 from hplacer_optimizer.errors import HPlacerError, PlanError, PlannerUnavailableError, StoreError
 from hplacer_optimizer.log import LOGGER, log_once, warn_once
+from hplacer_optimizer.machines import host
 from hplacer_optimizer.options import EVERY_PLAN, Options
 from hplacer_optimizer.planners import Budget, get_planner, local_search
 from hplacer_optimizer.plans.fingerprint import miss_line
@@ -213,11 +214,12 @@ def _detect(devices: Any, *, ask_driver: bool = False) -> machines.Machine:
     """Of a session; `ask_driver` for true links, which rates do not need."""
     import tensorflow as tf
 
+    inter_op, intra_op = host.tensorflow_threads(
+        tf.config.threading.get_inter_op_parallelism_threads(),
+        tf.config.threading.get_intra_op_parallelism_threads(),
+    )
     return machines.detect(
-        devices,
-        inter_op_threads=tf.config.threading.get_inter_op_parallelism_threads(),
-        intra_op_threads=tf.config.threading.get_intra_op_parallelism_threads(),
-        ask_driver=ask_driver,
+        devices, inter_op_threads=inter_op, intra_op_threads=intra_op, ask_driver=ask_driver
     )
 
 

@@ -24,14 +24,14 @@ from hplacer_optimizer.log import LOGGER, warn_once
 from hplacer_optimizer.machines import host
 from hplacer_optimizer.measuring.scripts import child as trial
 from hplacer_optimizer.measuring.training_steps import batches
-from hplacer_optimizer.measuring.training_steps.recording import LEAST, WARMUP, Recorder, Steps
-from hplacer_optimizer.measuring.training_steps.watch import Call, Watch
+from hplacer_optimizer.measuring.training_steps.recording import LEAST, WARMUP, Steps
+from hplacer_optimizer.measuring.training_steps.watch import Call, Watch, new_recorder
 from hplacer_optimizer.options import Options
 from hplacer_optimizer.plans import starts as plan_starts
 from hplacer_optimizer.plans.plan import Plan
 from hplacer_optimizer.plans.starts import Start, applies_next, placement_id
 from hplacer_optimizer.plans.store import PlanStore
-from hplacer_optimizer.plans.verdict import FASTER, SLOWER, Verdict
+from hplacer_optimizer.plans.verdict import FASTER, SLOWER, Verdict, emulated_here
 from hplacer_optimizer.support.installed import own_version
 
 _LONGEST_S = 1200.0  # of watching; steps that are not known then stay unknown
@@ -127,7 +127,7 @@ class Verifier(Watch):
         """In a forked child; what its parent has timed says nothing of it."""
         global _lock
         _lock = threading.Lock()
-        self.recorder = Recorder(None)
+        self.recorder = new_recorder(None)
 
     def on_step(self, steps: Steps, call: Call, is_enough: bool) -> None:
         """Stops the timing once enough is known."""
@@ -223,6 +223,7 @@ class Verifier(Watch):
             self._batches,
             tf.__version__,
             own_version(),
+            emulated_here(),
             socket.gethostname(),
             *host.models(),
             len(os.sched_getaffinity(0)),

@@ -37,13 +37,14 @@ from hplacer_optimizer.options import EVERY_PLAN, Options
 from hplacer_optimizer.plans.matching import map_nodes, place_by_nodes
 from hplacer_optimizer.plans.plan import Plan, load_plan
 from hplacer_optimizer.plans.store import PlanStore, default_directory
-from hplacer_optimizer.plans.verdict import Verdict
+from hplacer_optimizer.plans.verdict import Verdict, emulated_here
 
 __all__ = ["SAME", "UNCERTAIN", "Comparison", "Trial", "compare_steps", "try_script"]
 
 WITHOUT, WITH = "without the plan", "with the plan"
 UNCERTAIN, SAME = "uncertain", "same placement"  # outcomes besides those of a verdict
 _IN_EFFECT = {"planned", "loaded", "shared"}
+KEPT_REAL = "the plan keeps the verdict of real devices, which one of emulated ones never replaces"
 _LEAST_TURNS = 3  # an interval of two is too wide to tell anything
 _FEW = 1  # steps are enough where times do not matter
 
@@ -84,7 +85,11 @@ class Comparison:
         first_step_s: how much later the first step ends with the plans, from the store; None:
             unknown.
         planned_now: whether the plans were made for this.
-        outside_share: how much of a step without the plans is the script's own work, 0 to 1.
+        outside_share: how much of a step without the plans is the script's own work, 0 to 1; None:
+            unknown.
+        own_s: real seconds a step of the script's own work, where steps are those of emulated
+            devices and leave it out; None: they are not, or it is not known.
+        emulated: the name of the machine that the devices were emulated as; None: real devices.
         stored: where the verdict is.
         notes: what else is to be told.
     """
@@ -97,8 +102,15 @@ class Comparison:
     first_step_s: float | None = None
     planned_now: bool = False
     outside_share: float | None = None
+    own_s: float | None = None
+    emulated: str | None = None
     stored: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+
+    @property
+    def is_of_script(self) -> bool:
+        """Whether the steps were those of a script, and not run by themselves."""
+        return self.first_step_s is not None or self.own_s is not None
 
     @property
     def outcome(self) -> str:
@@ -132,7 +144,12 @@ def try_script(trial: Trial, on_start: OnStart = lambda what: None) -> Compariso
         if not plans:
             raise MeasuringError(f"{name}: {_why_no_plan(looked)}")
         if all(map(_is_default, plans)):
-            return Comparison(plans=plans, timed=looked.name, planned_now=planned_now)
+            return Comparison(
+                plans=plans,
+                timed=looked.name,
+                planned_now=planned_now,
+                emulated=emulated_here(),
+            )
 
         starts.tried = plans
         runs: dict[str, list[ScriptSteps]] = {WITHOUT: [], WITH: []}
@@ -150,22 +167,36 @@ def try_script(trial: Trial, on_start: OnStart = lambda what: None) -> Compariso
             least=_LEAST_TURNS,
         )
         found = _compared(plans, turns, f"hplacer try {name}", runs[WITHOUT][-1].name)
-        delays_s = [np.median([run.first_step_s for run in runs[w]]) for w in (WITHOUT, WITH)]
         if also := runs[WITHOUT][-1].also:
             starts.notes.append(f"a step is a whole round: {', '.join(also)} trains, too")
         stored: list[str] = []
         if found.verdict is not None:
-            stored = [pinned] if pinned else starts.keep(found.plans)
-            if pinned:
+            if not pinned:
+                stored = starts.keep(found.plans)
+            elif found.verdict.replaces(plans[0].verdict):
                 found.plans[0].save(pinned)
+                stored = [pinned]
+            else:
+                starts.notes.append(KEPT_REAL)
         return replace(
             found,
             stored=stored,
             planned_now=planned_now,
-            first_step_s=float(delays_s[1] - delays_s[0]),
-            outside_share=1 - float(np.median([run.inside_share for run in runs[WITHOUT]])),
             notes=starts.notes,
+            **_around(runs),
         )
+
+
+def _around(runs: Mapping[str, Sequence[ScriptSteps]]) -> dict[str, Any]:
+    """What there is of a script besides its steps; emulated devices leave all that out."""
+    if emulated_here() is not None:
+        known = [run.own_s for run in runs[WITHOUT] if run.own_s is not None]
+        return {"own_s": float(np.median(known)) if known else None}
+    delays_s = [np.median([run.first_step_s for run in runs[w]]) for w in (WITHOUT, WITH)]
+    return {
+        "first_step_s": float(delays_s[1] - delays_s[0]),
+        "outside_share": 1 - float(np.median([run.inside_share for run in runs[WITHOUT]])),
+    }
 
 
 def compare_steps(
@@ -200,7 +231,7 @@ def compare_steps(
         WITH: place_by_nodes(problem, loaded.captured.node_op, node_devices),
     }
     if np.array_equal(placements[WITHOUT], placements[WITH]):
-        return Comparison(plans=[plan], timed=name)
+        return Comparison(plans=[plan], timed=name, emulated=emulated_here())
     with Measurer(loaded.step, problem, devices=devices, effort=EFFORT) as measurer:
         turns = take_turns_of_placements(
             measurer,
@@ -220,7 +251,14 @@ def _compared(plans: list[Plan], turns: Mapping[str, Turns], by: str, timed: str
     if is_decided(planned.logarithms):
         verdict = Verdict.of_turns(baseline, planned, by)
         plans = [replace(plan, verdict=verdict) for plan in plans]
-    return Comparison(plans=plans, timed=timed, baseline=baseline, planned=planned, verdict=verdict)
+    return Comparison(
+        plans=plans,
+        timed=timed,
+        baseline=baseline,
+        planned=planned,
+        verdict=verdict,
+        emulated=emulated_here(),
+    )
 
 
 class _Starts:
@@ -297,11 +335,20 @@ class _Starts:
                 continue
             if written:
                 paths.append(store.path(plan.fingerprint))
+            elif self._keeps_a_real_verdict(store, plan):
+                self.notes.append(KEPT_REAL)
             else:
                 self.notes.append(
                     f"the store keeps another plan for {plan.label} than the one that was measured"
                 )
         return paths
+
+    @staticmethod
+    def _keeps_a_real_verdict(store: PlanStore, plan: Plan) -> bool:
+        kept = store.get(plan.fingerprint)
+        if kept is None or plan.verdict is None or not plan.places_as(kept):
+            return False
+        return not plan.verdict.replaces(kept.verdict) and plan.verdict.emulated is not None
 
     def _changes(self) -> dict[str, Any]:
         changes = {"cache": str(self._private), "min_gain": float(EVERY_PLAN)}

@@ -11,9 +11,16 @@ from hplacer_optimizer.plans.verdict import FASTER, SLOWER
 from hplacer_optimizer.pretraining.trial import SAME, UNCERTAIN, Comparison
 from hplacer_optimizer.support.formats import format_ns, format_speedup
 
-COLUMNS = ("placement", "step", "spread", "turns", "times as fast", "95%")
+_COLUMNS = ("placement", "step", "spread", "turns", "times as fast", "95%")
 
 _WORTH_TELLING = 0.2  # share of a step that is the script's own work
+_WORTH_SAYING = 0.01  # the same, where it is told in any case: what follows from it
+
+
+def columns(found: Comparison) -> tuple[str, ...]:
+    """Of the table of `rows`."""
+    times = {"step", "times as fast"} if found.emulated is not None else set()
+    return tuple(f"{name} (emulated)" if name in times else name for name in _COLUMNS)
 
 
 def rows(found: Comparison) -> list[tuple[str, ...]]:
@@ -39,9 +46,14 @@ def _names(found: Comparison) -> str:
 
 def facts(found: Comparison) -> Iterator[str]:
     """A line for each, what a step is first."""
+    if found.emulated is not None:
+        yield (
+            f"emulated {found.emulated}: steps are virtual time, which a cost model tells; nothing "
+            "of this was measured on such devices"
+        )
     if found.planned is not None:
         what = "a run of the session" if found.timed == SESSION else f"a call of {found.timed}"
-        what = what if found.first_step_s is not None else f"one of {found.timed}"
+        what = what if found.is_of_script else f"one of {found.timed}"
         yield f"a step is {what}; medians of the turns, and how wide their middle half is"
     if predicted := predicted_speedup(found):
         yield f"predicted: {format_speedup(predicted)}"
@@ -56,14 +68,43 @@ def facts(found: Comparison) -> Iterator[str]:
             f"{found.outside_share:.0%} of a step without the plan pass between the calls, such as "
             "in Python and in the input: no plan shortens them"
         )
+    if found.own_s is not None:
+        yield _own_work(found, found.own_s)
     yield from found.notes
     yield from (f"the verdict is kept in {path}" for path in found.stored)
 
 
+def _own_work(found: Comparison, own_s: float) -> str:
+    """How much of the gain is left with the script's own work, which virtual time leaves out."""
+    assert found.baseline is not None
+    assert found.planned is not None
+    share = own_s / found.baseline.step_s
+    text = (
+        f"the script's own work between steps (Python, input, checkpoints) takes no virtual time; "
+        f"here it takes {format_ns(_ns(own_s))}, {share:.0%} of an emulated step without the plan"
+    )
+    if share < _WORTH_SAYING:
+        return text
+    left = format_speedup(speedup_with_own_work(found) or 1.0)
+    return (
+        f"{text}. If it is as slow on the real machine, and does not overlap with the step, {left} "
+        "is left of the gain"
+    )
+
+
+def speedup_with_own_work(found: Comparison) -> float | None:
+    """Where the script's own work is as slow as here, and adds to a step; None: not known."""
+    if found.own_s is None or found.baseline is None or found.planned is None:
+        return None
+    planned_s = found.baseline.step_s / found.planned.speedup
+    return (found.baseline.step_s + found.own_s) / (planned_s + found.own_s)
+
+
 def verdict_sentence(found: Comparison) -> str:
     """One sentence for people."""
+    where = f" on the emulated {found.emulated}" if found.emulated is not None else ""
     if found.outcome == SAME:
-        return "The plan is TensorFlow's own placement: there is nothing to try."
+        return f"The plan is TensorFlow's own placement{where}: there is nothing to try."
     assert found.planned is not None
     speedup, low, high = (
         format_speedup(ratio).removesuffix("x")
@@ -71,13 +112,14 @@ def verdict_sentence(found: Comparison) -> str:
     )
     times = f"{speedup} times as many steps a second ({low} to {high})"
     if found.outcome == FASTER:
-        return f"The plan pays: {times}."
+        return f"The plan pays{where}: {times}."
     if found.outcome == SLOWER:
-        retired = ", so it is retired on this host" if found.stored else ""
-        return f"The plan does not pay: {times}{retired}."
+        on = "where this machine is emulated" if where else "on this host"
+        retired = f", so it is retired {on}" if found.stored else ""
+        return f"The plan does not pay{where}: {times}{retired}."
     if found.outcome == UNCERTAIN:
-        return f"It is not certain whether the plan pays: {times}; a longer --time tells."
-    return f"The plan makes no difference: {times}."
+        return f"It is not certain whether the plan pays{where}: {times}; a longer --time tells."
+    return f"The plan makes no difference{where}: {times}."
 
 
 def predicted_speedup(found: Comparison) -> float | None:
@@ -95,6 +137,7 @@ def document(found: Comparison) -> dict[str, Any]:
         "outcome": found.outcome,
         "pays": found.outcome == FASTER,
         "sentence": verdict_sentence(found),
+        "emulated": found.emulated,
         "timed": found.timed,
         "plans": [
             {
@@ -114,6 +157,8 @@ def document(found: Comparison) -> dict[str, Any]:
         "with_plan": _turns_document(found.planned),
         "first_step_later_s": found.first_step_s,
         "outside_share": found.outside_share,
+        "own_work_s": found.own_s,
+        "speedup_with_own_work": speedup_with_own_work(found),
         "verdict": found.verdict.as_json() if found.verdict else None,
         "stored": found.stored,
         "notes": found.notes,

@@ -18,6 +18,12 @@ from typing import Any
 _PACKAGE_ROOT = Path(__file__).resolve().parents[2]
 _PR_SET_PDEATHSIG = 1
 _POLL_S = 0.05
+# The library that emulates GPUs, which may be another one where the others are not set.
+_EMULATION = (
+    "TF_PLUGGABLE_DEVICE_LIBRARY_PATH",
+    "HPLACER_EMULATION",
+    "HPLACER_EMULATED_MACHINE",
+)
 
 
 def environment(**changes: str) -> dict[str, str]:
@@ -28,14 +34,20 @@ def environment(**changes: str) -> dict[str, str]:
     return result
 
 
+def without_gpus() -> dict[str, str]:
+    """What `environment` changes for a child that has no GPUs, neither real nor emulated ones."""
+    emulated = _EMULATION if any(os.environ.get(name) for name in _EMULATION[1:]) else ()
+    return {"CUDA_VISIBLE_DEVICES": "", **dict.fromkeys(emulated, "")}
+
+
 def planner_variables() -> dict[str, str]:
     """What `environment` changes for a child that plans for this training process."""
     return {
         # A planner may be the user's own: the child finds the modules that this process finds.
         "PYTHONPATH": os.pathsep.join(os.path.abspath(entry) for entry in sys.path),
         "HPLACER_DISABLE": "1",
-        "CUDA_VISIBLE_DEVICES": "",  # the GPUs belong to the training
         "TF_CPP_MIN_LOG_LEVEL": "2",
+        **without_gpus(),  # they belong to the training
     }
 
 

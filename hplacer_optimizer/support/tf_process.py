@@ -60,7 +60,7 @@ def run(module: str, where: Path, *, limit_s: float, name: str, hides_gpus: bool
 
     Raises GraphError, which begins with `name`, if it takes longer than `limit_s`.
     """
-    hidden = {"CUDA_VISIBLE_DEVICES": ""} if hides_gpus else {}
+    hidden = child_process.without_gpus() if hides_gpus else {}
     log = where / "log"
     with (
         open(log, "wb") as stream,

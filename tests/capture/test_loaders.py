@@ -7,6 +7,7 @@ import random
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ import pytest
 import hplacer_optimizer as hp
 from hplacer_optimizer.capture import capturing, gpu_kernels
 from hplacer_optimizer.capture.loading import load_graph
+from hplacer_optimizer.capture.sources import describe
+from hplacer_optimizer.machines import host, nvidia
 from tests import processes
 
 BATCH = 6
@@ -115,6 +118,47 @@ def test_targets_choose_the_step(files: Path) -> None:
     problem = hp.load_problem(files / "graph.meta", targets=["loss:0"])
     assert "ResourceApplyAdam" not in problem.op_types
     assert "loss" in problem.op_names
+
+
+def test_this_machine_has_the_threads_that_tensorflow_has(
+    files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def described() -> list[Any]:
+        problem = hp.load_problem(files / "graph.meta", batch_size=100_000)
+        return [problem.device_slots.tolist(), int(problem.cost_ns.max())]
+
+    cores = int(host.usable_cores())
+    slots, costs = described()
+    assert slots == [1]
+    monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", "1")
+    of_one_core = described()
+    assert of_one_core[0] == [cores]
+    assert cores == 1 or of_one_core[1] > costs
+    monkeypatch.setenv("TF_NUM_INTEROP_THREADS", "1")
+    assert described() == [[1], of_one_core[1]]
+
+
+def test_the_links_of_this_machines_gpus_are_those_of_the_driver(
+    files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def says(first: str, *_: str) -> str:
+        rows = "GPU0\tX\tNV4\t0\nGPU1\tNV4\tX\t0\n"
+        return rows if first == "topo" else "0000:06:00.0, 3, 16\n0000:07:00.0, 3, 16\n"
+
+    monkeypatch.setattr(nvidia, "_nvidia_smi", says)
+    task = "/job:localhost/replica:0/task:0"
+    devices = [{"name": f"{task}/device:CPU:0", "type": "CPU"}]
+    for number, bus in enumerate(("06", "07")):
+        text = f"device: {number}, name: Tesla V100, pci bus id: 0000:{bus}:00.0, compute"
+        name = f"{task}/device:GPU:{number}"
+        devices.append({"name": name, "type": "GPU", "description": text})
+    source = replace(
+        describe(files / "graph.meta"),
+        devices=tuple({"description": "", "memory_bytes": 2**30} | device for device in devices),
+    )
+    machine = load_graph(source, batch_size=BATCH).machine
+    between = {link.bytes_per_s for link in machine.links if "CPU" not in link.src + link.dst}
+    assert between == {100_000_000_000}
 
 
 def test_a_frozen_graph_has_no_variables(files: Path) -> None:

@@ -21,7 +21,7 @@ from tests.processes import ROOT
 
 GOLDEN = str(Path(__file__).parents[1] / "golden" / "two_towers.hplacer.json")
 OLDER = "00" * 16
-WITHOUT_JSON = {"hplacer completion"}
+WITHOUT_JSON = {"hplacer completion", "hplacer run"}
 
 
 def commands(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
@@ -190,6 +190,9 @@ WRONG: dict[str, tuple[int, str]] = {
     "bench paper --planner metiss": (2, "did you mean 'metis'?"),
     "plan x --machine 8xv10": (2, "did you mean '8xv100'?"),
     "machine show 1cpu-2xk4": (2, "did you mean '1cpu-2xk40'?"),
+    "run --emulate 8xa10 train.py": (2, "did you mean '8xa100'?"),
+    "try --emulate 8xa10 train.py": (2, "did you mean '8xa100'?"),
+    "measure x --graph g --emulate 8xa10": (2, "did you mean '8xa100'?"),
     "bench modern --machine 8xv10": (2, "did you mean '8xv100'?"),
     "bench paper --workload rnnl": (2, "did you mean 'rnnlm'?"),
     f"simulate {GOLDEN} --placement gpu_onli": (2, "did you mean 'gpu_only'?"),
@@ -214,6 +217,9 @@ WRONG: dict[str, tuple[int, str]] = {
     "advise --workload nmt_44": (2, "did you mean 'nmt_4'?"),
     f"advise {GOLDEN} --script-args=--epochs": (2, "no script (*.py)"),
     f"advise {GOLDEN} -o x.doc --budget 1": (2, "write .svg, .png or .pdf"),
+    # emulated devices
+    "measure x --graph g --emulate 8xa100 --machine 8xv100": (2, "leave out --machine"),
+    "measure x --graph g --emulate 8xa100 --cluster a:1": (2, "leave out --emulate"),
     # empty
     "plan x --budget=": (2, "--budget: must not be empty"),
     "plan x --planner=": (2, "--planner: must not be empty"),
@@ -224,6 +230,7 @@ WRONG: dict[str, tuple[int, str]] = {
     "report x.hplan": (2, "nothing to write: name -o, --trace or --tensorboard"),
     "why": (2, "name a LOG or a --graph"),
     "try": (2, "name a script, or a module with -m"),
+    "run": (2, "name a script, or a module with -m"),
     "calibrate -o m.yaml --cost-table c.json": (2, "belong together"),
     "completion": (2, "the following arguments are required: SHELL"),
     "completion fsh": (2, "did you mean 'fish'?"),

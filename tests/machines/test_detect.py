@@ -16,6 +16,7 @@ import yaml
 
 import hplacer_optimizer as hp
 from hplacer_optimizer import cli, machines
+from hplacer_optimizer.machines import emulated as emulated_machine
 from hplacer_optimizer.machines import host, nvidia
 from hplacer_optimizer.machines.detect import detect, match_model
 
@@ -254,6 +255,57 @@ def test_a_driver_that_makes_no_sense(
     found, assumptions = driver_links(monkeypatch, {GPU0: "06", GPU1: "07"}, table, matrix)
     assert len(found) == 6
     assert [text[:19] for text in assumptions] == ["links of GPUs: PCIe"]
+
+
+# ---- emulated devices ----
+
+
+@pytest.fixture
+def emulated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> machines.Machine:
+    """The machine that this process seems to be."""
+    machine = machines.load_machine("8xa100")
+    machines.save_machine(machine, tmp_path / "machine.yaml")
+    monkeypatch.setenv(emulated_machine.VARIABLE, str(tmp_path / "machine.yaml"))
+    return machine
+
+
+def seen(machine: machines.Machine, gpus: int) -> list[Listed]:
+    """As TensorFlow lists the emulated devices: with a CPU of 256 MB."""
+    rows = zip(machine.device_names[: gpus + 1], machine.memory_bytes, strict=False)
+    return [
+        Listed(
+            LOCAL + name, "CPU" if "CPU" in name else "GPU", "", 2**28 if "CPU" in name else size
+        )
+        for name, size in rows
+    ]
+
+
+def test_emulated_devices_are_those_of_their_machine(emulated: machines.Machine) -> None:
+    found = detect(seen(emulated, 8), inter_op_threads=16)
+    assert (found.name, found.kinds, found.memory_bytes) == (
+        emulated.name,
+        emulated.kinds,
+        emulated.memory_bytes,
+    )
+    assert found.device_names == tuple(LOCAL + name for name in emulated.device_names)
+    assert [
+        replace(link, src=link.src[len(LOCAL) :], dst=link.dst[len(LOCAL) :])
+        for link in found.links
+    ] == list(emulated.links)
+    assert detect(cpus(2)).name == "detected"  # the second is not one of the machine's
+    assert detect(cpus(1, "/job:worker/replica:0/task:0")).name == "detected"
+
+
+def test_a_session_may_have_a_part_of_them(emulated: machines.Machine) -> None:
+    devices = seen(emulated, 2)
+    devices[2] = replace(devices[2], memory_bytes=2**30)  # option memory_limit
+    found = detect(devices[::-1])
+    assert found.device_names == tuple(device.name for device in devices[::-1])
+    assert found.memory_bytes == (2**30, emulated.memory_bytes[1], emulated.memory_bytes[0])
+    assert len(found.links) == 6
+    assert {link.bytes_per_s for link in found.links if "CPU" not in link.src + link.dst} == {
+        gb(300)
+    }
 
 
 def test_this_host() -> None:

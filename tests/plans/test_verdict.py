@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from hplacer_optimizer import emulation
 from hplacer_optimizer.cli import main
 from hplacer_optimizer.errors import PlanError, StoreError
-from hplacer_optimizer.machines import host
+from hplacer_optimizer.machines import host, load_machine
 from hplacer_optimizer.plans import verdict as verdict_module
-from hplacer_optimizer.plans.plan import Plan
+from hplacer_optimizer.plans.plan import Plan, load_plan
 from hplacer_optimizer.plans.store import PlanStore
 from hplacer_optimizer.plans.verdict import FASTER, NO_DIFFERENCE, SLOWER, Verdict
 from tests.plans.test_plan import BASELINE, FINGERPRINT, changed, make_plan
@@ -160,6 +162,138 @@ def test_a_plan_is_restored(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert "nobody has measured the plan" in capsys.readouterr().err
     with pytest.raises(StoreError, match="no plan"):
         store.restore("00")
+
+
+# ---- emulated devices ----
+
+EMULATED, REAL = "8xa100", None
+
+
+@contextmanager
+def devices_of(machine: str | None) -> Iterator[None]:
+    """The devices of this process are emulated as those of a shipped machine, or real ones."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(emulation, "is_on", lambda: machine is not None)
+        patch.setattr(emulation, "machine", lambda: machine and load_machine(machine))
+        yield
+
+
+def of(
+    machine: str | None, outcome: str, devices: tuple[int, ...] = (0, 1, 1), **more: Any
+) -> Plan:
+    """A plan that was measured on emulated or real devices."""
+    with devices_of(machine):
+        return plan(outcome, devices, baseline=BASELINE, **more)
+
+
+def test_a_verdict_knows_whether_devices_were_emulated(tmp_path: Path) -> None:
+    for machine in (EMULATED, REAL):
+        judged = of(machine, SLOWER)
+        judged.save(tmp_path / "x.hplan")
+        again = load_plan(tmp_path / "x.hplan").verdict
+        assert again == judged.verdict
+        assert again is not None
+        assert again.emulated == machine
+        assert ("emulated" in again.as_json()) is (machine is not None)
+
+
+def test_no_machine_is_no_name(tmp_path: Path) -> None:
+    with pytest.raises(PlanError, match=r"plan\.verdict emulated must be a string"):
+        make_plan(verdict={**verdict(FASTER).as_json(), "emulated": 8})
+
+
+@pytest.mark.parametrize("outcome", [FASTER, SLOWER])
+@pytest.mark.parametrize(
+    ("measured_on", "here", "counts"),
+    [
+        (REAL, REAL, True),
+        (REAL, EMULATED, False),
+        (EMULATED, REAL, False),
+        (EMULATED, EMULATED, True),
+        (EMULATED, "8xv100", False),
+    ],
+)
+def test_it_counts_on_such_devices_only(
+    tmp_path: Path, outcome: str, measured_on: str | None, here: str | None, counts: bool
+) -> None:
+    of(measured_on, outcome).save(tmp_path / "x.hplan")
+    with devices_of(here):
+        judged = load_plan(tmp_path / "x.hplan")
+        assert (judged.is_retired, judged.is_confirmed) == (
+            counts and outcome == SLOWER,
+            counts and outcome == FASTER,
+        )
+        # Without a verdict that counts, the predicted gain is within its error.
+        assert bool(judged.why_left_alone()) is (not judged.is_confirmed)
+        assert ("retired" in judged.why_left_alone(-1)) is judged.is_retired
+
+
+def test_an_emulated_verdict_counts_on_every_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    judged = of(EMULATED, SLOWER)
+    monkeypatch.setattr(verdict_module.socket, "gethostname", lambda: "worker-9")
+    with devices_of(EMULATED):
+        assert judged.is_retired
+
+
+EARLY = {"measured": "2026-05-01T12:00:00Z"}
+
+
+def dated(plan: Plan) -> Plan:
+    assert plan.verdict is not None
+    return dataclasses.replace(plan, verdict=dataclasses.replace(plan.verdict, **EARLY))
+
+
+@pytest.mark.parametrize(
+    ("existing", "new", "here", "wins"),
+    [
+        # On one placement the verdict of real devices stays, and a later one of emulated devices.
+        (of(REAL, SLOWER), of(EMULATED, FASTER), EMULATED, False),
+        (of(REAL, FASTER), of(EMULATED, SLOWER), REAL, False),
+        (of(EMULATED, FASTER), dated(of(REAL, SLOWER)), EMULATED, True),
+        (dated(of(EMULATED, FASTER)), of(EMULATED, SLOWER), REAL, True),
+        (of(EMULATED, FASTER), dated(of(EMULATED, SLOWER)), REAL, False),
+        (plan(None), of(EMULATED, SLOWER), REAL, True),
+        (of(EMULATED, SLOWER), plan(None), REAL, False),
+        # What is confirmed or retired on real devices does not give way to emulated ones.
+        (of(REAL, FASTER), of(EMULATED, FASTER, OTHER, step_time_ns=1), EMULATED, False),
+        (of(REAL, NO_DIFFERENCE), of(EMULATED, FASTER, OTHER, step_time_ns=10**9), EMULATED, False),
+        (of(EMULATED, FASTER), of(REAL, FASTER, OTHER, step_time_ns=10**9), EMULATED, True),
+        (of(EMULATED, FASTER), of(REAL, SLOWER, OTHER, step_time_ns=1), REAL, False),
+        # Between plans that no real device has seen it chooses on such devices only.
+        (plan(None), of(EMULATED, FASTER, OTHER, step_time_ns=10**9), EMULATED, True),
+        (plan(None), of(EMULATED, FASTER, OTHER, step_time_ns=10**9), REAL, False),
+        (plan(None), of(EMULATED, FASTER, OTHER, step_time_ns=10**9), "8xv100", False),
+        (of(EMULATED, FASTER), plan(None, OTHER, step_time_ns=1), EMULATED, False),
+        (of(EMULATED, FASTER), plan(None, OTHER, step_time_ns=1), REAL, True),
+        (of(EMULATED, SLOWER), plan(None, OTHER, step_time_ns=10**9), EMULATED, True),
+        (of(EMULATED, SLOWER), plan(None, OTHER, step_time_ns=10**9), REAL, False),
+    ],
+)
+def test_which_plan_the_store_keeps_of_emulated_devices(
+    tmp_path: Path, existing: Plan, new: Plan, here: str | None, wins: bool
+) -> None:
+    store = PlanStore(tmp_path)
+    assert store.put(existing)
+    with devices_of(here):
+        assert store.put(new) is wins
+    assert store.get(FINGERPRINT) == (new if wins else existing)
+
+
+def test_whoever_tells_it_says_emulated(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    judged = of(EMULATED, SLOWER)
+    assert judged.verdict is not None
+    assert str(judged.verdict).endswith("160 ms instead of 80 ms; emulated 8xa100)")
+    assert "by hplacer try train.py on emulated devices (8xa100), " in judged.verdict.source
+    assert judged.summary_line().endswith("; measured: 0.50x (emulated)")
+    store, cache = PlanStore(tmp_path), ["--cache", str(tmp_path)]
+    store.put(judged)
+    assert "0.50x emulated" in shown(capsys, "cache", "list", *cache)
+    assert "it decides nothing on real ones" in shown(capsys, "show", FINGERPRINT, *cache)
+    with devices_of(EMULATED):
+        assert "0.50x emulated, retired" in shown(capsys, "cache", "list", *cache)
 
 
 def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:

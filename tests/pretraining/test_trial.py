@@ -18,9 +18,11 @@ import numpy as np
 import pytest
 
 import hplacer_optimizer as hp
+from hplacer_optimizer import emulation
 from hplacer_optimizer.capture import native
 from hplacer_optimizer.cli import main
 from hplacer_optimizer.errors import MeasuringError
+from hplacer_optimizer.machines import load_machine
 from hplacer_optimizer.machines.describe import describe_cluster
 from hplacer_optimizer.measuring.scripts import ScriptSteps
 from hplacer_optimizer.plans.plan import Plan
@@ -56,6 +58,7 @@ class Script:
     with_s: float = 0.1
     plan: Plan = field(default_factory=made)
     options: dict[str, Any] | None = field(default_factory=dict)
+    own_s: float | None = None
     fails: str = ""
     outcome: str = "loaded"
     other_graph: bool = False  # in every start after the third
@@ -108,6 +111,7 @@ class Script:
             options=self.options if changes is not None else None,
             reports=reports,
             devices={},
+            own_s=self.own_s,
         )
 
 
@@ -319,6 +323,87 @@ def test_tables_are_for_people(
     assert "train.py: with the plan, turn 1" in printed.err
 
 
+# ---- emulated devices ----
+
+
+@pytest.fixture
+def emulated(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory of a process whose devices are emulated."""
+    monkeypatch.setattr(emulation, "is_on", lambda: True)
+    monkeypatch.setattr(emulation, "machine", lambda: load_machine("8xa100"))
+    return here
+
+
+def test_a_gain_on_emulated_devices_is_told_as_such(
+    emulated: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, told = tried(Script(own_s=0.1), monkeypatch, capsys)
+    assert (code, told["emulated"], told["verdict"]["emulated"]) == (0, "8xa100", "8xa100")
+    assert told["sentence"].startswith("The plan pays on the emulated 8xa100: 2.0 times as many")
+    # Without the script's own work 0.2 s against 0.1 s, with it 0.3 s against 0.2 s.
+    assert told["own_work_s"] == 0.1
+    assert told["speedup_with_own_work"] == pytest.approx(1.5, rel=0.01)
+    assert (told["first_step_later_s"], told["outside_share"]) == (None, None)
+    kept = stored(emulated)
+    assert kept is not None
+    assert kept.is_confirmed
+    monkeypatch.setattr(emulation, "is_on", lambda: False)
+    assert not kept.is_confirmed
+
+
+def test_the_table_of_emulated_devices_says_so(
+    emulated: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr(trial, "time_script", Script(own_s=0.1).time)
+    assert main(["try", str(emulated / "train.py")]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "placement step (emulated) spread turns times as fast (emulated) 95%" in said
+    assert "nothing of this was measured on such devices" in said
+    assert "a step is a call of function train_step" in said
+    assert "here it takes 100 ms, 50% of an emulated step without the plan. If it is as" in said
+    assert "does not overlap with the step, 1.50x is left of the gain" in said
+    assert "first step" not in said
+    assert "between the calls" not in said
+
+
+def test_own_work_that_is_nothing_changes_no_gain(
+    emulated: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(trial, "time_script", Script(own_s=1e-3).time)
+    assert main(["try", str(emulated / "train.py")]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "here it takes 1 ms, 0% of an emulated step" in said
+    assert "is left of the gain" not in said
+
+
+def test_a_plan_is_retired_where_the_machine_is_emulated(
+    emulated: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, told = tried(Script(with_s=0.4), monkeypatch, capsys)
+    assert code == 3
+    assert told["sentence"].endswith("so it is retired where this machine is emulated.")
+    kept = stored(emulated)
+    assert kept is not None
+    assert kept.is_retired
+
+
+def test_the_verdict_of_real_devices_stays(
+    emulated: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    real = made(verdict=verdict("faster", emulated=None))
+    PlanStore(emulated / "cache" / "hplacer").put(real)
+    code, told = tried(Script(with_s=0.4), monkeypatch, capsys)
+    assert (code, told["outcome"], told["stored"]) == (3, "slower", [])
+    assert told["notes"] == [trial.KEPT_REAL]
+    assert stored(emulated) == real
+    path = str(emulated / "pinned.hplan")
+    real.save(path)
+    code, told = tried(Script(with_s=0.4, options={"plan": path}), monkeypatch, capsys)
+    assert (code, told["stored"], told["notes"]) == (3, [], [trial.KEPT_REAL])
+    assert hp.load_plan(path) == real
+
+
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_ends_what_was_started(tmp_path: Path, sent: int, code: int) -> None:
     work = tmp_path / "work"
@@ -430,6 +515,7 @@ def test_the_next_start_does_not_use_a_retired_plan_here_and_elsewhere_it_does(
     assert first["outcome"] == "planned"
     store = PlanStore(tmp_path / "cache")
     for judged, outcome in (
+        (verdict("slower", emulated="8xa100"), "loaded"),
         (verdict("slower"), "kept"),
         (verdict("slower", host="elsewhere", measured="2999-01-01T00:00:00Z"), "loaded"),
     ):

@@ -9,13 +9,16 @@ from __future__ import annotations
 import atexit
 import gc
 import json
+import os
 import sys
 import threading
 from pathlib import Path
 
 from hplacer_optimizer.capture.scripts import child
-from hplacer_optimizer.run import main
+from hplacer_optimizer.errors import OptionError
+from hplacer_optimizer.options import Options
 from hplacer_optimizer.support.child_process import end_with_parent, kill_group
+from hplacer_optimizer.support.script import run_script
 
 
 def _write_compiled(where: Path) -> None:
@@ -48,4 +51,8 @@ if __name__ == "__main__":
     timer.daemon = True
     timer.start()
     atexit.register(_write_compiled, directory)
-    main(sys.argv[2:])
+    try:
+        Options.from_environment(os.environ.setdefault("HPLACER_OPTIONS", "on"))
+    except OptionError as error:
+        sys.exit(f"hplacer: error: {error}")
+    run_script(sys.argv[2:])

@@ -47,7 +47,8 @@ def _why_not(default: Baseline) -> str:
 
 def _measured(found: Measurement) -> str:
     times = f"{format_ns(found.plan_ns)} instead of {format_ns(found.baseline_ns)}"
-    return f"measured, it was {_compared(found.speedup)} that placement, {times}"
+    how = "measured" if found.emulated is None else f"measured on the emulated {found.emulated}"
+    return f"{how}, it was {_compared(found.speedup)} that placement, {times}"
 
 
 def _compared(ratio: float) -> str:

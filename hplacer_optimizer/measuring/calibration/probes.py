@@ -6,10 +6,10 @@ while is slow for all of it.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from hplacer_optimizer import emulation
 from hplacer_optimizer.measuring.calibration.fitting import Timing
 from hplacer_optimizer.measuring.target import Target
 
@@ -37,15 +37,16 @@ class Probes:
         with tf.Graph().as_default() as graph:
             fetches = [build() for build in builds]
         seconds: list[list[float]] = [[] for _ in builds]
+        clock = emulation.step_clock()
         with self._session(graph) as session:
             steps = [session.make_callable(ends) for ends in fetches]
             for step in steps * _WARMUP:
                 step()
             for _ in range(self._repeats):
                 for step, times in zip(steps, seconds, strict=True):
-                    start = time.perf_counter()
+                    start = clock()
                     step()
-                    times.append(time.perf_counter() - start)
+                    times.append(clock() - start)
         return [Timing(seconds=tuple(times)) for times in seconds]
 
     def _session(self, graph: Any) -> Any:

@@ -32,7 +32,7 @@ JOB = "worker"
 _HOST = "127.0.0.1"
 _LOOK_EVERY_S = 0.05
 _MODULE = "hplacer_optimizer.plugin.cluster_worker"
-_ENVIRONMENT = {"CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "2"}
+_ENVIRONMENT = {"TF_CPP_MIN_LOG_LEVEL": "2"}
 
 
 def inter_op_threads(cores: int) -> int:
@@ -158,7 +158,7 @@ def _worker(
 ) -> Iterator[subprocess.Popen[bytes]]:
     process = subprocess.Popen(
         [sys.executable, "-m", _MODULE, str(task), ",".join(map(str, cores)), ",".join(addresses)],
-        env=child_process.environment(**_ENVIRONMENT),
+        env=child_process.environment(**_ENVIRONMENT, **child_process.without_gpus()),
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         start_new_session=True,  # Ctrl-C is this process's: workers end when it is done with them

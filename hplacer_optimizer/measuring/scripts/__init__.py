@@ -58,6 +58,8 @@ class ScriptSteps:
         options: those of the optimizer that the script has set; None: it did not switch it on.
         reports: what the pass did with each graph of the script's process.
         devices: of the nodes of a step that servers have placed, by name; {}: not known.
+        own_s: real seconds a step of the script's own work, where the times above are virtual and
+            leave it out; None: they do not, or it is not known.
     """
 
     name: str
@@ -69,6 +71,7 @@ class ScriptSteps:
     options: dict[str, Any] | None
     reports: list[dict[str, Any]]
     devices: dict[str, str]
+    own_s: float | None = None
 
 
 def time_script(
@@ -128,6 +131,10 @@ def time_script(
             raise MeasuringError(
                 f"{name}: of its {len(most['starts'])} training steps only {counted} can be timed, "
                 "since TensorFlow traces the others: give it more data or epochs"
+            )
+        if found.step_s <= 0.0:
+            raise MeasuringError(
+                f"{name}: its steps take no virtual time: nothing of them ran on an emulated device"
             )
         return found
 
@@ -225,6 +232,7 @@ def _steps(found: dict[str, Any], options: dict[str, Any] | None) -> ScriptSteps
         options=options,
         reports=found["reports"],
         devices=found["devices"],
+        own_s=found["own_work"],
     )
 
 

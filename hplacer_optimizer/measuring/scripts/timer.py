@@ -18,8 +18,8 @@ from typing import Any
 
 from hplacer_optimizer.capture import native
 from hplacer_optimizer.measuring.scripts import child
-from hplacer_optimizer.measuring.training_steps.recording import WARMUP, Recorder, Steps
-from hplacer_optimizer.measuring.training_steps.watch import Call, Watch
+from hplacer_optimizer.measuring.training_steps.recording import WARMUP, Steps
+from hplacer_optimizer.measuring.training_steps.watch import Call, Watch, new_recorder
 from hplacer_optimizer.support.child_process import kill_group
 
 _CLOSING_S = 5.0  # for sessions on servers
@@ -43,7 +43,7 @@ class Timer(Watch):
 
     def _begin_anew(self) -> None:
         """In a forked child, whose steps are its own; its parent writes for itself."""
-        self.recorder = Recorder(self._wanted)
+        self.recorder = new_recorder(self._wanted)
         self._stopping = threading.Lock()
         self._is_fork = True
 
@@ -68,7 +68,7 @@ class Timer(Watch):
             kill_group()
 
     def _write(self) -> None:
-        main = self.recorder.main
+        main, own = self.recorder.main, self.own_work
         if main is None and self._is_fork:
             return
         with contextlib.suppress(OSError):  # the parent is gone
@@ -80,6 +80,7 @@ class Timer(Watch):
                     "ends": main.ends if main else [],
                     "first_calls": main.first_calls if main else [],
                     "synced": self._synced_s,
+                    "own_work": own.per_step_s(len(main.starts)) if own and main else None,
                     "also": [s.name for s in self.recorder.all.values() if s is not main],
                     "seen": [*self.seen],
                     "compiled": [*self.compiled],

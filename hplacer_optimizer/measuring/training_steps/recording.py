@@ -16,13 +16,14 @@ from numpy.typing import NDArray
 SESSION = "session graph"  # the name of a session's steps
 WARMUP = 3  # steps that TensorFlow spends on optimizing and allocating
 LEAST = 5  # timed steps, for any result
+EMULATED_STEPS = 20  # timed, of virtual time: they differ by 1 to 3%
 _STEPS, _SECONDS, _MOST_SECONDS = 30, 2.0, 10.0  # timed, if no number of steps is asked for
 _PAUSE = 10.0  # steps
 
 
 @dataclass(slots=True)
 class Steps:
-    """Of one function, or of one session's graph; seconds are those of `time.perf_counter`."""
+    """Of one function, or of one session's graph; seconds are those of `emulation.step_clock`."""
 
     name: str
     """For people, such as "function train_step"."""

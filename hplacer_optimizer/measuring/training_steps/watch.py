@@ -11,24 +11,29 @@ import contextlib
 import functools
 import itertools
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from hplacer_optimizer import emulation
 from hplacer_optimizer.capture.training_ops import (
     applies_updates,
     assigns_what_it_reads,
     is_gradient,
 )
 from hplacer_optimizer.log import warn_once
-from hplacer_optimizer.measuring.training_steps.recording import SESSION, Recorder, Steps
+from hplacer_optimizer.measuring.training_steps.own_work import OwnWork
+from hplacer_optimizer.measuring.training_steps.recording import (
+    EMULATED_STEPS,
+    SESSION,
+    Recorder,
+    Steps,
+)
 
 _STEPS_ATTRIBUTE = "_hplacer_steps"
 _NUMBER_ATTRIBUTE = "_hplacer_number"
 _MAX_SEEN = 50
 _numbers = itertools.count()
-_clock = time.perf_counter
 
 
 class _Inside(threading.local):
@@ -53,7 +58,9 @@ class Watch:
 
     def __init__(self, wanted: int | None = None) -> None:
         """`wanted`: steps, see `Recorder`."""
-        self.recorder = Recorder(wanted)
+        self.recorder = new_recorder(wanted)
+        self.own_work: OwnWork | None = None
+        """What takes no virtual time, where times are virtual."""
         self.seen: dict[str, None] = {}
         """Names of what was called, a few of them."""
         self.compiled: dict[str, None] = {}
@@ -82,6 +89,7 @@ class Watch:
         function_class = concrete_function.ConcreteFunction
         call_original = function_class._call_flat
         executing_eagerly = context.executing_eagerly
+        begin, end_now = self._clocks()
 
         @functools.wraps(call_original)
         def call_flat(function: Any, *arguments: Any, **keywords: Any) -> Any:
@@ -90,9 +98,9 @@ class Watch:
             # It does not train, or is being traced.
             if self.is_over or steps is None or not executing_eagerly():
                 return call_original(function, *arguments, **keywords)
-            start = _clock()
+            start = begin()
             result = call_original(function, *arguments, **keywords)
-            end = _clock()
+            end = end_now()
             if steps is self:
                 steps = self._first(self._look_at_function, function)
             if steps is not None and steps.add(start, end):
@@ -101,6 +109,14 @@ class Watch:
 
         function_class._call_flat = call_flat
         self._install_session(session.BaseSession)
+
+    def _clocks(self) -> tuple[Callable[[], float], Callable[[], float]]:
+        """What is asked for the time when a step begins, and when it has ended."""
+        clock = emulation.step_clock()
+        if not emulation.is_on():
+            return clock, clock
+        self.own_work = self.own_work or OwnWork(clock)
+        return self.own_work.begins, self.own_work.ended
 
     def _install_session(self, session_class: Any) -> None:
         init_original, run_original = session_class.__init__, session_class.run
@@ -129,6 +145,7 @@ class Watch:
 
         `repeats`: what runs it takes options of a session.
         """
+        begin, end_now = self._clocks()
 
         def run(session: Any, fetches: Any, *arguments: Any, **keywords: Any) -> Any:
             if self.is_over:
@@ -140,9 +157,9 @@ class Watch:
                 return run_original(session, fetches, *arguments, **keywords)
             inside.run = True
             try:
-                start = _clock()
+                start = begin()
                 result = run_original(session, fetches, *arguments, **keywords)
-                end = _clock()
+                end = end_now()
             finally:
                 inside.run = False
             if steps is self:
@@ -231,7 +248,10 @@ class Watch:
     # ---- the end ----
 
     def synchronise(self) -> float | None:
-        """Waits for what accelerators have to do; None if none of them runs after its call."""
+        """Waits for what accelerators have to do; None if none of them runs after its call.
+
+        Returns the time then, on the clock of the steps.
+        """
         import tensorflow as tf
 
         if self._is_asynchronous is None:
@@ -240,7 +260,12 @@ class Watch:
             return None
         with contextlib.suppress(tf.errors.OpError, ValueError, RuntimeError):
             tf.test.experimental.sync_devices()
-        return _clock()
+        return emulation.step_clock()()
+
+
+def new_recorder(wanted: int | None) -> Recorder:
+    """Of this process: virtual steps last longer than they say, and a few are enough."""
+    return Recorder(EMULATED_STEPS if wanted is None and emulation.is_on() else wanted)
 
 
 class _Types:

@@ -36,7 +36,7 @@ from hplacer_optimizer.planners.policies import BY_HAND
 from hplacer_optimizer.planners.result import PlannerResult, Watch
 from hplacer_optimizer.problem.constraints import check_constraints
 from hplacer_optimizer.problem.simulator import simulate
-from hplacer_optimizer.support.child_process import ConnectedProcess
+from hplacer_optimizer.support.child_process import ConnectedProcess, without_gpus
 from hplacer_optimizer.support.formats import format_ns
 from hplacer_optimizer.support.keywords import checks_keywords
 from hplacer_optimizer.support.tf_process import Child
@@ -45,7 +45,6 @@ DEFAULT_BUDGET = Budget(seconds=60)
 
 _MODULE = "hplacer_optimizer.planners.learning.process"
 _ENVIRONMENT = {
-    "CUDA_VISIBLE_DEVICES": "",
     "HPLACER_DISABLE": "1",
     "OMP_NUM_THREADS": "1",
     "TF_CPP_MIN_LOG_LEVEL": "2",
@@ -306,7 +305,7 @@ class _Process(ConnectedProcess):
     """The child process; killed when the block ends, if it has not ended by itself."""
 
     def __init__(self, request: dict[str, Any]) -> None:
-        super().__init__(_MODULE, _ENVIRONMENT)
+        super().__init__(_MODULE, _ENVIRONMENT | without_gpus())
         self.send("request", request)
 
     def __enter__(self) -> _Process:

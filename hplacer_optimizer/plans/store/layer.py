@@ -31,7 +31,7 @@ from hplacer_optimizer.plans.plan import FINGERPRINT_HEX_DIGITS, Plan
 from hplacer_optimizer.plans.starts import Start
 from hplacer_optimizer.plans.starts import from_bytes as starts_from_bytes
 from hplacer_optimizer.plans.starts import to_bytes as starts_to_bytes
-from hplacer_optimizer.plans.verdict import FASTER, NO_DIFFERENCE, SLOWER
+from hplacer_optimizer.plans.verdict import FASTER, NO_DIFFERENCE, SLOWER, Verdict
 from hplacer_optimizer.problem.simulator import SIMULATOR_VERSION
 
 SUFFIX = ".hplan"
@@ -267,19 +267,32 @@ def _wins(plan: Plan, existing: Plan, stored_fits: bool) -> bool:
 
 
 def _wins_by_verdict(plan: Plan, existing: Plan) -> bool | None:
-    """The same, by what was measured beside TensorFlow's placement; None: that does not tell."""
-    new, old = (None if p.verdict is None else p.verdict.outcome for p in (plan, existing))
+    """The same, by what was measured beside TensorFlow's placement; None: that does not tell.
+
+    A verdict of emulated devices never takes the place of one of real devices, and chooses between
+    placements only where the devices are emulated as the same machine.
+    """
     if plan.places_as(existing):
-        if plan.verdict and existing.verdict:
-            return plan.verdict.measured >= existing.verdict.measured
-        return plan.verdict is not None if new or old else None
+        if plan.verdict:
+            return plan.verdict.replaces(existing.verdict)
+        return False if existing.verdict else None
+    verdicts = [p.verdict for p in (plan, existing)]
+    are_real = any(verdict and verdict.emulated is None for verdict in verdicts)
+    new, old = (_counted_outcome(verdict, are_real) for verdict in verdicts)
     if FASTER in (new, old) and new != old:  # never for one that is only predicted to be better
         return new == FASTER
     if SLOWER in (new, old) and new != old:
         return old == SLOWER and plan.feasible
-    if plan.verdict and existing.verdict and new != NO_DIFFERENCE:
+    if plan.verdict and existing.verdict and new and old and new != NO_DIFFERENCE:
         return plan.verdict.speedup > existing.verdict.speedup
     return None
+
+
+def _counted_outcome(verdict: Verdict | None, are_real: bool) -> str | None:
+    """What a verdict says between placements; None: nothing."""
+    if verdict is None or (verdict.emulated is not None and (are_real or not verdict.binds)):
+        return None
+    return verdict.outcome
 
 
 def _is_better(plan: Plan, existing: Plan) -> bool:
