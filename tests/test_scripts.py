@@ -130,13 +130,28 @@ def run_script(name: str, directory: Path, times: int = 1, **environment: str) -
     assert report.exists(), done.stderr
     told = json.loads(report.read_text())
     return Run(
-        results=[json.loads(text) for text in _RESULT.findall(done.stdout)],
-        errors=_ERROR.findall(done.stderr),
+        results=results_of(done.stdout),
+        errors=errors_of(done.stderr),
         returncode=done.returncode,
         history=told["history"],
         checks=told["checks"],
-        outcomes=_OUTCOME.findall(done.stderr),
+        outcomes=outcomes_of(done.stderr),
     )
+
+
+def results_of(stdout: str) -> list[Any]:
+    """The JSON lines that a script printed."""
+    return [json.loads(text) for text in _RESULT.findall(stdout)]
+
+
+def errors_of(stderr: str) -> list[str]:
+    """The first lines of uncaught exceptions."""
+    return _ERROR.findall(stderr)
+
+
+def outcomes_of(stderr: str) -> list[str]:
+    """Of each plan "made" or "loaded", as the log at level debug says."""
+    return _OUTCOME.findall(stderr)
 
 
 def parameters() -> list[Any]:
