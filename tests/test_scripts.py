@@ -62,13 +62,17 @@ CASES = {
     "assertion_fails.py": Case(ends=1, slow=True),
     "branches.py": Case(),
     "checkpoints.py": Case(slow=True),
+    "contrastive.py": Case(tolerance=ROUNDING, slow=True),
+    "convolutional_network.py": Case(slow=True),
     "custom_gradients.py": Case(slow=True),
     "custom_loop.py": Case(),
     "data_pipeline.py": Case(slow=True),
     "device_annotations.py": Case(slow=True),
     "errors_in_steps.py": Case(),
     "fork_before_use.py": Case(slow=True),
+    "gradient_accumulation.py": Case(tolerance=ROUNDING, slow=True),
     "gradients_outside.py": Case(),
+    "graph_network.py": Case(slow=True),
     "interrupted.py": Case(ends=-2),
     "keras_attention.py": Case(tolerance=ROUNDING, slow=True),
     "keras_callback_raises.py": Case(ends=1, slow=True),
@@ -86,24 +90,30 @@ CASES = {
     "keras_subclassed.py": Case(tolerance=ROUNDING, slow=True),
     "loops.py": Case(),
     "mirrored_strategy.py": Case(slow=True),
+    "mixture_of_experts.py": Case(slow=True),
     "multiprocessing_workers.py spawn": Case(in_children=True, slow=True),
     "multiprocessing_workers.py forkserver": Case(in_children=True, slow=True),
     "notebook.py": Case(slow=True),
     "python_functions.py": Case(slow=True),
     "ragged_and_sparse.py": Case(slow=True),
     "random_numbers.py": Case(slow=True),
+    "recommender.py": Case(slow=True),
     "retraces.py": Case(slow=True),
     "saved_model.py": Case(tolerance=ROUNDING, slow=True),
     "second_order.py": Case(slow=True),
+    "sequence_to_sequence.py": Case(slow=True),
     "slim_training.py": Case(needs="tf_slim", slow=True),
     "strings_and_tables.py": Case(slow=True),
     "tf_keras_fit.py": Case(needs="tf_keras", slow=True),
     "threads.py": Case(),
+    "transformer_encoder.py": Case(slow=True),
     "unit_tests.py": Case(slow=True),
     "v1_monitored_session.py": Case(slow=True),
     "v1_partial_run.py": Case(slow=True),
+    "v1_recurrent.py": Case(slow=True),
     "v1_session.py": Case(slow=True),
     "v1_threads.py": Case(slow=True),
+    "variational_autoencoder.py": Case(tolerance=ROUNDING, slow=True),
 }
 
 
@@ -120,13 +130,28 @@ def run_script(name: str, directory: Path, times: int = 1, **environment: str) -
     assert report.exists(), done.stderr
     told = json.loads(report.read_text())
     return Run(
-        results=[json.loads(text) for text in _RESULT.findall(done.stdout)],
-        errors=_ERROR.findall(done.stderr),
+        results=results_of(done.stdout),
+        errors=errors_of(done.stderr),
         returncode=done.returncode,
         history=told["history"],
         checks=told["checks"],
-        outcomes=_OUTCOME.findall(done.stderr),
+        outcomes=outcomes_of(done.stderr),
     )
+
+
+def results_of(stdout: str) -> list[Any]:
+    """The JSON lines that a script printed."""
+    return [json.loads(text) for text in _RESULT.findall(stdout)]
+
+
+def errors_of(stderr: str) -> list[str]:
+    """The first lines of uncaught exceptions."""
+    return _ERROR.findall(stderr)
+
+
+def outcomes_of(stderr: str) -> list[str]:
+    """Of each plan "made" or "loaded", as the log at level debug says."""
+    return _OUTCOME.findall(stderr)
 
 
 def parameters() -> list[Any]:
