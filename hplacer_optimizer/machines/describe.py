@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 from hplacer_optimizer.errors import MachineError
 from hplacer_optimizer.machines import host
-from hplacer_optimizer.machines.detect import LIKE_THIS_HOST, detect
+from hplacer_optimizer.machines.detect import DETECTED, LIKE_THIS_HOST, detect
 from hplacer_optimizer.machines.list_devices import MARK
 from hplacer_optimizer.machines.machine import Device, Machine
 
@@ -46,6 +46,8 @@ def describe_host(*, timeout_s: float) -> Machine:
     devices = _ask([""], timeout_s)[""]
     inter_op, intra_op = host.tensorflow_threads()
     machine = detect(devices, inter_op_threads=inter_op, intra_op_threads=intra_op, ask_driver=True)
+    if machine.name != DETECTED:  # emulated
+        return machine
     nodes = host.numa_nodes()
     extra = [f"the {nodes} memory nodes of this host are one CPU device"] if nodes > 1 else []
     name = socket.gethostname() or "host"

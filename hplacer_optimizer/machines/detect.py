@@ -26,6 +26,7 @@ from hplacer_optimizer.machines.machine import (
 )
 from hplacer_optimizer.machines.topology import Host, memory_links, network_links
 
+DETECTED = "detected"  # the name of a machine that is described here, and not elsewhere
 _UNKNOWN_ACCELERATOR = DeviceKind(
     name="unknown",
     type="GPU",
@@ -140,7 +141,7 @@ def detect(
     if len(tasks) > 1:
         assumptions.add(_SEVERAL_TASKS)
     return Machine(
-        name="detected",
+        name=DETECTED,
         kinds=tuple(kinds.values()),
         devices=tuple(described),
         links=_links(devices, host_of, ask_driver, assumptions),

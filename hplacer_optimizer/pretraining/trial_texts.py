@@ -83,12 +83,12 @@ def _own_work(found: Comparison, own_s: float) -> str:
         f"the script's own work between steps (Python, input, checkpoints) takes no virtual time; "
         f"here it takes {format_ns(_ns(own_s))}, {share:.0%} of an emulated step without the plan"
     )
-    if share < _WORTH_SAYING:
+    if share < _WORTH_SAYING or found.planned.speedup <= 1.0:
         return text
     left = format_speedup(speedup_with_own_work(found) or 1.0)
     return (
-        f"{text}. If it is as slow on the real machine, and does not overlap with the step, {left} "
-        "is left of the gain"
+        f"{text}. If it is as slow on the real machine, and does not overlap with the step, the "
+        f"gain is {left}"
     )
 
 

@@ -362,7 +362,7 @@ def test_the_table_of_emulated_devices_says_so(
     assert "nothing of this was measured on such devices" in said
     assert "a step is a call of function train_step" in said
     assert "here it takes 100 ms, 50% of an emulated step without the plan. If it is as" in said
-    assert "does not overlap with the step, 1.50x is left of the gain" in said
+    assert "does not overlap with the step, the gain is 1.50x" in said
     assert "first step" not in said
     assert "between the calls" not in said
 
@@ -374,7 +374,7 @@ def test_own_work_that_is_nothing_changes_no_gain(
     assert main(["try", str(emulated / "train.py")]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "here it takes 1 ms, 0% of an emulated step" in said
-    assert "is left of the gain" not in said
+    assert "the gain is" not in said
 
 
 def test_a_plan_is_retired_where_the_machine_is_emulated(
