@@ -92,9 +92,12 @@ bool Clock::HasSomethingAhead() const {
 // time.
 void Clock::Step() {
   if (to_wake_.empty()) {
-    int64_t next_ns = streams_.NextNs();
-    if (!sleepers_.empty()) next_ns = std::min(next_ns, sleepers_.begin()->first);
-    streams_.AdvanceTo(next_ns);
+    // What the host cannot notice needs no stop: kernels end one after the other.
+    const int64_t sleeper_ns = sleepers_.empty() ? kNever : sleepers_.begin()->first;
+    int64_t next_ns;
+    do {
+      next_ns = std::min(streams_.NextNs(), sleeper_ns);
+    } while (!streams_.AdvanceTo(next_ns) && next_ns < sleeper_ns && streams_.NextNs() != kNever);
     ++num_advances_;
     for (auto it = mark_waiters_.begin(); it != mark_waiters_.end();) {
       if (!it->first->is_done()) {

@@ -1,6 +1,7 @@
 #include "emulator/stream_executor.h"
 
 #include <sys/mman.h>
+#include <sys/prctl.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -124,7 +125,7 @@ void DestroyStream(const SP_Device*, SP_Stream stream) { delete stream; }
 void CreateStreamDependency(const SP_Device*, SP_Stream dependent, SP_Stream other,
                             TF_Status* status) {
   Clock::Get().WithStreams(
-      [&](Streams& all) { all.AddWait(dependent->stream, all.AddMark(other->stream)); });
+      [&](Streams& all) { all.AddWait(dependent->stream, all.AddMark(other->stream, false)); });
   Succeed(status);
 }
 
@@ -142,13 +143,16 @@ void DestroyEvent(const SP_Device*, SP_Event event) { delete event; }
 // After the clock has stopped all is complete: TensorFlow ends the process if it finds an error
 // here.
 SE_EventStatus GetEventStatus(const SP_Device*, SP_Event event) {
+  // The thread that polls sleeps for 10 us between two looks, and the clock waits for these.
+  static thread_local const int is_precise = prctl(PR_SET_TIMERSLACK, 1);
+  (void)is_precise;
   const bool is_done = Clock::Get().WithPolling(
       [&](const Streams&) { return event->mark == nullptr || event->mark->is_done(); });
   return is_done || !Clock::Get().stopped().empty() ? SE_EVENT_COMPLETE : SE_EVENT_PENDING;
 }
 
 void RecordEvent(const SP_Device*, SP_Stream stream, SP_Event event, TF_Status* status) {
-  Clock::Get().WithStreams([&](Streams& all) { event->mark = all.AddMark(stream->stream); });
+  Clock::Get().WithStreams([&](Streams& all) { event->mark = all.AddMark(stream->stream, true); });
   Succeed(status);
 }
 
@@ -165,14 +169,14 @@ void BlockHostForEvent(const SP_Device*, SP_Event event, TF_Status* status) {
 
 void BlockHostUntilDone(const SP_Device*, SP_Stream stream, TF_Status* status) {
   (void)Clock::Get().WaitFor(
-      Clock::Get().WithStreams([&](Streams& all) { return all.AddMark(stream->stream); }));
+      Clock::Get().WithStreams([&](Streams& all) { return all.AddMark(stream->stream, true); }));
   Succeed(status);
 }
 
 void WaitForStreamsOf(int device) {
   for (int i = 0; i < NumStreams(device); ++i) {
     (void)Clock::Get().WaitFor(
-        Clock::Get().WithStreams([&](Streams& all) { return all.AddMark(StreamOf(device, i)); }));
+        Clock::Get().WithStreams([&](Streams& all) { return all.AddMark(StreamOf(device, i), true); }));
   }
 }
 
@@ -202,12 +206,12 @@ void CreateTimer(const SP_Device*, SP_Timer* timer, TF_Status* status) {
 void DestroyTimer(const SP_Device*, SP_Timer timer) { delete timer; }
 
 void StartTimer(const SP_Device*, SP_Stream stream, SP_Timer timer, TF_Status* status) {
-  Clock::Get().WithStreams([&](Streams& all) { timer->start = all.AddMark(stream->stream); });
+  Clock::Get().WithStreams([&](Streams& all) { timer->start = all.AddMark(stream->stream, true); });
   Succeed(status);
 }
 
 void StopTimer(const SP_Device*, SP_Stream stream, SP_Timer timer, TF_Status* status) {
-  Clock::Get().WithStreams([&](Streams& all) { timer->stop = all.AddMark(stream->stream); });
+  Clock::Get().WithStreams([&](Streams& all) { timer->stop = all.AddMark(stream->stream, true); });
   Succeed(status);
 }
 
@@ -229,7 +233,7 @@ MarkPtr AddCopy(Stream* stream, int from, int to, uint64_t size) {
   if (record != nullptr) record->bytes = static_cast<int64_t>(size);
   return Clock::Get().WithStreams([&, channel = channel, duration_ns = duration_ns](Streams& all) {
     all.AddCopy(stream, channel, duration_ns, std::move(record));
-    return all.AddMark(stream);
+    return all.AddMark(stream, true);
   });
 }
 

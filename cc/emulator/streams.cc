@@ -29,8 +29,9 @@ void Streams::AddCopy(Stream* stream, Channel* channel, int64_t duration_ns, Rec
   Add(stream, std::move(work));
 }
 
-MarkPtr Streams::AddMark(Stream* stream) {
+MarkPtr Streams::AddMark(Stream* stream, bool is_seen_by_host) {
   auto mark = std::make_shared<Mark>();
+  mark->is_seen_by_host = is_seen_by_host;
   Stream::Work work;
   work.done = mark;
   Add(stream, std::move(work));
@@ -84,6 +85,7 @@ void Streams::Continue(std::vector<Stream*> streams) {
         work.awaited->held.push_back(stream);
       } else if (work.done != nullptr) {
         work.done->done_ns = now_ns_;
+        is_noticeable_ |= work.done->is_seen_by_host;
         for (Stream* held : std::exchange(work.done->held, {})) {
           held->is_held_ = false;
           streams.push_back(held);
@@ -92,6 +94,7 @@ void Streams::Continue(std::vector<Stream*> streams) {
       } else if (work.callback != nullptr) {
         stream->is_held_ = true;
         callbacks_.emplace_back(stream, std::move(work.callback));
+        is_noticeable_ = true;
       } else if (work.channel != nullptr) {
         stream->is_held_ = true;
         work.channel->ready.emplace(now_ns_, work.order, stream);
@@ -124,7 +127,8 @@ void Streams::Start(Stream* stream) {
 
 int64_t Streams::NextNs() const { return ends_.empty() ? kNever : std::get<0>(*ends_.begin()); }
 
-void Streams::AdvanceTo(int64_t time_ns) {
+bool Streams::AdvanceTo(int64_t time_ns) {
+  is_noticeable_ = false;
   now_ns_ = std::max(now_ns_, time_ns);
   while (NextNs() <= now_ns_) {
     std::vector<Stream*> ended;
@@ -138,6 +142,7 @@ void Streams::AdvanceTo(int64_t time_ns) {
     Continue(std::move(ended));
     for (Channel* channel : freed) Serve(channel);
   }
+  return is_noticeable_;
 }
 
 }  // namespace hplacer::emulator

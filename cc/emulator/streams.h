@@ -31,6 +31,7 @@ class Stream;
 
 // A point in a stream; shared by the event that it was recorded for and by those who wait for it.
 struct Mark {
+  bool is_seen_by_host = false;  // somebody of the host may ask whether it is done
   int64_t done_ns = kNever;
   std::vector<Stream*> held;  // streams whose next piece of work waits for it
   bool is_done() const { return done_ns != kNever; }
@@ -84,7 +85,7 @@ class Streams {
 
   void AddKernel(Stream* stream, int64_t duration_ns, RecordPtr record);
   void AddCopy(Stream* stream, Channel* channel, int64_t duration_ns, RecordPtr record);
-  MarkPtr AddMark(Stream* stream);
+  MarkPtr AddMark(Stream* stream, bool is_seen_by_host);
   void AddWait(Stream* stream, const MarkPtr& mark);
   void AddCallback(Stream* stream, std::function<void()> callback);
 
@@ -95,8 +96,9 @@ class Streams {
 
   // When something ends next; kNever if nothing runs.
   int64_t NextNs() const;
-  // Ends all that ends at that time or before. Not beyond `NextNs`.
-  void AdvanceTo(int64_t time_ns);
+  // Ends all that ends at that time or before. Not beyond `NextNs`. True if the host may notice: a
+  // mark that it may see is done, or a callback's turn has come.
+  bool AdvanceTo(int64_t time_ns);
 
  private:
   void Add(Stream* stream, Stream::Work work);
@@ -107,6 +109,7 @@ class Streams {
 
   int64_t now_ns_ = 0;
   int64_t order_ = 0;
+  bool is_noticeable_ = false;
   std::set<std::tuple<int64_t, int64_t, Stream*>> ends_;  // of work that runs, by time and order
   std::deque<std::pair<Stream*, std::function<void()>>> callbacks_;
 };

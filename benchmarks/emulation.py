@@ -1,0 +1,298 @@
+"""What emulated GPUs do with known work: is virtual time right, and what does it cost to run?
+
+Parts:
+
+  micro     steps that were worked out by hand, in virtual time: on one core, on two, and with all
+            cores busy
+  tasks     the papers' six tasks and five modern ones under several placements: how much ten steps
+            differ, the memory that each device's allocator held beside the simulated peak, how long a
+            step really takes
+  computed  small sizes of the tasks, computed and only allocated: are virtual times the same?
+
+    python -m benchmarks.emulation micro --runs 50
+    python -m benchmarks.emulation tasks --tasks nmt_8 bert_base-8xa100 --output docs/results/emulation
+    python -m benchmarks.emulation computed
+
+Every task is measured in a process of its own. Tasks that the output has are not measured again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hplacer_optimizer import emulation
+from hplacer_optimizer._engine import Problem
+from hplacer_optimizer.bench.tasks import PAPER, Task, modern_tasks
+from hplacer_optimizer.capture.loading import LoadedGraph, load_graph
+from hplacer_optimizer.machines import full_device_name
+from hplacer_optimizer.planners import Budget, get_planner
+from hplacer_optimizer.problem.simulator import simulate
+from hplacer_optimizer.support import child_process
+
+TASKS = {task.name: task for task in (*PAPER, *modern_tasks(("8xa100",)))}
+SMALL: dict[str, dict[str, int]] = {  # sizes that two cores compute in seconds
+    "nmt_2": {"layers": 2, "steps": 5, "batch_size": 16, "hidden": 128, "vocabulary": 1000},
+    "rnnlm": {"steps": 5, "batch_size": 16, "hidden": 128, "vocabulary": 1000},
+    "two_tower-8xa100": {},
+}
+WARM_UP, STEPS = 3, 10
+_MOVED = 0.02  # share of units that a placement of random moves sends elsewhere
+
+
+# ---- placements ----
+
+
+def placements(problem: Problem, planning_s: float, seed: int = 0) -> dict[str, NDArray[np.int32]]:
+    """TensorFlow's, stripes over two and over all GPUs, random moves, and the plan of `auto`."""
+    gpus = [i for i, name in enumerate(problem.device_names) if "GPU" in name]
+    first_op = np.zeros(problem.num_units, np.int64)
+    first_op[problem.units[::-1]] = np.arange(problem.num_ops)[::-1]
+    rank = np.argsort(np.argsort(first_op))
+    rng = np.random.default_rng(seed)
+    found = {}
+    if problem.default_device is not None:
+        found["TensorFlow's"] = np.asarray(problem.default_device, np.int32)
+    for number in sorted({2, len(gpus)}):
+        stripe = rank * number // problem.num_units
+        found[f"{number} stripes"] = _by_unit(problem, [gpus[i] for i in stripe])
+    is_moved = rng.random(problem.num_units) < _MOVED
+    elsewhere = rng.choice(gpus, problem.num_units)
+    found["random moves"] = _by_unit(problem, np.where(is_moved, elsewhere, gpus[0]).tolist())
+    result = get_planner("auto").plan(problem, budget=Budget(seconds=planning_s), seed=seed)
+    found["auto"] = np.asarray(result.placement, np.int32)
+    return found
+
+
+def _by_unit(problem: Problem, wanted: Sequence[int]) -> NDArray[np.int32]:
+    """Each unit where it is wanted, or else where it may be."""
+    pointer, candidates = problem.candidate_ptr, problem.candidates
+    chosen = []
+    for unit, device in enumerate(wanted):
+        allowed = candidates[pointer[unit] : pointer[unit + 1]].tolist()
+        chosen.append(device if device in allowed else allowed[0])
+    return np.array(chosen, np.int32)[problem.units]
+
+
+# ---- in the process of a task ----
+
+
+def measure(loaded: LoadedGraph, name: str, placement: NDArray[np.int32]) -> dict[str, Any]:
+    """Steps under a placement, on devices that take what the problem says."""
+    import tensorflow as tf
+
+    from hplacer_optimizer.measuring.step_runner import StepRunner
+    from hplacer_optimizer.measuring.target import LOCAL, Target
+
+    problem = loaded.problem
+    simulated = simulate(problem, placement)
+    row: dict[str, Any] = {
+        "placement": name,
+        "simulated_ns": simulated.makespan_ns,
+        "simulated_peak_bytes": [int(size) for size in simulated.peak_bytes],
+    }
+    names = [full_device_name(device) for device in problem.device_names]
+    gpus = [device.rpartition("device:")[2] for device in names if "GPU" in device]
+    assert loaded.step is not None
+    runner = StepRunner(loaded.step, Target(session=LOCAL, device_names=names))
+    try:
+        with runner.placed(placement) as step:
+            step.warm_up(WARM_UP)
+            for gpu in gpus:
+                tf.config.experimental.reset_memory_stats(gpu)
+            begin_s = time.perf_counter()
+            steps = step.time(STEPS)
+            row["real_s"] = (time.perf_counter() - begin_s) / STEPS
+            row["steps_ns"] = [round(seconds * 1e9) for seconds in steps]
+            row["peak_bytes"] = [
+                tf.config.experimental.get_memory_info(gpu)["peak"] for gpu in gpus
+            ]
+    except tf.errors.OpError as error:
+        row["error"] = f"{type(error).__name__}: {error.message.splitlines()[0][:200]}"
+    row["process_peak_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return row
+
+
+def run_task(task: Task, sizes: dict[str, Any], compute: bool, planning_s: float) -> None:
+    """Prints a line of JSON for each placement."""
+    with tempfile.TemporaryDirectory() as directory:
+        path = str(Path(directory, "graph.meta"))
+        command = "import sys, json; from hplacer_optimizer.workloads.graphs import write_graph\n"
+        command += "write_graph(sys.argv[1], sys.argv[2], **json.loads(sys.argv[3]))"
+        arguments = [task.workload, path, json.dumps({**task.parameters, **sizes})]
+        subprocess.run(
+            [sys.executable, "-c", command, *arguments],
+            check=True,
+            env=child_process.environment(),
+        )
+        loaded = load_graph(path, machine=task.machine, keep_graph=True)
+    emulation.enable(loaded.machine, compute=compute)
+    import tensorflow as tf
+
+    tf.config.list_logical_devices()
+    assert loaded.step is not None
+    emulation.charge(loaded.problem, loaded.step.node_names, loaded.step.node_op)
+    for name, placement in placements(loaded.problem, planning_s).items():
+        print("ROW " + json.dumps(measure(loaded, name, placement)), flush=True)
+
+
+# ---- in the process of the benchmark ----
+
+
+def rows_of(task: str, *, compute: bool, small: bool, planning_s: float) -> Iterator[dict[str, Any]]:
+    """What the task's process tells."""
+    command = [sys.executable, "-m", "benchmarks.emulation", "task", task]
+    command += ["--planning-s", str(planning_s)]
+    command += ["--compute"] * compute + ["--small"] * small
+    quiet = {"HPLACER_DISABLE": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=child_process.environment(**quiet),
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith("ROW "):
+                yield json.loads(line.removeprefix("ROW "))
+    if process.returncode:
+        print(f"{task}: ended with exit code {process.returncode}", file=sys.stderr)
+
+
+def run_tasks(names: Sequence[str], output: Path, planning_s: float) -> None:
+    """Measures what the output lacks, and prints all of it."""
+    file = output / "tasks.json"
+    known = json.loads(file.read_text()) if file.exists() else {}
+    for name in names:
+        if name in known:
+            continue
+        known[name] = []
+        for row in rows_of(name, compute=False, small=False, planning_s=planning_s):
+            known[name].append(row)
+            print(f"{name}: {summary(row)}", flush=True)
+        output.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(known, indent=1) + "\n")
+
+
+def summary(row: dict[str, Any]) -> str:
+    """A line of figures."""
+    if "error" in row:
+        return f"{row['placement']}: {row['error']}"
+    steps = np.array(row["steps_ns"]) / 1e6
+    middle = float(np.median(steps))
+    held = np.array(row["peak_bytes"]) / np.maximum(row["simulated_peak_bytes"][1:], 1)
+    fullest = int(np.argmax(row["peak_bytes"]))
+    return (
+        f"{row['placement']}: emulated {middle:.3f} ms ({steps.min() / middle - 1:+.2%} to "
+        f"{steps.max() / middle - 1:+.2%}), {middle * 1e6 / row['simulated_ns']:.3f} of simulated; "
+        f"memory of the fullest {held[fullest]:.2f} of simulated; a step takes {row['real_s']:.2f} "
+        f"s here, the process {row['process_peak_bytes'] / 2**30:.1f} GiB"
+    )
+
+
+def run_computed(planning_s: float) -> int:
+    """Compares computed and only allocated steps; 1 if the medians differ."""
+    worst = 0.0
+    for name in SMALL:
+        pairs = zip(
+            rows_of(name, compute=True, small=True, planning_s=planning_s),
+            rows_of(name, compute=False, small=True, planning_s=planning_s),
+            strict=True,
+        )
+        for computed, allocated in pairs:
+            one, other = (float(np.median(row["steps_ns"])) for row in (computed, allocated))
+            worst = max(worst, abs(other / one - 1))
+            print(
+                f"{name}, {computed['placement']}: computed {one / 1e6:.3f} ms, only allocated "
+                f"{other / 1e6:.3f} ms; really {computed['real_s']:.2f} and "
+                f"{allocated['real_s']:.2f} s"
+            )
+    print(f"largest difference: {worst:.2%}")
+    return int(worst > 0.03)
+
+
+def run_micro(runs: int) -> int:
+    """Runs the graphs that were worked out by hand; 1 if a step differs."""
+    from tests.emulation.micro_graphs import GRAPHS
+
+    wrong = 0
+    cores = sorted(os.sched_getaffinity(0))
+    for label, own, busy in (
+        ("one core", cores[:1], 0),
+        (f"{len(cores)} cores", cores, 0),
+        (f"{len(cores)} busy cores", cores, len(cores)),
+    ):
+        with _busy(busy):
+            done = subprocess.run(
+                ["taskset", "-c", ",".join(map(str, own)), sys.executable]
+                + ["-m", "tests.emulation.micro_graphs", "--runs", str(runs)],
+                stdout=subprocess.PIPE,
+                text=True,
+                check=True,
+                env=child_process.environment(TF_CPP_MIN_LOG_LEVEL="3"),
+            )
+        rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+        different = [row["graph"] for row in rows if {*row["times"]} != {row["expected"]}]
+        wrong += len(different) + (len(rows) != len(GRAPHS))
+        print(
+            f"{label}: {len(rows)} graphs, {runs} steps each: {len(different)} not as worked out "
+            f"{different or ''}",
+            flush=True,
+        )
+    return int(wrong > 0)
+
+
+@contextlib.contextmanager
+def _busy(number: int) -> Iterator[None]:
+    """So many processes that never rest."""
+    spin = [sys.executable, "-c", "while True: pass"]
+    processes = [subprocess.Popen(spin) for _ in range(number)]
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs a part."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("part", choices=("micro", "tasks", "computed", "task"))
+    parser.add_argument("task", nargs="?", choices=TASKS, help="of the part `task`: one, as JSON")
+    parser.add_argument("--runs", type=int, default=50, help="steps of each micro graph")
+    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS), metavar="NAME")
+    parser.add_argument("--planning-s", type=float, default=10.0, help="of `auto`, default: 10")
+    parser.add_argument("--output", type=Path, default=Path("build/emulation"), metavar="DIR")
+    parser.add_argument("--compute", action="store_true", help="of `task`: compute in earnest")
+    parser.add_argument("--small", action="store_true", help="of `task`: a small size")
+    options = parser.parse_args(argv)
+    if options.part == "micro":
+        return run_micro(options.runs)
+    if options.part == "computed":
+        return run_computed(options.planning_s)
+    if options.part == "tasks":
+        run_tasks(options.tasks, options.output, options.planning_s)
+        return 0
+    sizes = SMALL.get(options.task, {}) if options.small else {}
+    run_task(TASKS[options.task], sizes, options.compute, options.planning_s)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
