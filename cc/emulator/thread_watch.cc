@@ -49,11 +49,22 @@ int64_t Switches(int who) {
 
 int64_t OthersSwitches() { return Switches(RUSAGE_SELF) - Switches(RUSAGE_THREAD); }
 
+int OpenOf(int thread, const char* name) {
+  const std::string path = "/proc/self/task/" + std::to_string(thread) + "/" + name;
+  return open(path.c_str(), O_RDONLY | O_CLOEXEC);
+}
+
 std::optional<std::string> ReadAgain(int file) {
   char buffer[4096];
   const ssize_t size = pread(file, buffer, sizeof buffer, 0);
   if (size <= 0) return std::nullopt;
   return std::string(buffer, size);
+}
+
+// Behind the thread's name, which may be any, in the text of `stat`. Null if there is none.
+const char* FieldsOf(const std::string& stat) {
+  const size_t end = stat.rfind(')');
+  return end == std::string::npos ? nullptr : stat.c_str() + end;
 }
 
 int64_t SwitchesOf(const std::string& status) {
@@ -111,13 +122,14 @@ bool ThreadWatch::ListThreads() {
   const std::optional<std::string> stat = ReadAgain(stat_file_);
   if (!stat) return false;
   int64_t number = 0;
-  const char* field = stat->c_str() + stat->rfind(')');
+  const char* field = FieldsOf(*stat);
   for (int i = 2; i < 20 && field != nullptr; ++i) field = strchr(field + 1, ' ');
   if (field != nullptr) number = strtoll(field, nullptr, 10);
   if (number == num_threads_) return true;
   for (const Thread& thread : threads_) {
-    close(thread.syscall_file);
-    close(thread.status_file);
+    for (const int file : {thread.stat_file, thread.syscall_file, thread.status_file}) {
+      if (file >= 0) close(file);
+    }
   }
   threads_.clear();
   Restart();
@@ -129,10 +141,7 @@ bool ThreadWatch::ListThreads() {
     if (id == 0) continue;
     ++num_threads_;
     if (id == own_id_) continue;
-    const std::string folder = "/proc/self/task/" + std::to_string(id);
-    const int syscall_file = open((folder + "/syscall").c_str(), O_RDONLY | O_CLOEXEC);
-    const int status_file = open((folder + "/status").c_str(), O_RDONLY | O_CLOEXEC);
-    threads_.push_back({id, syscall_file, status_file});
+    threads_.push_back({id, OpenOf(id, "stat"), OpenOf(id, "syscall")});
   }
   closedir(directory);
   std::map<int, Past> past;
@@ -145,10 +154,13 @@ bool ThreadWatch::ListThreads() {
 
 // False if the thread has ended.
 bool ThreadWatch::Look(Thread* thread) {
-  const std::optional<std::string> text = ReadAgain(thread->syscall_file);
-  if (!text) return false;
   thread->state = State::kRuns;
   thread->call = -1;
+  const std::optional<std::string> stat = ReadAgain(thread->stat_file);
+  if (!stat) return false;
+  if (const char* fields = FieldsOf(*stat); fields == nullptr || fields[2] == 'R') return true;
+  const std::optional<std::string> text = ReadAgain(thread->syscall_file);
+  if (!text) return false;
   if (text->compare(0, 7, "running") == 0 || (*text)[0] == '-') return true;
   int64_t arguments[6];
   char* at = nullptr;
@@ -184,6 +196,7 @@ bool ThreadWatch::Look(Thread* thread) {
       thread->state = State::kOutside;
   }
   if (thread->is_asleep()) {
+    if (thread->status_file < 0) thread->status_file = OpenOf(thread->id, "status");
     const std::optional<std::string> status = ReadAgain(thread->status_file);
     if (!status) return false;
     thread->switches = SwitchesOf(*status);

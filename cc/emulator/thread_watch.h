@@ -9,11 +9,13 @@
 // So nothing moves any more, whatever the threads may be, unless something outside the process
 // acts.
 //
-// How that is told. `/proc/self/task/N/syscall` says what a thread is blocked in, and getrusage how
-// often threads of the process have left a processor. If a look at all threads finds each blocked,
-// and none has left a processor during the look, then all are blocked at its end: the first one
-// that woke up after it was looked at was woken by one that ran at that time, which was looked at
-// later and must have left its processor in between.
+// How that is told. `/proc/self/task/N/stat` says whether a thread runs, `.../syscall` what it is
+// blocked in, once it has left its processor, and getrusage how often threads of the process have
+// left one. If a look at all threads finds each blocked, and none has left a processor during the
+// look, then all are blocked at its end: the first one that woke up after it was looked at was
+// woken by one that ran at that time, which was looked at later and must have left its processor in
+// between. `syscall` alone does not do: for up to some ms it tells of a thread that was woken on
+// another processor what it was blocked in.
 //
 // What a thread waits for outside of the process (a child process, a pipe, the network) is not
 // known. Threads that ever called an emulated device (`Touch`), and the main thread, are waited for
@@ -58,7 +60,8 @@ class ThreadWatch {
   enum class State { kRuns, kWaits, kSleeps, kOutside };
   struct Thread {
     int id;
-    int syscall_file, status_file;
+    int stat_file, syscall_file;
+    int status_file = -1;  // of those that were seen to sleep: others need none
     State state = State::kRuns;
     int64_t call = -1, argument = 0;  // the system call that it is blocked in
     int64_t switches = 0;             // of one that sleeps or waits outside
