@@ -68,7 +68,7 @@ format: .venv/.locked ## Format all sources in place
 	@$(CLANG_FORMAT) -i $(CC_FILES)
 
 .PHONY: cc-test
-cc-test: build/cc/cc_test ## C++ unit tests of cc/engine, and of what in cc/tf needs no TensorFlow
+cc-test: build/cc/cc_test ## C++ unit tests of cc/engine, and of what elsewhere needs no TensorFlow
 	@$<
 
 .PHONY: cc-test-sanitize

@@ -14,12 +14,18 @@ namespace hplacer::emulator {
 namespace {
 
 constexpr int64_t kShortestPauseNs = 10'000, kLongestPauseNs = 200'000;
-constexpr int kComputingFactor = 10;  // of the limit, while a kernel computes
+constexpr int kComputingFactor = 10;  // of the limit, while a kernel computes and soon after
 
 int64_t RealNs() {
   timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
   return now.tv_sec * int64_t{1'000'000'000} + now.tv_nsec;
+}
+
+std::string Seconds(int64_t ns) {
+  char text[32];
+  snprintf(text, sizeof text, "%g s", static_cast<double>(ns) / 1e9);
+  return text;
 }
 
 void Pause(int64_t ns) {
@@ -44,6 +50,17 @@ std::string Clock::stopped() {
   return stopped_;
 }
 
+void Clock::EndComputing() {
+  computed_ns_ = RealNs();
+  --num_computing_;
+}
+
+// What follows a kernel that computed for long has not had its time yet.
+int64_t Clock::LimitNs() const {
+  const bool has_computed = num_computing_ > 0 || RealNs() - computed_ns_ < limit_ns_;
+  return has_computed ? kComputingFactor * limit_ns_ : limit_ns_;
+}
+
 // With the lock.
 void Clock::NoteActivity() {
   ThreadWatch::Touch();
@@ -61,7 +78,7 @@ bool Clock::SleepUntil(int64_t time_ns) {
   std::unique_lock<std::mutex> lock(mutex_);
   if (!stopped_.empty()) return false;
   if (time_ns <= streams_.now_ns()) return true;
-  Waiter waiter;
+  Waiter waiter(num_waiters_++);
   sleepers_.emplace(time_ns, &waiter);
   Wait(&lock, &waiter);
   return stopped_.empty();
@@ -71,7 +88,7 @@ bool Clock::WaitFor(const MarkPtr& mark) {
   std::unique_lock<std::mutex> lock(mutex_);
   if (!stopped_.empty()) return false;
   if (mark == nullptr || mark->is_done()) return true;
-  Waiter waiter;
+  Waiter waiter(num_waiters_++);
   mark_waiters_.emplace(mark.get(), &waiter);
   Wait(&lock, &waiter);
   return stopped_.empty();
@@ -110,6 +127,8 @@ void Clock::Step() {
     const auto end = sleepers_.upper_bound(next_ns);
     for (auto it = sleepers_.begin(); it != end; ++it) to_wake_.push_back(it->second);
     sleepers_.erase(sleepers_.begin(), end);
+    std::sort(to_wake_.begin(), to_wake_.end(),
+              [](const Waiter* one, const Waiter* other) { return one->order < other->order; });
     has_callback_.notify_one();
   }
   if (to_wake_.empty()) return;
@@ -131,6 +150,14 @@ void Clock::Stop(const std::string& why) {
     waiter->is_woken = true;
     waiter->woken.notify_one();
   }
+  EndAllIfStopped();
+}
+
+// With the lock. Callbacks are called, too: somebody may wait for what they do.
+void Clock::EndAllIfStopped() {
+  if (stopped_.empty()) return;
+  while (streams_.NextNs() != kNever) streams_.AdvanceTo(streams_.NextNs());
+  has_callback_.notify_one();
 }
 
 void Clock::RunClock() {
@@ -172,11 +199,10 @@ void Clock::RunClock() {
       pause_ns = kShortestPauseNs;
       continue;
     }
-    const int64_t limit_ns = limit_ns_ * (num_computing_ > 0 ? kComputingFactor : 1);
+    const int64_t limit_ns = LimitNs();
     if (RealNs() - progress_ns < limit_ns) continue;
     if (watch.IsBlockedByIdleMain() && sleepers_.empty() && mark_waiters_.empty()) continue;
-    Stop("virtual time stood still for " + std::to_string(limit_ns / 1'000'000'000) + " s, as " +
-         watch.Blocker() +
+    Stop("virtual time stood still for " + Seconds(limit_ns) + ", as " + watch.Blocker() +
          " and could still act; nothing that is measured after this counts. If it only takes long, "
          "raise the limit: HPLACER_EMULATION_LIMIT_S");
   }
@@ -197,6 +223,7 @@ void Clock::RunCallbacks() {
     lock.lock();
     --num_callbacks_;
     streams_.Finish(stream);
+    EndAllIfStopped();
     ++activity_;
     has_work_.notify_one();
   }

@@ -8,7 +8,7 @@
 //
 // If time cannot move for `limit`, although somebody waits for it, the clock stops: one line on
 // stderr names the thread that kept it from moving, all who wait get an error, and there is no
-// virtual time any more.
+// virtual time any more: what devices are given is done at once.
 #ifndef HPLACER_EMULATOR_CLOCK_H_
 #define HPLACER_EMULATOR_CLOCK_H_
 
@@ -28,8 +28,11 @@ namespace hplacer::emulator {
 
 class Clock {
  public:
-  // The process's. It is never destroyed, as threads may wait for it when the process ends.
+  // The process's.
   static Clock& Get();
+  // Never destroyed: its threads run as long as the process, and others may wait for it at its end.
+  Clock() = default;
+  Clock(const Clock&) = delete;
 
   // Real seconds after which the clock stops. Before the first use.
   void SetLimit(double seconds) { limit_ns_ = static_cast<int64_t>(seconds * 1e9); }
@@ -43,13 +46,14 @@ class Clock {
   auto WithStreams(Function&& use) {
     std::lock_guard<std::mutex> lock(mutex_);
     NoteActivity();
+    const AtEnd at_end{this};
     return use(streams_);
   }
 
   // Looks at streams without changing anything, by a thread that asks again and again.
   template <class Function>
   auto WithPolling(Function&& use) {
-    ThreadWatch::Touch();
+    ThreadWatch::TouchByPolling();
     std::lock_guard<std::mutex> lock(mutex_);
     return use(streams_);
   }
@@ -60,7 +64,7 @@ class Clock {
 
   // The calling thread computes in earnest, which may take longer than the limit.
   void BeginComputing() { ++num_computing_; }
-  void EndComputing() { --num_computing_; }
+  void EndComputing();
 
   struct Counts {
     int64_t advances, looks;
@@ -69,29 +73,38 @@ class Clock {
 
  private:
   struct Waiter {
+    explicit Waiter(int64_t order) : order(order) {}
+    const int64_t order;  // of arrival
     std::condition_variable woken;
     bool is_woken = false;
   };
-  Clock() = default;
+  struct AtEnd {
+    Clock* clock;
+    ~AtEnd() { clock->EndAllIfStopped(); }
+  };
   void NoteActivity();
+  void EndAllIfStopped();
   void Wait(std::unique_lock<std::mutex>* lock, Waiter* waiter);
   bool HasSomethingAhead() const;
   void Step();
   void Stop(const std::string& why);
+  int64_t LimitNs() const;
   void RunClock();
   void RunCallbacks();
 
   std::mutex mutex_;  // guards all that is not atomic
   std::condition_variable has_work_, has_callback_;
   Streams streams_;
-  std::multimap<int64_t, Waiter*> sleepers_;  // by time; of equal ones in the order of arrival
+  std::multimap<int64_t, Waiter*> sleepers_;  // by time
   std::multimap<Mark*, Waiter*> mark_waiters_;
+  int64_t num_waiters_ = 0;  // that have ever been
   std::deque<Waiter*> to_wake_;
   int num_callbacks_ = 0;  // that run
   bool is_started_ = false;
   std::string stopped_;
   int64_t limit_ns_ = 60'000'000'000;
   std::atomic<int64_t> activity_{0}, num_computing_{0}, num_advances_{0}, num_looks_{0};
+  std::atomic<int64_t> computed_ns_{0};  // real time, when somebody did last
 };
 
 }  // namespace hplacer::emulator

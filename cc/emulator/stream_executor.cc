@@ -1,7 +1,6 @@
 #include "emulator/stream_executor.h"
 
 #include <sys/mman.h>
-#include <sys/prctl.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -143,9 +142,6 @@ void DestroyEvent(const SP_Device*, SP_Event event) { delete event; }
 // After the clock has stopped all is complete: TensorFlow ends the process if it finds an error
 // here.
 SE_EventStatus GetEventStatus(const SP_Device*, SP_Event event) {
-  // The thread that polls sleeps for 10 us between two looks, and the clock waits for these.
-  static thread_local const int is_precise = prctl(PR_SET_TIMERSLACK, 1);
-  (void)is_precise;
   const bool is_done = Clock::Get().WithPolling(
       [&](const Streams&) { return event->mark == nullptr || event->mark->is_done(); });
   return is_done || !Clock::Get().stopped().empty() ? SE_EVENT_COMPLETE : SE_EVENT_PENDING;
@@ -175,8 +171,8 @@ void BlockHostUntilDone(const SP_Device*, SP_Stream stream, TF_Status* status) {
 
 void WaitForStreamsOf(int device) {
   for (int i = 0; i < NumStreams(device); ++i) {
-    (void)Clock::Get().WaitFor(
-        Clock::Get().WithStreams([&](Streams& all) { return all.AddMark(StreamOf(device, i), true); }));
+    (void)Clock::Get().WaitFor(Clock::Get().WithStreams(
+        [&](Streams& all) { return all.AddMark(StreamOf(device, i), true); }));
   }
 }
 

@@ -53,9 +53,9 @@ void Streams::AddCallback(Stream* stream, std::function<void()> callback) {
 
 std::pair<Stream*, std::function<void()>> Streams::TakeCallback() {
   if (callbacks_.empty()) return {nullptr, nullptr};
-  auto next = std::move(callbacks_.front());
-  callbacks_.pop_front();
-  return next;
+  Stream* stream = std::get<2>(*callbacks_.begin());
+  callbacks_.erase(callbacks_.begin());
+  return {stream, std::move(stream->work_.front().callback)};
 }
 
 void Streams::Finish(Stream* stream) {
@@ -93,7 +93,7 @@ void Streams::Continue(std::vector<Stream*> streams) {
         stream->work_.pop_front();
       } else if (work.callback != nullptr) {
         stream->is_held_ = true;
-        callbacks_.emplace_back(stream, std::move(work.callback));
+        callbacks_.emplace(now_ns_, work.order, stream);
         is_noticeable_ = true;
       } else if (work.channel != nullptr) {
         stream->is_held_ = true;

@@ -111,7 +111,7 @@ class Streams {
   int64_t order_ = 0;
   bool is_noticeable_ = false;
   std::set<std::tuple<int64_t, int64_t, Stream*>> ends_;  // of work that runs, by time and order
-  std::deque<std::pair<Stream*, std::function<void()>>> callbacks_;
+  std::set<std::tuple<int64_t, int64_t, Stream*>> callbacks_;  // since when, order of enqueueing
 };
 
 }  // namespace hplacer::emulator

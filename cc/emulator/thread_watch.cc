@@ -3,7 +3,6 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <linux/futex.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -24,9 +23,13 @@ constexpr int64_t kLongNs = 20'000'000;  // longer than Python's wait for its lo
 constexpr int kVainSleeps = 3;
 
 // How often each thread has touched a device. Never destroyed: threads outlive static objects.
+struct Touch {
+  std::atomic<int64_t> number{0};
+  std::atomic<bool> polls{false};
+};
 struct Touches {
   std::mutex mutex;
-  std::map<int, std::atomic<int64_t>> by_thread;
+  std::map<int, Touch> by_thread;
 };
 Touches& AllTouches() {
   static auto* touches = new Touches;
@@ -41,13 +44,10 @@ int64_t RealNs() {
   return now.tv_sec * int64_t{1'000'000'000} + now.tv_nsec;
 }
 
-int64_t Switches(int who) {
-  rusage usage;
-  getrusage(who, &usage);
-  return usage.ru_nvcsw + usage.ru_nivcsw;
+int OpenOf(int thread, const char* name) {
+  const std::string path = "/proc/self/task/" + std::to_string(thread) + "/" + name;
+  return open(path.c_str(), O_RDONLY | O_CLOEXEC);
 }
-
-int64_t OthersSwitches() { return Switches(RUSAGE_SELF) - Switches(RUSAGE_THREAD); }
 
 std::optional<std::string> ReadAgain(int file) {
   char buffer[4096];
@@ -56,13 +56,24 @@ std::optional<std::string> ReadAgain(int file) {
   return std::string(buffer, size);
 }
 
-int64_t SwitchesOf(const std::string& status) {
-  int64_t total = 0;
-  for (const char* key : {"\nvoluntary_ctxt_switches:", "\nnonvoluntary_ctxt_switches:"}) {
-    const size_t at = status.find(key);
-    if (at != std::string::npos) total += strtoll(status.c_str() + at + strlen(key), nullptr, 10);
-  }
-  return total;
+// Behind the thread's name, which may be any, in the text of `stat`. Null if there is none.
+const char* FieldsOf(const std::string& stat) {
+  const size_t end = stat.rfind(')');
+  return end == std::string::npos ? nullptr : stat.c_str() + end;
+}
+
+// How often a thread left its processor by itself, in the text of `status`.
+int64_t SleepsOf(const std::string& status) {
+  constexpr char kKey[] = "\nvoluntary_ctxt_switches:";
+  const size_t at = status.find(kKey);
+  return at == std::string::npos ? 0 : strtoll(status.c_str() + at + strlen(kKey), nullptr, 10);
+}
+
+// How often a thread began to run, in the text of `schedstat`: time that it ran, time that it
+// waited for a processor, and that.
+int64_t RunsOf(const std::string& schedstat) {
+  const size_t at = schedstat.rfind(' ');
+  return at == std::string::npos ? 0 : strtoll(schedstat.c_str() + at, nullptr, 10);
 }
 
 bool IsFileOnDisk(int64_t descriptor) {
@@ -88,16 +99,23 @@ const char* NameOfCall(int64_t call) {
   }
 }
 
-}  // namespace
-
-void ThreadWatch::Touch() {
-  static thread_local std::atomic<int64_t>* const count = [] {
+Touch& OwnTouch() {
+  static thread_local Touch* const own = [] {
     Touches& touches = AllTouches();
     std::lock_guard<std::mutex> lock(touches.mutex);
     return &touches.by_thread[ThreadId()];
   }();
-  count->fetch_add(1, std::memory_order_relaxed);
+  return *own;
 }
+
+}  // namespace
+
+void ThreadWatch::Touch() {
+  OwnTouch().number.fetch_add(1, std::memory_order_relaxed);
+  OwnTouch().polls.store(false, std::memory_order_relaxed);
+}
+
+void ThreadWatch::TouchByPolling() { OwnTouch().polls = true; }
 
 ThreadWatch::ThreadWatch() : own_id_(ThreadId()) {
   stat_file_ = open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
@@ -111,13 +129,15 @@ bool ThreadWatch::ListThreads() {
   const std::optional<std::string> stat = ReadAgain(stat_file_);
   if (!stat) return false;
   int64_t number = 0;
-  const char* field = stat->c_str() + stat->rfind(')');
+  const char* field = FieldsOf(*stat);
   for (int i = 2; i < 20 && field != nullptr; ++i) field = strchr(field + 1, ' ');
   if (field != nullptr) number = strtoll(field, nullptr, 10);
   if (number == num_threads_) return true;
   for (const Thread& thread : threads_) {
-    close(thread.syscall_file);
-    close(thread.status_file);
+    for (const int file :
+         {thread.stat_file, thread.runs_file, thread.syscall_file, thread.status_file}) {
+      if (file >= 0) close(file);
+    }
   }
   threads_.clear();
   Restart();
@@ -129,10 +149,11 @@ bool ThreadWatch::ListThreads() {
     if (id == 0) continue;
     ++num_threads_;
     if (id == own_id_) continue;
-    const std::string folder = "/proc/self/task/" + std::to_string(id);
-    const int syscall_file = open((folder + "/syscall").c_str(), O_RDONLY | O_CLOEXEC);
-    const int status_file = open((folder + "/status").c_str(), O_RDONLY | O_CLOEXEC);
-    threads_.push_back({id, syscall_file, status_file});
+    threads_.emplace_back();
+    threads_.back().id = id;
+    threads_.back().stat_file = OpenOf(id, "stat");
+    threads_.back().runs_file = OpenOf(id, "schedstat");
+    threads_.back().syscall_file = OpenOf(id, "syscall");
   }
   closedir(directory);
   std::map<int, Past> past;
@@ -145,6 +166,40 @@ bool ThreadWatch::ListThreads() {
 
 // False if the thread has ended.
 bool ThreadWatch::Look(Thread* thread) {
+  // The base reads how often the thread began to run before its state, and what confirms the base
+  // reads it after that: a thread that ran in between is found out by one of the two.
+  const std::optional<std::string> early = base_.is_known ? "" : ReadAgain(thread->runs_file);
+  const std::optional<std::string> stat = ReadAgain(thread->stat_file);
+  const std::optional<std::string> late = base_.is_known ? ReadAgain(thread->runs_file) : "";
+  if (!early || !stat || !late) return false;
+  const int64_t runs = RunsOf(base_.is_known ? *late : *early);
+  const char* fields = FieldsOf(*stat);
+  if (fields == nullptr || fields[2] == 'R') {
+    thread->state = State::kRuns;
+  } else if (thread->runs != runs || thread->state == State::kRuns) {
+    if (!FindWhatHolds(thread)) return false;
+  }
+  thread->runs = runs;
+  const bool polls = thread->state == State::kRuns && Polls(*thread);
+  if (polls) thread->state = State::kSleeps;
+  if (!thread->is_asleep()) return true;
+  if (thread->status_file < 0) thread->status_file = OpenOf(thread->id, "status");
+  const std::optional<std::string> status = ReadAgain(thread->status_file);
+  if (!status) return false;
+  thread->sleeps = SleepsOf(*status) + (polls && !base_.is_known ? 1 : 0);
+  if (polls) thread->runs = -1;  // what it is blocked in is found anew
+  return true;
+}
+
+bool ThreadWatch::Polls(const Thread& thread) {
+  Touches& all = AllTouches();
+  std::lock_guard<std::mutex> lock(all.mutex);
+  const auto found = all.by_thread.find(thread.id);
+  return found != all.by_thread.end() && found->second.polls;
+}
+
+// Of a thread that is blocked. False if it has ended.
+bool ThreadWatch::FindWhatHolds(Thread* thread) {
   const std::optional<std::string> text = ReadAgain(thread->syscall_file);
   if (!text) return false;
   thread->state = State::kRuns;
@@ -155,11 +210,10 @@ bool ThreadWatch::Look(Thread* thread) {
   thread->call = strtoll(text->c_str(), &at, 10);
   for (int64_t& argument : arguments) argument = static_cast<int64_t>(strtoull(at, &at, 16));
   thread->argument = arguments[0];
-  if (thread->call == SYS_futex) {
-    thread->state = arguments[3] == 0 ? State::kWaits : State::kSleeps;
-    return true;
-  }
   switch (thread->call) {
+    case SYS_futex:
+      thread->state = arguments[3] == 0 ? State::kWaits : State::kSleeps;
+      break;
 #ifdef SYS_nanosleep
     case SYS_nanosleep:
 #endif
@@ -183,20 +237,13 @@ bool ThreadWatch::Look(Thread* thread) {
     default:
       thread->state = State::kOutside;
   }
-  if (thread->is_asleep()) {
-    const std::optional<std::string> status = ReadAgain(thread->status_file);
-    if (!status) return false;
-    thread->switches = SwitchesOf(*status);
-  }
   return true;
 }
 
 bool ThreadWatch::IsQuiescent() {
   is_idle_main_ = false;
   if (!ListThreads()) return false;
-  const int64_t before = OthersSwitches();
-  int64_t asleep_switches = 0;
-  std::vector<std::pair<int, int64_t>> asleep;
+  bool is_as_base = base_.is_known;
   for (size_t i = 0; i < threads_.size(); ++i) {
     Thread& thread = threads_[i];
     if (!Look(&thread)) {
@@ -209,30 +256,22 @@ bool ThreadWatch::IsQuiescent() {
       Restart();
       return false;
     }
-    if (thread.is_asleep()) {
-      asleep.emplace_back(thread.id, thread.switches);
-      asleep_switches += thread.switches;
-    }
+    is_as_base &= thread.state == State::kWaits ? thread.runs == thread.base_runs
+                                                : thread.base_runs == kAsleep;
   }
-  const int64_t after = OthersSwitches();
-  if (after != before) return false;
-
-  std::sort(asleep.begin(), asleep.end());
-  const int64_t others = after - asleep_switches, now_ns = RealNs();
-  const auto same_thread = [](const auto& one, const auto& other) {
-    return one.first == other.first;
-  };
-  if (!base_.is_known || base_.others != others ||
-      !std::equal(asleep.begin(), asleep.end(), base_.asleep.begin(), base_.asleep.end(),
-                  same_thread)) {
-    base_ = {true, others, std::move(asleep), now_ns};
+  const int64_t now_ns = RealNs();
+  if (!is_as_base) {
+    base_ = {true, now_ns};
+    for (Thread& thread : threads_) {
+      thread.base_runs = thread.state == State::kWaits ? thread.runs : kAsleep;
+      thread.base_sleeps = thread.sleeps;
+    }
+    return false;
   }
   const int64_t waited_ns = now_ns - base_.real_ns;
   for (const Thread& thread : threads_) {
-    if (!thread.is_asleep()) continue;
-    const auto known = std::lower_bound(base_.asleep.begin(), base_.asleep.end(),
-                                        std::make_pair(thread.id, int64_t{-1}));
-    if (thread.switches > known->second) {
+    if (thread.state == State::kWaits) continue;
+    if (thread.sleeps > thread.base_sleeps) {
       NoteVainSleep(thread, waited_ns);
     } else if (MustAwait(thread, waited_ns)) {
       SetBlocker(thread);
@@ -249,7 +288,7 @@ bool ThreadWatch::MustAwait(const Thread& thread, int64_t waited_ns) {
     Touches& all = AllTouches();
     std::lock_guard<std::mutex> lock(all.mutex);
     if (const auto found = all.by_thread.find(thread.id); found != all.by_thread.end()) {
-      touches = found->second.load(std::memory_order_relaxed);
+      touches = found->second.number.load(std::memory_order_relaxed);
     }
   }
   if (touches || thread.id == getpid()) {

@@ -9,11 +9,12 @@
 // So nothing moves any more, whatever the threads may be, unless something outside the process
 // acts.
 //
-// How that is told. `/proc/self/task/N/syscall` says what a thread is blocked in, and getrusage how
-// often threads of the process have left a processor. If a look at all threads finds each blocked,
-// and none has left a processor during the look, then all are blocked at its end: the first one
-// that woke up after it was looked at was woken by one that ran at that time, which was looked at
-// later and must have left its processor in between.
+// How that is told. `/proc/self/task/N/stat` says whether a thread runs or was woken, `schedstat`
+// how often it began to run, and `syscall` what it is blocked in. (`syscall` alone does not do: of
+// a thread that was woken on another processor it tells for up to some ms what it was blocked in.)
+// A first look at all threads is the base. If a second one finds each of those that wait blocked,
+// and none has begun to run since, then all of them were blocked at all times between the two
+// looks.
 //
 // What a thread waits for outside of the process (a child process, a pipe, the network) is not
 // known. Threads that ever called an emulated device (`Touch`), and the main thread, are waited for
@@ -39,6 +40,8 @@ class ThreadWatch {
 
   // The calling thread acts on an emulated device. Any thread may say so.
   static void Touch();
+  // The calling thread asks, again and again, whether events are done, and does nothing else.
+  static void TouchByPolling();
 
   // One look. True if the process is quiescent. Time passes between looks: what is known of
   // sleeping threads is collected over several.
@@ -58,10 +61,15 @@ class ThreadWatch {
   enum class State { kRuns, kWaits, kSleeps, kOutside };
   struct Thread {
     int id;
-    int syscall_file, status_file;
+    int stat_file, runs_file, syscall_file;
+    int status_file = -1;  // of those that were seen to sleep: others need none
     State state = State::kRuns;
     int64_t call = -1, argument = 0;  // the system call that it is blocked in
-    int64_t switches = 0;             // of one that sleeps or waits outside
+    int64_t runs = -1;                // how often it began to run
+    // How often it went to sleep, of one that sleeps or waits outside; for one that polls and runs
+    // just now, with the sleep that comes.
+    int64_t sleeps = 0;
+    int64_t base_runs = -1, base_sleeps = 0;  // at the base; kAsleep: it was
     bool is_asleep() const { return state == State::kSleeps || state == State::kOutside; }
   };
   // What is known of a thread over its life.
@@ -75,13 +83,14 @@ class ThreadWatch {
   // The first look since which no thread has run, but for those that sleep.
   struct Base {
     bool is_known = false;
-    int64_t others = 0;                           // switches of all other threads
-    std::vector<std::pair<int, int64_t>> asleep;  // thread, switches
     int64_t real_ns = 0;
   };
+  static constexpr int64_t kAsleep = -2;
 
   bool ListThreads();
   bool Look(Thread* thread);
+  bool FindWhatHolds(Thread* thread);
+  static bool Polls(const Thread& thread);
   bool MustAwait(const Thread& thread, int64_t waited_ns);
   void NoteVainSleep(const Thread& thread, int64_t waited_ns);
   void SetBlocker(const Thread& thread);
