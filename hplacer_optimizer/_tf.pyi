@@ -274,9 +274,8 @@ def open() -> None:
 def close() -> None:
     """Refuses new requests and wakes whoever waits in `next_request`."""
 
-def is_open() -> bool: ...
-def next_request(timeout_s: float, /) -> PlannerRequest | None:
-    """The next request; None after `timeout_s`, or when closed and drained."""
+def next_request() -> PlannerRequest | None:
+    """The next request, however long that takes; None when closed and drained."""
 
 def reports() -> list[PassReport]:
     """One per graph, oldest first; the last 1000."""

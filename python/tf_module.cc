@@ -380,12 +380,8 @@ PYBIND11_MODULE(HPLACER_MODULE, m) {
     Bridge::Get().Open();
   });
   m.def("close", [] { Bridge::Get().Close(); });
-  m.def("is_open", [] { return Bridge::Get().IsOpen(); });
   m.def(
-      "next_request",
-      [](double timeout_s) {
-        return Bridge::Get().Next(std::chrono::milliseconds(static_cast<int64_t>(timeout_s * 1e3)));
-      },
+      "next_request", [] { return Bridge::Get().Next(); },
       py::call_guard<py::gil_scoped_release>());
   m.def("reports", [] { return Bridge::Get().Reports(); });
   m.def("step_checks", &StepChecks);

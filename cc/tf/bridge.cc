@@ -63,9 +63,14 @@ bool Bridge::Submit(std::shared_ptr<PlannerRequest> request) {
   return true;
 }
 
-std::shared_ptr<PlannerRequest> Bridge::Next(std::chrono::milliseconds timeout) {
+std::shared_ptr<PlannerRequest> Bridge::Next(std::optional<std::chrono::milliseconds> timeout) {
   std::unique_lock<std::mutex> lock(mutex_);
-  changed_.wait_for(lock, timeout, [this] { return !queue_.empty() || !open_; });
+  const auto has_changed = [this] { return !queue_.empty() || !open_; };
+  if (timeout) {
+    changed_.wait_for(lock, *timeout, has_changed);
+  } else {
+    changed_.wait(lock, has_changed);
+  }
   if (queue_.empty()) return nullptr;
   std::shared_ptr<PlannerRequest> request = std::move(queue_.front());
   queue_.pop_front();

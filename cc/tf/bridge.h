@@ -15,6 +15,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -104,8 +105,9 @@ class Bridge {
   // False while nobody serves requests.
   bool Submit(std::shared_ptr<PlannerRequest> request);
 
-  // The next request; null after `timeout` or when closed and drained.
-  std::shared_ptr<PlannerRequest> Next(std::chrono::milliseconds timeout);
+  // The next request; null after `timeout`, which there need not be, or when closed and drained.
+  std::shared_ptr<PlannerRequest> Next(
+      std::optional<std::chrono::milliseconds> timeout = std::nullopt);
 
   void Open();   // there is a dispatcher
   void Close();  // refuse new requests and wake the dispatcher

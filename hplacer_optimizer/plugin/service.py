@@ -146,11 +146,10 @@ def step_checks() -> list[dict[str, Any]]:
 def _dispatch() -> None:
     tf_module = native.load()
     while True:
-        request = tf_module.next_request(3600.0)
+        request = tf_module.next_request()
         if request is None:
-            if not tf_module.is_open():
-                return
-        elif request.stage == "report":
+            return
+        if request.stage == "report":
             _take_report(request.report)
         else:
             threading.Thread(
