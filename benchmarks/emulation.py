@@ -5,12 +5,12 @@ Parts:
   micro     steps that were worked out by hand, in virtual time: on one core, on two, and with all
             cores busy
   tasks     the papers' six tasks and five modern ones under several placements: how much ten steps
-            differ, the memory that each device's allocator held beside the simulated peak, how long a
-            step really takes
+            differ, the memory that each device's allocator held beside the simulated peak, how long
+            a step really takes
   computed  small sizes of the tasks, computed and only allocated: are virtual times the same?
 
     python -m benchmarks.emulation micro --runs 50
-    python -m benchmarks.emulation tasks --tasks nmt_8 bert_base-8xa100 --output docs/results/emulation
+    python -m benchmarks.emulation tasks --tasks nmt_8 --output docs/results/emulation
     python -m benchmarks.emulation computed
 
 Every task is measured in a process of its own. Tasks that the output has are not measured again.
@@ -152,7 +152,9 @@ def run_task(task: Task, sizes: dict[str, Any], compute: bool, planning_s: float
 # ---- in the process of the benchmark ----
 
 
-def rows_of(task: str, *, compute: bool, small: bool, planning_s: float) -> Iterator[dict[str, Any]]:
+def rows_of(
+    task: str, *, compute: bool, small: bool, planning_s: float
+) -> Iterator[dict[str, Any]]:
     """What the task's process tells."""
     command = [sys.executable, "-m", "benchmarks.emulation", "task", task]
     command += ["--planning-s", str(planning_s)]
@@ -237,8 +239,10 @@ def run_micro(runs: int) -> int:
     ):
         with _busy(busy):
             done = subprocess.run(
-                ["taskset", "-c", ",".join(map(str, own)), sys.executable]
-                + ["-m", "tests.emulation.micro_graphs", "--runs", str(runs)],
+                [
+                    *("taskset", "-c", ",".join(map(str, own)), sys.executable),
+                    *("-m", "tests.emulation.micro_graphs", "--runs", str(runs)),
+                ],
                 stdout=subprocess.PIPE,
                 text=True,
                 check=True,

@@ -9,12 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
-from typing import Any
-
-import wrapt
 
 from hplacer_optimizer.capture import gpu_kernels, native
-from hplacer_optimizer.emulation import configuration
+from hplacer_optimizer.emulation import configuration, keras
 from hplacer_optimizer.errors import EmulationError
 from hplacer_optimizer.machines import Machine, load_machine, save_machine
 from hplacer_optimizer.machines.emulated import VARIABLE as MACHINE_VARIABLE
@@ -75,8 +72,7 @@ def enable(machine: Machine | str | os.PathLike[str], *, compute: bool = True) -
         from tensorflow.python.framework import load_library
 
         load_library.load_pluggable_device_library(variables[_LIBRARY_VARIABLE])
-    wrapt.register_post_import_hook(_leave_keras_uncompiled, "keras.src.trainers.trainer")
-    wrapt.register_post_import_hook(_leave_out_cudnn, "keras.src.backend.tensorflow.rnn")
+    keras.keep_to_known_kernels()
 
 
 @contextmanager
@@ -151,16 +147,3 @@ def _library() -> Path:
             f"under the package tensorflow-cpu: install that instead, in an environment of its own"
         )
     return native.emulator_file()
-
-
-def _leave_keras_uncompiled(module: Any) -> None:
-    """Keras compiles with XLA by itself where it sees a GPU, but XLA knows no emulated ones."""
-    trainer = module.Trainer
-    if hasattr(trainer, "_resolve_auto_jit_compile"):
-        trainer._resolve_auto_jit_compile = lambda self: False
-
-
-def _leave_out_cudnn(module: Any) -> None:
-    """Keras takes cuDNN's recurrent kernels where it sees a GPU; they have no CPU twin."""
-    if hasattr(module, "cudnn_ok"):
-        module.cudnn_ok = lambda *arguments, **keywords: False
