@@ -16,6 +16,7 @@
 #include <ctime>
 #include <mutex>
 #include <optional>
+#include <utility>
 
 namespace hplacer::emulator {
 namespace {
@@ -327,13 +328,13 @@ bool ThreadWatch::IsQuiescent() {
 
 bool ThreadWatch::MustAwait(const Thread& thread, int64_t waited_ns) {
   Past& past = past_[thread.id];
-  bool has_touched = thread.id == getpid(), computes = false;
+  bool has_touched = thread.id == getpid(), acts = false;
   {
     Touches& all = AllTouches();
     std::lock_guard<std::mutex> lock(all.mutex);
     if (const auto found = all.by_thread.find(thread.id); found != all.by_thread.end()) {
       has_touched = true;
-      computes = found->second.kernels > 0;
+      acts = found->second.kernels > 0 || found->second.polls;
       if (const int64_t touches = found->second.number; touches != past.touches) {
         past.touches = touches;
         past.vain_sleeps = 0;
@@ -341,14 +342,15 @@ bool ThreadWatch::MustAwait(const Thread& thread, int64_t waited_ns) {
       }
     }
   }
+  if (acts) return true;
   if (past.is_ignored) return false;
-  if (computes) return true;
   const std::pair<int64_t, int64_t> call{thread.call, thread.argument};
   const bool is_outside = thread.state == State::kOutside;
   if (has_touched) {
     // What comes back to wait outside once more is taken for a loop of events.
     if (past.long_call == call && (is_outside || past.long_sleep == thread.sleeps)) return false;
     if (waited_ns < kLongestNs) return true;
+    if (!std::exchange(past.is_told, true)) Tell(thread, "for long");
   } else {
     if (is_outside || past.long_call == call) return false;
     if (waited_ns < kLongNs) return true;
@@ -360,14 +362,22 @@ bool ThreadWatch::MustAwait(const Thread& thread, int64_t waited_ns) {
 
 void ThreadWatch::NoteVainSleep(const Thread& thread, int64_t waited_ns) {
   Past& past = past_[thread.id];
-  if (waited_ns < kLongNs || past.noted_ns == base_.real_ns || !MustAwait(thread, 0)) return;
+  if (waited_ns < kLongNs || past.noted_ns == base_.real_ns) return;
+  if (Polls(thread) || !MustAwait(thread, 0)) return;
   past.noted_ns = base_.real_ns;
   if (++past.vain_sleeps < kVainSleeps) return;
   past.is_ignored = true;
-  fprintf(stderr,
-          "hplacer: emulated clock: thread %d only sleeps and wakes up, so the clock does not wait "
-          "for it any more. If it acts on what it finds then, that is late in virtual time.\n",
-          thread.id);
+  Tell(thread, "again and again, with nothing done");
+}
+
+// One line for a thread that the clock goes on without.
+void ThreadWatch::Tell(const Thread& thread, const char* how) {
+  SetBlocker(thread);
+  fprintf(
+      stderr,
+      "hplacer: emulated clock: %s %s: the clock goes on without it. What it does after that is "
+      "late in virtual time.\n",
+      Blocker().c_str(), how);
 }
 
 void ThreadWatch::SetBlocker(const Thread& thread) {

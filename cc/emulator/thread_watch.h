@@ -19,11 +19,10 @@
 //
 // What a thread waits for outside of the process (a child process, a pipe, the network) is not
 // known. A thread that runs a kernel is waited for until it comes back; threads that ever called an
-// emulated device (`Touch`), and the main thread, for half a second, and not again where they come
-// back to wait outside once more. Of all others those that wait outside, and those that sleep for
-// longer than 20 ms, are taken to have nothing to do with the devices. A thread that touches
-// devices but only sleeps and wakes, three times for 20 ms or more with nothing done, is not waited
-// for any longer, after a line.
+// emulated device (`Touch`), and the main thread, for half a second. After that the clock goes on
+// without them, and says so in a line. So it does with one that only sleeps and wakes, three times
+// for 20 ms or more with nothing done. Of all other threads those that wait outside, and those that
+// sleep for longer than 20 ms, are taken to have nothing to do with the devices.
 #ifndef HPLACER_EMULATOR_THREAD_WATCH_H_
 #define HPLACER_EMULATOR_THREAD_WATCH_H_
 
@@ -81,7 +80,8 @@ class ThreadWatch {
     int64_t touches = 0;                           // when it was last found to sleep in vain
     int vain_sleeps = 0;                           // long ones in a row
     int64_t noted_ns = 0;                          // the base of the last of them
-    bool is_ignored = false;                       // told in a line
+    bool is_ignored = false;                       // since it slept in vain, told in a line
+    bool is_told = false;                          // ... that it was not waited for
     std::pair<int64_t, int64_t> long_call{-1, 0};  // in which it once slept for long
     int64_t long_sleep = 0;                        // ... the how manieth of its sleeps
     int64_t long_until_ns = 0;                     // the end of a wait whose limit was a long one
@@ -101,6 +101,7 @@ class ThreadWatch {
   static bool Polls(const Thread& thread);
   bool MustAwait(const Thread& thread, int64_t waited_ns);
   void NoteVainSleep(const Thread& thread, int64_t waited_ns);
+  void Tell(const Thread& thread, const char* how);
   void SetBlocker(const Thread& thread);
 
   std::vector<Thread> threads_;
