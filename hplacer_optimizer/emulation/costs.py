@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.capture import native
 
+
 def charge(problem: Problem, node_names: Sequence[str], node_op: NDArray[np.int32]) -> None:
     """From now on each node takes what its op costs in a problem, wherever it runs.
 
