@@ -70,7 +70,8 @@ def spin():
 thread = threading.Thread(target=spin)
 thread.start()
 try:
-    float(tf.reduce_sum(x @ x))
+    for _ in range(3):
+        float(tf.reduce_sum(x @ x))
     error = "none"
 except tf.errors.DeadlineExceededError as found:
     error = found.message
