@@ -20,7 +20,6 @@ using tensorflow::OpKernelConstruction;
 using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
 using tensorflow::TensorShape;
-using tensorflow::TensorValue;
 
 // Which inputs and outputs of an op are images, and which inputs are shapes of images.
 struct Images {
@@ -98,14 +97,6 @@ void Transpose(const Tensor& from, const std::vector<int>& order, Tensor* to) {
   }
 }
 
-// OpKernelContext hides its parameters, of which a kernel that runs another one needs a copy.
-template <auto kMember>
-struct Opened {
-  friend OpKernelContext::Params* ParamsOf(OpKernelContext* context) { return context->*kMember; }
-};
-OpKernelContext::Params* ParamsOf(OpKernelContext* context);
-template struct Opened<&OpKernelContext::params_>;
-
 class ChannelsFirstKernel : public OpKernel {
  public:
   ChannelsFirstKernel(OpKernelConstruction* construction, std::unique_ptr<OpKernel> cpu,
@@ -125,28 +116,17 @@ class ChannelsFirstKernel : public OpKernel {
     }
     for (const int i : images_->shapes) inputs[i] = ShapeWithChannelsLast(inputs[i]);
 
-    std::vector<TensorValue> values;
-    for (Tensor& input : inputs) values.emplace_back(&input);
-    OpKernelContext::Params params = *ParamsOf(context);
-    params.eigen_gpu_device = nullptr;  // it would be destroyed with this copy
-    params.inputs = values;
-    params.op_kernel = cpu_.get();
-    params.forward_from_array = nullptr;
-    std::unique_ptr<Tensor> result;
-    {
-      OpKernelContext inner(&params, num_outputs());
-      cpu_->Compute(&inner);
-      OP_REQUIRES_OK(context, inner.status());
-      result.reset(inner.release_output(0).tensor);
-    }
+    std::vector<Tensor> outputs;
+    if (!RunOn(std::move(inputs), cpu_.get(), context, &outputs)) return;
+    const Tensor& result = outputs[0];
     if (!images_->is_output) {
-      context->set_output(0, *result);
+      context->set_output(0, result);
       return;
     }
-    const std::vector<int> order = ToFirst(result->dims());
+    const std::vector<int> order = ToFirst(result.dims());
     Tensor* first = nullptr;
-    OP_REQUIRES_OK(context, context->allocate_output(0, Permuted(result->shape(), order), &first));
-    Transpose(*result, order, first);
+    OP_REQUIRES_OK(context, context->allocate_output(0, Permuted(result.shape(), order), &first));
+    Transpose(result, order, first);
   }
 
  private:
@@ -182,7 +162,7 @@ void MoveChannelsLast(AttrValue* value) {
 
 }  // namespace
 
-OpKernel* CreateChannelsFirst(OpKernelConstruction* construction) {
+std::unique_ptr<OpKernel> CreateChannelsFirst(OpKernelConstruction* construction) {
   const NodeDef& node = construction->def();
   const Images* images = FindImages(node.op());
   const auto format = node.attr().find("data_format");
@@ -197,9 +177,9 @@ OpKernel* CreateChannelsFirst(OpKernelConstruction* construction) {
       MoveChannelsLast(&found->second);
     }
   }
-  std::unique_ptr<OpKernel> cpu = CreateCpuKernel(construction, last);
+  std::unique_ptr<OpKernel> cpu = CreateCpuKernel(construction, last, construction->num_inputs());
   if (cpu == nullptr) return nullptr;
-  return new ChannelsFirstKernel(construction, std::move(cpu), images);
+  return std::make_unique<ChannelsFirstKernel>(construction, std::move(cpu), images);
 }
 
 }  // namespace hplacer::emulator

@@ -3,12 +3,15 @@
 #ifndef HPLACER_EMULATOR_CHANNELS_FIRST_H_
 #define HPLACER_EMULATOR_CHANNELS_FIRST_H_
 
+#include <memory>
+
 #include "tensorflow/core/framework/op_kernel.h"
 
 namespace hplacer::emulator {
 
 // Null if the node is none of these; or after an error, which the construction has.
-tensorflow::OpKernel* CreateChannelsFirst(tensorflow::OpKernelConstruction* construction);
+std::unique_ptr<tensorflow::OpKernel> CreateChannelsFirst(
+    tensorflow::OpKernelConstruction* construction);
 
 }  // namespace hplacer::emulator
 

@@ -50,7 +50,13 @@ std::string Clock::stopped() {
   return stopped_;
 }
 
+void Clock::BeginComputing() {
+  ThreadWatch::BeginComputing();
+  ++num_computing_;
+}
+
 void Clock::EndComputing() {
+  ThreadWatch::EndComputing();
   computed_ns_ = RealNs();
   --num_computing_;
 }
@@ -201,7 +207,6 @@ void Clock::RunClock() {
     }
     const int64_t limit_ns = LimitNs();
     if (RealNs() - progress_ns < limit_ns) continue;
-    if (watch.IsBlockedByIdleMain() && sleepers_.empty() && mark_waiters_.empty()) continue;
     Stop("virtual time stood still for " + Seconds(limit_ns) + ", as " + watch.Blocker() +
          " and could still act; nothing that is measured after this counts. If it only takes long, "
          "raise the limit: HPLACER_EMULATION_LIMIT_S");

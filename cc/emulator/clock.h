@@ -63,7 +63,7 @@ class Clock {
   [[nodiscard]] bool WaitFor(const MarkPtr& mark);
 
   // The calling thread computes in earnest, which may take longer than the limit.
-  void BeginComputing() { ++num_computing_; }
+  void BeginComputing();
   void EndComputing();
 
   struct Counts {

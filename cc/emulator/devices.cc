@@ -206,8 +206,7 @@ class Cpu : public tensorflow::ThreadPoolDevice {
   // set. Input pipelines are functions, too, and take no virtual time.
   static int64_t CostOnHost(const OpKernel& kernel, OpKernelContext* context) {
     if (context->step_id() >= 0) return CostOf(kHost, kernel, context).run_ns;
-    const Cost* set = Machine::Get().FindCost(true, kernel.name());
-    return set == nullptr ? 0 : set->run_ns;
+    return Machine::Get().FindCost(true, kernel.name()).value_or(Cost()).run_ns;
   }
 };
 

@@ -117,9 +117,9 @@ bool Launches(const OpKernel& kernel) {
 
 Cost CostOf(int device, const OpKernel& kernel, OpKernelContext* context) {
   const bool on_host = device == kHost;
-  if (const Cost* set = Machine::Get().FindCost(on_host, kernel.name())) return *set;
+  if (const auto set = Machine::Get().FindCost(on_host, kernel.name())) return *set;
   if (!on_host && !Launches(kernel)) return {};
-  if (const Cost* set = Machine::Get().FindTypeCost(on_host, kernel.type_string())) return *set;
+  if (const auto set = Machine::Get().FindTypeCost(on_host, kernel.type_string())) return *set;
   static auto* estimates = new Estimates;
   return estimates->Of(device, kernel, context);
 }

@@ -12,6 +12,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "emulator/channels_first.h"
+#include "emulator/fused_batch_norm.h"
 #include "emulator/kernel_costs.h"
 #include "emulator/machine.h"
 #include "emulator/registration.h"
@@ -30,6 +31,14 @@ using tensorflow::OpKernelConstruction;
 using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
 using tensorflow::TensorShape;
+
+// OpKernelContext hides its parameters, of which a kernel that runs another one needs a copy.
+template <auto kMember>
+struct Opened {
+  friend OpKernelContext::Params* ParamsOf(OpKernelContext* context) { return context->*kMember; }
+};
+OpKernelContext::Params* ParamsOf(OpKernelContext* context);
+template struct Opened<&OpKernelContext::params_>;
 
 constexpr int64_t kMostElements = 64;  // of an input whose values may decide about shapes
 
@@ -177,9 +186,11 @@ class Kernel : public Forwarding<OpKernel> {
 };
 
 OpKernel* Create(OpKernelConstruction* construction) {
-  if (OpKernel* kernel = CreateChannelsFirst(construction)) return kernel;
-  if (!construction->status().ok()) return nullptr;
-  std::unique_ptr<OpKernel> cpu = CreateCpuKernel(construction, construction->def());
+  std::unique_ptr<OpKernel> cpu = CreateFusedBatchNorm(construction);
+  if (cpu == nullptr && construction->status().ok()) cpu = CreateChannelsFirst(construction);
+  if (cpu == nullptr && construction->status().ok()) {
+    cpu = CreateCpuKernel(construction, construction->def(), construction->num_inputs());
+  }
   if (cpu == nullptr) return nullptr;
   if (cpu->AsAsync() != nullptr) return new AsyncKernel(construction, std::move(cpu));
   return new Kernel(construction, std::move(cpu));
@@ -188,13 +199,14 @@ OpKernel* Create(OpKernelConstruction* construction) {
 }  // namespace
 
 std::unique_ptr<OpKernel> CreateCpuKernel(OpKernelConstruction* construction,
-                                          const tensorflow::NodeDef& node) {
+                                          const tensorflow::NodeDef& node, int num_inputs) {
   const tensorflow::OpDef* op = nullptr;
   absl::Status status = tensorflow::OpRegistry::Global()->LookUpOpDef(node.op(), &op);
   OpKernel* kernel = nullptr;
   if (status.ok()) {
-    auto properties = std::make_shared<tensorflow::NodeProperties>(
-        op, node, construction->input_types(), construction->output_types());
+    const tensorflow::DataTypeSlice types = construction->input_types().subspan(0, num_inputs);
+    auto properties =
+        std::make_shared<tensorflow::NodeProperties>(op, node, types, construction->output_types());
     auto* device = construction->device();
     status = tensorflow::CreateOpKernel(
         tensorflow::DeviceType(tensorflow::DEVICE_CPU), device,
@@ -203,6 +215,28 @@ std::unique_ptr<OpKernel> CreateCpuKernel(OpKernelConstruction* construction,
   }
   if (!status.ok()) construction->CtxFailure(status);
   return std::unique_ptr<OpKernel>(kernel);
+}
+
+bool RunOn(std::vector<Tensor> inputs, OpKernel* kernel, OpKernelContext* context,
+           std::vector<Tensor>* outputs) {
+  std::vector<tensorflow::TensorValue> values;
+  for (Tensor& input : inputs) values.emplace_back(&input);
+  OpKernelContext::Params params = *ParamsOf(context);
+  params.eigen_gpu_device = nullptr;  // it would be destroyed with this copy
+  params.inputs = values;
+  params.op_kernel = kernel;
+  params.forward_from_array = nullptr;
+  OpKernelContext inner(&params, kernel->num_outputs());
+  kernel->Compute(&inner);
+  if (!inner.status().ok()) {
+    context->SetStatus(inner.status());
+    return false;
+  }
+  for (int i = 0; i < kernel->num_outputs(); ++i) {
+    const std::unique_ptr<Tensor> output(inner.release_output(i).tensor);
+    outputs->push_back(output == nullptr ? Tensor() : *output);
+  }
+  return true;
 }
 
 void RegisterKernels() {

@@ -85,16 +85,18 @@ std::pair<Channel*, int64_t> Machine::Copy(int from, int to, int64_t bytes) {
   return {link.channel, link.latency_ns + static_cast<int64_t>(wire_ns)};
 }
 
-const Cost* Machine::FindCost(bool on_host, const std::string& name) {
+std::optional<Cost> Machine::Find(const Costs& costs, const std::string& key) {
   std::lock_guard<std::mutex> lock(mutex_);
-  const auto found = by_name_[on_host].find(name);
-  return found == by_name_[on_host].end() ? nullptr : &found->second;
+  const auto found = costs.find(key);
+  return found == costs.end() ? std::nullopt : std::optional<Cost>(found->second);
 }
 
-const Cost* Machine::FindTypeCost(bool on_host, const std::string& type) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  const auto found = by_type_[on_host].find(type);
-  return found == by_type_[on_host].end() ? nullptr : &found->second;
+std::optional<Cost> Machine::FindCost(bool on_host, const std::string& name) {
+  return Find(by_name_[on_host], name);
+}
+
+std::optional<Cost> Machine::FindTypeCost(bool on_host, const std::string& type) {
+  return Find(by_type_[on_host], type);
 }
 
 void Machine::SetCost(bool on_host, bool by_type, const std::string& key, Cost cost) {

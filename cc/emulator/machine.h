@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -60,9 +61,9 @@ class Machine {
 
   // ---- costs ----
 
-  // Null if none was set. `on_host`: of an op on the host's device.
-  const Cost* FindCost(bool on_host, const std::string& name);
-  const Cost* FindTypeCost(bool on_host, const std::string& type);
+  // What was set. `on_host`: of an op on the host's device.
+  std::optional<Cost> FindCost(bool on_host, const std::string& name);
+  std::optional<Cost> FindTypeCost(bool on_host, const std::string& type);
   void SetCost(bool on_host, bool by_type, const std::string& key, Cost cost);
   void ClearCosts();
 
@@ -91,6 +92,7 @@ class Machine {
  private:
   explicit Machine(const std::string& path);
   using Costs = std::unordered_map<std::string, Cost>;
+  std::optional<Cost> Find(const Costs& costs, const std::string& key);
 
   std::vector<Device> devices_;
   KindRates host_rates_;

@@ -5,6 +5,7 @@
 #include <linux/futex.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,17 +16,22 @@
 #include <ctime>
 #include <mutex>
 #include <optional>
+#include <utility>
 
 namespace hplacer::emulator {
 namespace {
 
-constexpr int64_t kLongNs = 20'000'000;  // longer than Python's wait for its lock, 5 ms
+constexpr int64_t kLongNs = 20'000'000;      // longer than Python's wait for its lock, 5 ms
+constexpr int64_t kLongestNs = 500'000'000;  // that a thread is waited for which runs no kernel
+// A time limit as long as this is for what should not happen: the thread waits for another one.
+constexpr int64_t kLongLimitNs = 100'000'000;
 constexpr int kVainSleeps = 3;
 
 // How often each thread has touched a device. Never destroyed: threads outlive static objects.
 struct Touch {
   std::atomic<int64_t> number{0};
   std::atomic<bool> polls{false};
+  std::atomic<int> kernels{0};  // that run, one in the other
 };
 struct Touches {
   std::mutex mutex;
@@ -38,10 +44,14 @@ Touches& AllTouches() {
 
 int ThreadId() { return static_cast<int>(syscall(SYS_gettid)); }
 
-int64_t RealNs() {
+int64_t Nanoseconds(const timespec& time) {
+  return time.tv_sec * int64_t{1'000'000'000} + time.tv_nsec;
+}
+
+int64_t NowNs(clockid_t clock) {
   timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return now.tv_sec * int64_t{1'000'000'000} + now.tv_nsec;
+  clock_gettime(clock, &now);
+  return Nanoseconds(now);
 }
 
 int OpenOf(int thread, const char* name) {
@@ -115,6 +125,8 @@ void ThreadWatch::Touch() {
   OwnTouch().polls.store(false, std::memory_order_relaxed);
 }
 
+void ThreadWatch::BeginComputing() { ++OwnTouch().kernels; }
+void ThreadWatch::EndComputing() { --OwnTouch().kernels; }
 void ThreadWatch::TouchByPolling() { OwnTouch().polls = true; }
 
 ThreadWatch::ThreadWatch() : own_id_(ThreadId()) {
@@ -212,7 +224,8 @@ bool ThreadWatch::FindWhatHolds(Thread* thread) {
   thread->argument = arguments[0];
   switch (thread->call) {
     case SYS_futex:
-      thread->state = arguments[3] == 0 ? State::kWaits : State::kSleeps;
+      thread->state =
+          arguments[3] == 0 || HasLongLimit(thread->id, arguments) ? State::kWaits : State::kSleeps;
       break;
 #ifdef SYS_nanosleep
     case SYS_nanosleep:
@@ -240,27 +253,59 @@ bool ThreadWatch::FindWhatHolds(Thread* thread) {
   return true;
 }
 
-bool ThreadWatch::IsQuiescent() {
-  is_idle_main_ = false;
-  if (!ListThreads()) return false;
-  bool is_as_base = base_.is_known;
+// Of a timed wait on a futex. What was a long one stays one.
+bool ThreadWatch::HasLongLimit(int thread, const int64_t (&arguments)[6]) {
+  timespec limit;
+  iovec to{&limit, sizeof limit}, from{reinterpret_cast<void*>(arguments[3]), sizeof limit};
+  // By the system, as the thread may be gone, and its stack with it.
+  if (process_vm_readv(getpid(), &to, 1, &from, 1, 0) != sizeof limit) return false;
+  const auto operation = static_cast<int>(arguments[1]);
+  const bool is_relative = (operation & FUTEX_CMD_MASK) == FUTEX_WAIT;
+  if (is_relative) return Nanoseconds(limit) >= kLongLimitNs;
+  const bool is_real_time = (operation & FUTEX_CLOCK_REALTIME) != 0;
+  const int64_t until_ns = Nanoseconds(limit);
+  int64_t& long_until_ns = past_[thread].long_until_ns;
+  if (until_ns - NowNs(is_real_time ? CLOCK_REALTIME : CLOCK_MONOTONIC) >= kLongLimitNs) {
+    long_until_ns = until_ns;
+  }
+  return long_until_ns == until_ns;
+}
+
+// At those that slept at the last look, or at all others. False if one of them runs or has ended.
+bool ThreadWatch::LookAtAll(bool asleep, bool* is_as_base) {
   for (size_t i = 0; i < threads_.size(); ++i) {
     Thread& thread = threads_[i];
+    if (thread.was_asleep != asleep) continue;
     if (!Look(&thread)) {
       num_threads_ = -1;
       return false;
     }
     if (thread.state == State::kRuns) {
       SetBlocker(thread);
-      std::swap(thread, threads_[0]);  // it is likely to run at the next look, too
+      thread.was_asleep = true;  // it is likely to run at the next look, too, which begins with it
+      std::swap(thread, threads_[0]);
       Restart();
       return false;
     }
-    is_as_base &= thread.state == State::kWaits ? thread.runs == thread.base_runs
-                                                : thread.base_runs == kAsleep;
+    *is_as_base &= thread.state == State::kWaits ? thread.runs == thread.base_runs
+                                                 : asleep && thread.base_runs == kAsleep;
   }
-  const int64_t now_ns = RealNs();
-  if (!is_as_base) {
+  return true;
+}
+
+bool ThreadWatch::IsQuiescent() {
+  if (!ListThreads()) return false;
+  const bool confirms = base_.is_known;
+  bool is_as_base = true;
+  if (!LookAtAll(/*asleep=*/confirms, &is_as_base)) return false;
+  if (!LookAtAll(/*asleep=*/!confirms, &is_as_base)) return false;
+  for (Thread& thread : threads_) thread.was_asleep = thread.is_asleep();
+  const int64_t now_ns = NowNs(CLOCK_MONOTONIC);
+  if (confirms && !is_as_base) {
+    Restart();
+    return false;
+  }
+  if (!confirms) {
     base_ = {true, now_ns};
     for (Thread& thread : threads_) {
       thread.base_runs = thread.state == State::kWaits ? thread.runs : kAsleep;
@@ -283,44 +328,60 @@ bool ThreadWatch::IsQuiescent() {
 
 bool ThreadWatch::MustAwait(const Thread& thread, int64_t waited_ns) {
   Past& past = past_[thread.id];
-  std::optional<int64_t> touches;
+  bool has_touched = thread.id == getpid(), acts = false;
   {
     Touches& all = AllTouches();
     std::lock_guard<std::mutex> lock(all.mutex);
     if (const auto found = all.by_thread.find(thread.id); found != all.by_thread.end()) {
-      touches = found->second.number.load(std::memory_order_relaxed);
+      has_touched = true;
+      acts = found->second.kernels > 0 || found->second.polls;
+      if (const int64_t touches = found->second.number; touches != past.touches) {
+        past.touches = touches;
+        past.vain_sleeps = 0;
+        past.is_ignored = false;
+      }
     }
   }
-  if (touches || thread.id == getpid()) {
-    if (touches && *touches != past.touches) {
-      past.touches = *touches;
-      past.vain_sleeps = 0;
-      past.is_ignored = false;
-    }
-    return !past.is_ignored;
-  }
+  if (acts) return true;
+  if (past.is_ignored) return false;
   const std::pair<int64_t, int64_t> call{thread.call, thread.argument};
-  if (thread.state == State::kOutside || past.long_call == call) return false;
-  if (waited_ns < kLongNs) return true;
+  const bool is_outside = thread.state == State::kOutside;
+  if (has_touched) {
+    // What comes back to wait outside once more is taken for a loop of events.
+    if (past.long_call == call && (is_outside || past.long_sleep == thread.sleeps)) return false;
+    if (waited_ns < kLongestNs) return true;
+    if (!std::exchange(past.is_told, true)) Tell(thread, "for long");
+  } else {
+    if (is_outside || past.long_call == call) return false;
+    if (waited_ns < kLongNs) return true;
+  }
   past.long_call = call;
+  past.long_sleep = thread.sleeps;
   return false;
 }
 
 void ThreadWatch::NoteVainSleep(const Thread& thread, int64_t waited_ns) {
   Past& past = past_[thread.id];
-  if (waited_ns < kLongNs || past.noted_ns == base_.real_ns || !MustAwait(thread, 0)) return;
+  if (waited_ns < kLongNs || past.noted_ns == base_.real_ns) return;
+  if (Polls(thread) || !MustAwait(thread, 0)) return;
   past.noted_ns = base_.real_ns;
   if (++past.vain_sleeps < kVainSleeps) return;
   past.is_ignored = true;
-  fprintf(stderr,
-          "hplacer: emulated clock: thread %d only sleeps and wakes up, so the clock does not wait "
-          "for it any more. If it acts on what it finds then, that is late in virtual time.\n",
-          thread.id);
+  Tell(thread, "again and again, with nothing done");
+}
+
+// One line for a thread that the clock goes on without.
+void ThreadWatch::Tell(const Thread& thread, const char* how) {
+  SetBlocker(thread);
+  fprintf(
+      stderr,
+      "hplacer: emulated clock: %s %s: the clock goes on without it. What it does after that is "
+      "late in virtual time.\n",
+      Blocker().c_str(), how);
 }
 
 void ThreadWatch::SetBlocker(const Thread& thread) {
   const bool runs = thread.state == State::kRuns;
-  is_idle_main_ = thread.state == State::kOutside && thread.id == getpid();
   blocker_ = std::to_string(thread.id) + (runs ? " runs" : " ");
   if (!runs) blocker_ += NameOfCall(thread.call);
 }

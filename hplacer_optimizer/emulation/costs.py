@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.capture import native
 
-ONE_BYTE = 1
-
 
 def charge(problem: Problem, node_names: Sequence[str], node_op: NDArray[np.int32]) -> None:
     """From now on each node takes what its op costs in a problem, wherever it runs.
@@ -49,7 +47,7 @@ def charge_type(op_type: str, *, launch_ns: int = 0, run_ns: int, on_host: bool 
     )
 
 
-def allocate_only(on: bool = True, *, least_bytes: int = ONE_BYTE) -> None:
+def allocate_only(on: bool = True, *, least_bytes: int = 1) -> None:
     """Whether kernels on real numbers only allocate what they would write.
 
     Those that read and write at least so many bytes; what lies in host memory, integers and

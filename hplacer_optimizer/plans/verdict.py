@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from hplacer_optimizer import emulation
 from hplacer_optimizer.machines import host
+from hplacer_optimizer.machines.emulated import emulated_machine
 from hplacer_optimizer.plans.fields import (
     count,
     list_of,
@@ -52,7 +52,7 @@ _check = record(
 
 def emulated_here() -> str | None:
     """The name of the machine that the devices of this process are emulated as; None: real ones."""
-    machine = emulation.machine() if emulation.is_on() else None
+    machine = emulated_machine()
     return machine.name if machine else None
 
 

@@ -130,10 +130,10 @@ TEST_CASE_FIXTURE(Fixture, "time between two events ends nothing") {
 
 TEST_CASE_FIXTURE(Fixture, "a mark is done when its stream comes to it") {
   Stream* stream = NewStream();
-  const MarkPtr at_once = streams.AddMark(stream);
+  const MarkPtr at_once = streams.AddMark(stream, true);
   CHECK(at_once->done_ns == 0);
   Kernel(stream, 10);
-  const MarkPtr between = streams.AddMark(stream);
+  const MarkPtr between = streams.AddMark(stream, true);
   Kernel(stream, 10);
   CHECK_FALSE(between->is_done());
   streams.AdvanceTo(10);
@@ -143,7 +143,7 @@ TEST_CASE_FIXTURE(Fixture, "a mark is done when its stream comes to it") {
 TEST_CASE_FIXTURE(Fixture, "a wait holds its stream until the mark of another one is done") {
   Stream *producer = NewStream(0), *consumer = NewStream(1);
   Kernel(producer, 10);
-  const MarkPtr mark = streams.AddMark(producer);
+  const MarkPtr mark = streams.AddMark(producer, true);
   const RecordPtr later = Kernel(producer, 100);
   const RecordPtr before = Kernel(consumer, 4);
   streams.AddWait(consumer, mark);
@@ -156,7 +156,7 @@ TEST_CASE_FIXTURE(Fixture, "a wait holds its stream until the mark of another on
 
 TEST_CASE_FIXTURE(Fixture, "a wait for a mark that is done, or for none, holds nothing") {
   Stream *producer = NewStream(0), *consumer = NewStream(1);
-  const MarkPtr mark = streams.AddMark(producer);
+  const MarkPtr mark = streams.AddMark(producer, true);
   streams.AddWait(consumer, mark);
   streams.AddWait(consumer, nullptr);  // of an event that was never recorded
   CHECK(consumer->is_idle());
@@ -166,12 +166,12 @@ TEST_CASE_FIXTURE(Fixture, "a wait is for what was recorded last before it, as C
   Stream *producer = NewStream(0), *consumer = NewStream(1);
   // An event that is recorded twice: each record is a mark of its own.
   Kernel(producer, 10);
-  MarkPtr event = streams.AddMark(producer);
+  MarkPtr event = streams.AddMark(producer, true);
   Kernel(producer, 10);
-  event = streams.AddMark(producer);
+  event = streams.AddMark(producer, true);
   streams.AddWait(consumer, event);  // for the second record, at 20
   Kernel(producer, 10);
-  event = streams.AddMark(producer);  // after the wait: of no account to it
+  event = streams.AddMark(producer, true);  // after the wait: of no account to it
   const RecordPtr waited = Kernel(consumer, 5);
   RunAll();
   CHECK(SpanOf(waited) == Span{20, 25});
@@ -181,7 +181,7 @@ TEST_CASE_FIXTURE(Fixture, "a wait is for what was recorded last before it, as C
 TEST_CASE_FIXTURE(Fixture, "one mark lets all go that wait for it") {
   Stream* producer = NewStream();
   Kernel(producer, 10);
-  const MarkPtr mark = streams.AddMark(producer);
+  const MarkPtr mark = streams.AddMark(producer, true);
   std::vector<RecordPtr> waited;
   for (int i = 0; i < 3; ++i) {
     Stream* stream = NewStream();
@@ -196,7 +196,7 @@ TEST_CASE_FIXTURE(Fixture, "waits follow each other through streams without taki
   std::vector<Stream*> line;
   for (int i = 0; i < 4; ++i) line.push_back(NewStream());
   Kernel(line[0], 7);
-  for (int i = 1; i < 4; ++i) streams.AddWait(line[i], streams.AddMark(line[i - 1]));
+  for (int i = 1; i < 4; ++i) streams.AddWait(line[i], streams.AddMark(line[i - 1], true));
   const RecordPtr last = Kernel(line[3], 1);
   RunAll();
   CHECK(SpanOf(last) == Span{7, 8});
@@ -205,9 +205,9 @@ TEST_CASE_FIXTURE(Fixture, "waits follow each other through streams without taki
 TEST_CASE_FIXTURE(Fixture, "two streams in turns: 10, then 4, then 10 again") {
   Stream *one = NewStream(0), *other = NewStream(1);
   const RecordPtr first = Kernel(one, 10);
-  streams.AddWait(other, streams.AddMark(one));
+  streams.AddWait(other, streams.AddMark(one, true));
   const RecordPtr second = Kernel(other, 4);
-  streams.AddWait(one, streams.AddMark(other));
+  streams.AddWait(one, streams.AddMark(other, true));
   const RecordPtr third = Kernel(one, 10);
   RunAll();
   CHECK(SpanOf(first) == Span{0, 10});
@@ -263,7 +263,7 @@ TEST_CASE_FIXTURE(Fixture, "copies that become ready as the channel gets free co
 TEST_CASE_FIXTURE(Fixture, "a copy behind a wait leaves the channel to others") {
   Stream *compute = NewStream(), *held = NewStream(), *free = NewStream();
   Kernel(compute, 10);
-  streams.AddWait(held, streams.AddMark(compute));
+  streams.AddWait(held, streams.AddMark(compute, true));
   const RecordPtr waited = Copy(held, &a, 5), passed = Copy(free, &a, 20);
   RunAll();
   CHECK(SpanOf(passed) == Span{0, 20});
@@ -273,7 +273,7 @@ TEST_CASE_FIXTURE(Fixture, "a copy behind a wait leaves the channel to others") 
 TEST_CASE_FIXTURE(Fixture, "two copies released by one mark go in the order of enqueueing") {
   Stream *compute = NewStream(), *one = NewStream(), *other = NewStream();
   Kernel(compute, 10);
-  const MarkPtr mark = streams.AddMark(compute);
+  const MarkPtr mark = streams.AddMark(compute, true);
   streams.AddWait(other, mark);
   streams.AddWait(one, mark);
   const RecordPtr first = Copy(one, &a, 5), second = Copy(other, &a, 5);
@@ -328,7 +328,7 @@ TEST_CASE_FIXTURE(Fixture, "callbacks of a stream run one after the other, other
   Callback(one, "1a");
   Callback(one, "1b");
   Callback(other, "2");
-  const MarkPtr end = streams.AddMark(one);
+  const MarkPtr end = streams.AddMark(one, true);
   auto [stream, callback] = streams.TakeCallback();
   CHECK(stream == one);
   callback();
@@ -358,7 +358,7 @@ TEST_CASE_FIXTURE(Fixture, "a callback may enqueue, on its own stream behind wha
 TEST_CASE_FIXTURE(Fixture, "a mark behind a callback lets others go when the host has run it") {
   Stream *one = NewStream(), *other = NewStream();
   Callback(one, "held");
-  streams.AddWait(other, streams.AddMark(one));
+  streams.AddWait(other, streams.AddMark(one, true));
   const RecordPtr waited = Kernel(other, 5);
   Kernel(NewStream(), 8);
   RunAll();
@@ -368,15 +368,30 @@ TEST_CASE_FIXTURE(Fixture, "a mark behind a callback lets others go when the hos
   CHECK(SpanOf(waited) == Span{8, 13});
 }
 
-// ---- events at the same time ----
+// ---- events ----
+
+TEST_CASE_FIXTURE(Fixture, "the host may notice marks that it asks for, and callbacks") {
+  Stream* stream = NewStream();
+  Kernel(stream, 10);
+  streams.AddMark(stream, false);
+  Kernel(stream, 10);
+  streams.AddMark(stream, true);
+  Kernel(stream, 10);
+  Callback(stream, "at 30");
+  CHECK_FALSE(streams.AdvanceTo(10));
+  CHECK_FALSE(streams.AdvanceTo(15));
+  CHECK(streams.AdvanceTo(20));
+  CHECK(streams.AdvanceTo(30));
+  CHECK_FALSE(streams.AdvanceTo(40));
+}
 
 TEST_CASE_FIXTURE(Fixture, "all that ends at one time ends before anything starts") {
   // Both copies end at 10; what they release asks for both channels, crosswise.
   Stream *one = NewStream(), *other = NewStream(), *crossing = NewStream(), *back = NewStream();
   Copy(one, &a, 10);
-  const MarkPtr one_done = streams.AddMark(one);
+  const MarkPtr one_done = streams.AddMark(one, true);
   Copy(other, &b, 10);
-  const MarkPtr other_done = streams.AddMark(other);
+  const MarkPtr other_done = streams.AddMark(other, true);
   streams.AddWait(crossing, one_done);
   streams.AddWait(back, other_done);
   const RecordPtr over_b = Copy(crossing, &b, 3), over_a = Copy(back, &a, 4);

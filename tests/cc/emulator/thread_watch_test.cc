@@ -11,6 +11,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <vector>
 
 namespace hplacer::emulator {
 namespace {
@@ -63,7 +64,6 @@ TEST_CASE("while a thread runs the process is not quiescent") {
   });
   CHECK_FALSE(IsQuiescentWithin(&watch, milliseconds(100)));
   CHECK(watch.Blocker().find(" (busy) runs") != std::string::npos);
-  CHECK_FALSE(watch.IsBlockedByIdleMain());
 }
 
 TEST_CASE("a thread that wakes up now and then has looked once it sleeps again") {
@@ -122,6 +122,67 @@ TEST_CASE("a thread that only sleeps and wakes up is not waited for any longer")
     watch.Restart();
   }
   CHECK(steady_clock::now() - start < milliseconds(5 * 50));
+}
+
+TEST_CASE("however long it sleeps, a thread that runs a kernel is waited for, others are not") {
+  for (const bool computes : {false, true}) {
+    ThreadWatch watch;
+    Companion sleeping([computes](const std::atomic<bool>&) {
+      ThreadWatch::Touch();
+      if (computes) ThreadWatch::BeginComputing();
+      std::this_thread::sleep_for(milliseconds(800));
+      if (computes) ThreadWatch::EndComputing();
+    });
+    CHECK(IsQuiescentWithin(&watch, milliseconds(700)) == !computes);
+    if (computes) continue;
+    watch.Restart();  // the same sleep is not waited for again
+    CHECK(IsQuiescentWithin(&watch, milliseconds(50)));
+  }
+}
+
+TEST_CASE("a thread that waits for another one with a long time limit is not waited for") {
+  ThreadWatch watch;
+  std::mutex mutex;
+  std::condition_variable woken;
+  bool is_over = false;
+  std::thread waiting([&] {
+    ThreadWatch::Touch();
+    ThreadWatch::BeginComputing();
+    std::unique_lock<std::mutex> lock(mutex);
+    CHECK(woken.wait_for(lock, std::chrono::seconds(60), [&] { return is_over; }));
+    ThreadWatch::EndComputing();
+  });
+  CHECK(IsQuiescentWithin(&watch, milliseconds(300)));
+  {
+    std::lock_guard<std::mutex> lock(mutex);
+    is_over = true;
+  }
+  woken.notify_one();
+  waiting.join();
+}
+
+TEST_CASE("threads that poll, out of step with each other, do not hide that the others wait") {
+  std::atomic<bool> is_over{false};
+  std::vector<std::thread> polling;
+  for (int i = 0; i < 4; ++i) {
+    polling.emplace_back([&] {
+      ThreadWatch::Touch();
+      while (!is_over) std::this_thread::sleep_for(std::chrono::microseconds(50));
+    });
+  }
+  std::promise<void> end;
+  std::shared_future<void> ended = end.get_future().share();
+  std::vector<std::thread> waiting;
+  for (int i = 0; i < 50; ++i) waiting.emplace_back([ended] { ended.wait(); });
+  ThreadWatch watch;
+  for (int i = 0; i < 20; ++i) {
+    CHECK(IsQuiescentWithin(&watch, milliseconds(1000)));
+    watch.Restart();
+  }
+  end.set_value();
+  is_over = true;
+  for (std::thread& thread : waiting) thread.join();
+  for (std::thread& thread : polling) thread.join();
 }
 
 TEST_CASE("threads that come and go are seen") {
