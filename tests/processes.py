@@ -1,7 +1,8 @@
 """Runs snippets with the real TensorFlow and the optimizer, each in a process of its own.
 
 A snippet finds two CPU devices, the names of PRELUDE below and the planners of OWN_PLANNERS, and
-hands its findings over with `report(name=value, ...)`.
+hands its findings over with `report(name=value, ...)`. Names without those devices: IMPORTS and
+NAMES.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from tests.fork_server import ForkServer
 ROOT = Path(__file__).resolve().parents[1]
 LIMIT_S = 300.0  # for what would never end; on busy cores a snippet takes many times its time
 
-PRELUDE = """
+IMPORTS = """
 import contextlib, json, os, sys, threading, time
 import numpy as np
 import tensorflow as tf
@@ -32,15 +33,15 @@ from hplacer_optimizer.plugin import service as plugin
 
 v1 = tf.compat.v1
 CACHE = os.environ["TEST_CACHE"]
-DEVICES = ["/job:localhost/replica:0/task:0/device:CPU:%d" % i for i in range(2)]
 PLANNED = {"cache": CACHE, "planner": "random", "min_gain": -1}  # every plan takes effect
 set_options = tf.config.optimizer.set_experimental_options
+"""
+
+TWO_CPUS = """
+DEVICES = ["/job:localhost/replica:0/task:0/device:CPU:%d" % i for i in range(2)]
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
 )
-
-def on(**options):
-    set_options({"hierarchical_placer": PLANNED | options})
 
 def session(graph=None, config=None, **options):
     "A v1 session on two devices; without options an unplanned one."
@@ -50,6 +51,11 @@ def session(graph=None, config=None, **options):
         options = PLANNED | options
         config = hp.session_config(config=config, **options)
     return v1.Session(graph=graph, config=config)
+"""
+
+NAMES = """
+def on(**options):
+    set_options({"hierarchical_placer": PLANNED | options})
 
 def off():
     set_options({"hierarchical_placer": False})
@@ -121,6 +127,7 @@ class Recorder:
         time.sleep(0.1)
         return [line for line in self.text.splitlines() if line.startswith("hplacer: ")]
 """
+PRELUDE = IMPORTS + TWO_CPUS + NAMES
 
 OWN_PLANNERS = '''
 import time

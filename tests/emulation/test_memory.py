@@ -1,0 +1,118 @@
+"""The memory of emulated GPUs: what does not fit, and TensorFlow's settings of what is used."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("tensorflow")
+
+from tests.emulation import gpus
+
+GPU_MEMORY = "60 MiB"
+LARGE = """
+def trained(**options):
+    "Losses of eight tables of 8 MiB in a session, and the most that each GPU held; or the error."
+    graph = tf.Graph()
+    with graph.as_default():
+        tables = [v1.get_variable(f"table{i}", initializer=tf.fill([2 << 10, 1 << 10], 1.0),
+                                  use_resource=True) for i in range(8)]
+        rows = v1.placeholder(tf.int32, [16])
+        loss = tf.reduce_mean(tf.add_n([tf.tanh(tf.gather(table, rows)) for table in tables]))
+        train = v1.train.GradientDescentOptimizer(1000.0).minimize(loss, name="train")
+        config = hp.session_config(targets=["train"], **options) if options else None
+        try:
+            with v1.Session(config=config) as session:
+                session.run(v1.global_variables_initializer())
+                feeds = {rows: np.arange(16)}
+                found = [session.run([loss, train], feeds)[0] for _ in range(2)]
+        except tf.errors.ResourceExhaustedError as error:
+            return {"error": error.message}
+    peaks = [tf.config.experimental.get_memory_info(f"GPU:{gpu}")["peak"] for gpu in range(2)]
+    return {"losses": found, "peaks": peaks}
+"""
+
+
+def test_a_plan_for_two_trains_what_does_not_fit_on_one(tmp_path: Path) -> None:
+    code = """
+from hplacer_optimizer.plans.store import PlanStore
+
+planned = trained(cache=CACHE, budget_s=1.0)
+entry, (stored,) = plugin.history()[-1], PlanStore(CACHE).list()
+report(planned=planned, outcome=entry["outcome"], reason=entry["reason"],
+       fits=[stored.plan.baseline.feasible, stored.plan.feasible])
+"""
+    seen = gpus.run(LARGE + code, tmp_path, gpu_memory=GPU_MEMORY).report
+    assert seen["fits"] == [False, True]
+    assert seen["outcome"] == "planned", seen["reason"]  # whatever the gain
+    first, second = seen["planned"]["losses"]
+    assert second < first
+    assert all(16 << 20 <= peak <= 60 << 20 for peak in seen["planned"]["peaks"])
+    assert sum(seen["planned"]["peaks"]) >= 64 << 20
+
+
+@pytest.mark.slow  # TensorFlow's allocator tries again for 10 s
+def test_without_a_plan_it_fails(tmp_path: Path) -> None:
+    seen = gpus.run(LARGE + "report(**trained())", tmp_path, gpu_memory=GPU_MEMORY).report
+    assert "OOM when allocating tensor with shape[2048,1024] and type float on" in seen["error"]
+    assert "device:GPU:0 by allocator" in seen["error"]
+
+
+# ---- settings ----
+
+SETTINGS = """
+gpus = tf.config.list_physical_devices("GPU")
+
+def ran_on(name):
+    "The numbers of the emulated GPUs whose kernels run for a device of TensorFlow."
+    with emulation.traced() as ran, tf.device(name):
+        tf.ones([64]) + 1
+    return sorted({r.source for r in ran if r.kind == "kernel"})
+
+def found(**more):
+    from tensorflow.python.eager import context
+    devices = [device.name.rpartition("/device:")[2] for device in tf.config.list_logical_devices()]
+    ran = {name: ran_on(name) for name in devices if "GPU" in name}
+    on(planner="etf")
+    step = towers()
+    values = losses(step)
+    report(devices=devices, ran=ran, losses=values, reserved=reserved(), **more,
+           history=[entry["outcome"] for entry in history_since(0)],
+           limits=[device.memory_limit_bytes for device in v1.Session().list_devices()
+                   if device.device_type == "GPU"])
+
+def reserved():
+    "The largest region that this process has mapped for a device, in MiB."
+    sizes = [0]
+    for line in open("/proc/self/smaps"):
+        if line.startswith("Size:"):
+            size = int(line.split()[1])
+        if line.startswith("VmFlags:") and " nr " in line + " ":
+            sizes.append(size // 1024)
+    return max(sizes)
+"""
+
+
+def settings(directory: Path, code: str, gpu_memory: str = "512 MiB") -> dict[str, Any]:
+    return gpus.run(SETTINGS + code, directory, gpu_memory=gpu_memory).report
+
+
+def test_memory_that_grows_is_not_reserved_at_once(tmp_path: Path) -> None:
+    whole = settings(tmp_path, "found()")
+    assert whole["devices"] == ["CPU:0", "GPU:0", "GPU:1"]
+    assert whole["ran"] == {"GPU:0": [0], "GPU:1": [1]}
+    assert whole["limits"] == [512 << 20] * 2
+    assert whole["reserved"] >= 512
+    code = "for gpu in gpus: tf.config.experimental.set_memory_growth(gpu, True)\nfound()"
+    growing = settings(tmp_path, code)
+    assert growing["limits"] == whole["limits"]
+    assert 0 < growing["reserved"] < 64
+    assert growing["losses"] == whole["losses"]
+
+
+def test_one_of_two_gpus_is_visible(tmp_path: Path) -> None:
+    one = settings(tmp_path, "tf.config.set_visible_devices(gpus[1], 'GPU')\nfound()")
+    assert one["devices"] == ["CPU:0", "GPU:0"]
+    assert one["ran"] == {"GPU:0": [1]}
