@@ -235,6 +235,18 @@ TEST_CASE("callbacks of streams run at their times, before time moves on") {
   CHECK(beside->done_ns == 11);
 }
 
+TEST_CASE("a thread that waits for a mark right behind a callback goes on when that has run") {
+  Clock& clock = NewClock();
+  Stream* stream = NewStream(&clock);
+  const MarkPtr mark = clock.WithStreams([&](Streams& streams) {
+    streams.AddKernel(stream, 10, nullptr);
+    streams.AddCallback(stream, [] { std::this_thread::sleep_for(milliseconds(30)); });
+    return streams.AddMark(stream, true);
+  });
+  CHECK(clock.WaitFor(mark));
+  CHECK(clock.now_ns() == 10);
+}
+
 TEST_CASE("a thread that never rests stops the clock, and is named") {
   Clock& clock = NewClock(/*limit_s=*/0.2);
   std::atomic<bool> is_over{false};
