@@ -111,6 +111,18 @@ bool Clock::HasSomethingAhead() const {
   return !to_wake_.empty() || !sleepers_.empty() || streams_.NextNs() != kNever;
 }
 
+// With the lock. A mark may be done without a step, too: behind a callback.
+void Clock::TakeThoseWhoseMarkIsDone() {
+  for (auto it = mark_waiters_.begin(); it != mark_waiters_.end();) {
+    if (!it->first->is_done()) {
+      ++it;
+      continue;
+    }
+    to_wake_.push_back(it->second);
+    it = mark_waiters_.erase(it);
+  }
+}
+
 // With the lock, when the process is quiescent: wakes the next thread of this moment, or moves
 // time.
 void Clock::Step() {
@@ -122,14 +134,7 @@ void Clock::Step() {
       next_ns = std::min(streams_.NextNs(), sleeper_ns);
     } while (!streams_.AdvanceTo(next_ns) && next_ns < sleeper_ns && streams_.NextNs() != kNever);
     ++num_advances_;
-    for (auto it = mark_waiters_.begin(); it != mark_waiters_.end();) {
-      if (!it->first->is_done()) {
-        ++it;
-        continue;
-      }
-      to_wake_.push_back(it->second);
-      it = mark_waiters_.erase(it);
-    }
+    TakeThoseWhoseMarkIsDone();
     const auto end = sleepers_.upper_bound(next_ns);
     for (auto it = sleepers_.begin(); it != end; ++it) to_wake_.push_back(it->second);
     sleepers_.erase(sleepers_.begin(), end);
@@ -147,6 +152,7 @@ void Clock::Step() {
 // With the lock.
 void Clock::Stop(const std::string& why) {
   stopped_ = why;
+  has_stopped_ = true;
   fprintf(stderr, "hplacer: emulated clock: %s\n", why.c_str());
   for (const auto& [time_ns, waiter] : sleepers_) to_wake_.push_back(waiter);
   for (const auto& [mark, waiter] : mark_waiters_) to_wake_.push_back(waiter);
@@ -228,6 +234,7 @@ void Clock::RunCallbacks() {
     lock.lock();
     --num_callbacks_;
     streams_.Finish(stream);
+    TakeThoseWhoseMarkIsDone();
     EndAllIfStopped();
     ++activity_;
     has_work_.notify_one();

@@ -40,6 +40,7 @@ class Clock {
   int64_t now_ns();
   // Why the clock stopped; empty if it did not.
   std::string stopped();
+  bool has_stopped() const { return has_stopped_; }
 
   // Work for the devices, by the calling thread. All use of streams is inside of this.
   template <class Function>
@@ -85,6 +86,7 @@ class Clock {
   void NoteActivity();
   void EndAllIfStopped();
   void Wait(std::unique_lock<std::mutex>* lock, Waiter* waiter);
+  void TakeThoseWhoseMarkIsDone();
   bool HasSomethingAhead() const;
   void Step();
   void Stop(const std::string& why);
@@ -101,6 +103,7 @@ class Clock {
   std::deque<Waiter*> to_wake_;
   int num_callbacks_ = 0;  // that run
   bool is_started_ = false;
+  std::atomic<bool> has_stopped_{false};
   std::string stopped_;
   int64_t limit_ns_ = 60'000'000'000;
   std::atomic<int64_t> activity_{0}, num_computing_{0}, num_advances_{0}, num_looks_{0};

@@ -76,7 +76,8 @@ class Gpu : public tensorflow::PluggableDevice {
     }
     if (!context->status().ok()) return;
     const Cost cost = CostOf(number_, *kernel, context);
-    if (!Machine::Get().Launch(number_, cost.launch_ns)) {
+    const bool is_launched = Machine::Get().Launch(number_, cost.launch_ns);
+    if (!is_launched || Clock::Get().has_stopped()) {
       context->SetStatus(Stopped());
       return;
     }

@@ -362,8 +362,9 @@ bool ThreadWatch::MustAwait(const Thread& thread, int64_t waited_ns) {
 
 void ThreadWatch::NoteVainSleep(const Thread& thread, int64_t waited_ns) {
   Past& past = past_[thread.id];
-  if (waited_ns < kLongNs || past.noted_ns == base_.real_ns) return;
-  if (Polls(thread) || !MustAwait(thread, 0)) return;
+  // One sleep took all that time; on busy processors short ones may, with what is between them.
+  const bool is_long = waited_ns >= kLongNs && thread.sleeps == thread.base_sleeps + 1;
+  if (!is_long || Polls(thread) || past.noted_ns == base_.real_ns || !MustAwait(thread, 0)) return;
   past.noted_ns = base_.real_ns;
   if (++past.vain_sleeps < kVainSleeps) return;
   past.is_ignored = true;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
 import pytest
@@ -27,3 +28,65 @@ print("REPORT " + json.dumps({{name: micro.steps_ns(graph, {RUNS})
     report = processes.run(code, tmp_path, prelude="").report
     for name, micro in micro_graphs.GRAPHS.items():
         assert report[name] == [micro.expected_ns] * RUNS, (name, micro.because)
+
+
+def test_the_stub_names_what_the_native_module_holds(tmp_path: Path) -> None:
+    code = """
+from hplacer_optimizer import emulation
+emulation.enable("2xa100")
+import json
+from hplacer_optimizer.capture import native
+names = [name for name in vars(native.load_emulator()) if not name.startswith("_")]
+print("REPORT " + json.dumps({"names": names}))
+"""
+    stub = ast.parse((processes.ROOT / "hplacer_optimizer" / "_emulator.pyi").read_text())
+    declared = {node.name for node in stub.body if isinstance(node, ast.FunctionDef)}
+    assert {*processes.run(code, tmp_path, prelude="").report["names"]} == declared
+
+
+def test_who_does_not_ask_for_emulation_loads_none_of_it(tmp_path: Path) -> None:
+    code = """
+step = trainer()
+on()
+losses(step)
+report(native="_emulator" in open("/proc/self/maps").read(),
+       gpus=len(tf.config.list_physical_devices("GPU")))
+"""
+    assert processes.run(code, tmp_path).report == {"native": False, "gpus": 0}
+
+
+def test_a_thread_that_spins_ends_the_step_with_an_error(tmp_path: Path) -> None:
+    code = """
+from hplacer_optimizer import emulation
+emulation.enable("2xa100")
+import json, threading, time
+import tensorflow as tf
+with tf.device("/GPU:0"):
+    x = tf.ones([64, 64])
+stopping = False
+def spin():
+    while not stopping:
+        pass
+thread = threading.Thread(target=spin)
+thread.start()
+try:
+    for _ in range(3):
+        float(tf.reduce_sum(x @ x))
+    error = "none"
+except tf.errors.DeadlineExceededError as found:
+    error = found.message
+try:
+    emulation.now_ns()
+    told = "a time"
+except emulation_error as found:
+    told = str(found)
+stopping = True
+thread.join()
+print("REPORT " + json.dumps({"error": error, "told": told}))
+"""
+    code = "from hplacer_optimizer.errors import EmulationError as emulation_error\n" + code
+    done = processes.run(code, tmp_path, prelude="", HPLACER_EMULATION_LIMIT_S="1")
+    assert "virtual time stood still" in done.report["told"]
+    assert "runs and could still act" in done.report["told"]
+    assert "virtual time stood still" in done.report["error"]
+    assert len(done.log) == 1
