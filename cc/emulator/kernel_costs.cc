@@ -1,5 +1,6 @@
 #include "emulator/kernel_costs.h"
 
+#include <cstring>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -18,6 +19,17 @@ using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
 
 constexpr int64_t kMostElements = 64;  // of an input whose values the cost model may look at
+
+// On CPUs, TensorFlow replaces ops by oneDNN's of another name, which cost what those did:
+// "_MklMatMul" is MatMul, "_MklNativeFusedConv2D" is _FusedConv2D.
+std::string PlainType(const std::string& type) {
+  for (const char* prefix : {"_MklNative", "_Mkl"}) {
+    if (type.rfind(prefix, 0) != 0) continue;
+    const std::string plain = type.substr(strlen(prefix));
+    return FindOpEstimate("_" + plain) != nullptr ? "_" + plain : plain;
+  }
+  return type;
+}
 
 // Estimates by device, kernel and shapes. A kernel's memory may be another's later: names are
 // compared.
@@ -64,7 +76,7 @@ class Estimates {
     tensorflow::grappler::OpContext op;
     op.name = kernel.name();
     OpInfo& info = op.op_info;
-    info.set_op(kernel.type_string());
+    info.set_op(PlainType(kernel.type_string()));
     *info.mutable_attr() = kernel.def().attr();
     const auto describe = [](const Tensor& tensor, OpInfo::TensorProperties* properties) {
       properties->set_dtype(tensor.dtype());
@@ -119,7 +131,8 @@ Cost CostOf(int device, const OpKernel& kernel, OpKernelContext* context) {
   const bool on_host = device == kHost;
   if (const auto set = Machine::Get().FindCost(on_host, kernel.name())) return *set;
   if (!on_host && !Launches(kernel)) return {};
-  if (const auto set = Machine::Get().FindTypeCost(on_host, kernel.type_string())) return *set;
+  const std::string type = PlainType(kernel.type_string());
+  if (const auto set = Machine::Get().FindTypeCost(on_host, type)) return *set;
   static auto* estimates = new Estimates;
   return estimates->Of(device, kernel, context);
 }

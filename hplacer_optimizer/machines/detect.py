@@ -8,6 +8,7 @@ the machine that they stand for.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -56,6 +57,7 @@ _TURN_NS = 2_000_000  # of Linux: it lets a busy thread run on for up to a tick 
 _START_NS = 150_000  # of a step in the first task; the others are told of it
 _TOLD_NS = 100_000
 _SHARED_CORES = "CPU devices of one task share its cores and memory: two are no faster than one"
+_DIVIDED = "devices that a GPU was divided into run at the same time, each as fast as all of it"
 LIKE_THIS_HOST = "all hosts are like this one"
 _SEVERAL_TASKS = (
     f"a message between tasks is {_MESSAGE_WORK['send_ns']} ns of work for its sender and "
@@ -152,35 +154,54 @@ def detect(
 def _part_of(machine: Machine, devices: Sequence[SessionDevice]) -> Machine | None:
     """The devices of a machine that a session has, in its order; None if it has others, too.
 
-    The session may have left some out, and may have less memory on the others than they have.
+    The session may have left some out, may have less memory on the others than they have, and may
+    have divided some into several.
     """
     given = {full_device_name(device.name): device for device in machine.devices}
     memory = dict(zip(given, machine.memory_bytes, strict=True))
-    names = {given[full_device_name(d.name)].name: d.name for d in devices if _is_in(d, given)}
-    if len(names) != len(devices):
-        return None
     described = []
+    divided: dict[str, list[str]] = {}  # the session's devices, by the machine's
     for device in devices:
-        full_name = full_device_name(device.name)
+        full_name = full_device_name(_undivided(device))
+        if full_name not in given:
+            return None
         own = given[full_name]
         if device.type != "CPU" and 0 < device.memory_bytes < memory[full_name]:
             own = replace(own, memory_bytes=device.memory_bytes)
         described.append(replace(own, name=device.name))
+        divided.setdefault(given[full_name].name, []).append(device.name)
     used = {device.kind for device in described}
+    links = [
+        replace(link, src=src, dst=dst)
+        for link in machine.links
+        for src in divided.get(link.src, ())
+        for dst in divided.get(link.dst, ())
+    ]
+    rates = {kind.name: kind.memory_bytes_per_s for kind in machine.kinds}
+    for whole, parts in divided.items():
+        # A copy within a device reads and writes its memory.
+        bytes_per_s = rates[given[full_device_name(whole)].kind] // 2
+        links += [
+            Link(src=a, dst=b, channel=f"within {whole}", latency_ns=0, bytes_per_s=bytes_per_s)
+            for a, b in itertools.permutations(parts, 2)
+        ]
+    is_divided = len(divided) < len(described)
     return replace(
         machine,
         kinds=tuple(kind for kind in machine.kinds if kind.name in used),
         devices=tuple(described),
-        links=tuple(
-            replace(link, src=names[link.src], dst=names[link.dst])
-            for link in machine.links
-            if link.src in names and link.dst in names
-        ),
+        links=tuple(links),
+        assumptions=(*machine.assumptions, *([_DIVIDED] if is_divided else [])),
     )
 
 
-def _is_in(device: SessionDevice, given: Mapping[str, Device]) -> bool:
-    return full_device_name(device.name) in given
+def _undivided(device: SessionDevice) -> str:
+    """The name that a session has for a device if it sees all of them, and divides none.
+
+    TensorFlow describes a GPU by its number among all of the host.
+    """
+    number = re.match(r"device: (\d+),", device.description)
+    return re.sub(r"\d+$", number[1], device.name) if number else device.name
 
 
 def _start_ns(task: str, tasks: Sequence[str]) -> int:

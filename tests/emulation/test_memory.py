@@ -71,17 +71,23 @@ def ran_on(name):
         tf.ones([64]) + 1
     return sorted({r.source for r in ran if r.kind == "kernel"})
 
-def found(**more):
-    from tensorflow.python.eager import context
-    devices = [device.name.rpartition("/device:")[2] for device in tf.config.list_logical_devices()]
-    ran = {name: ran_on(name) for name in devices if "GPU" in name}
+def found():
+    "What TensorFlow has, what the optimizer takes it for, and a step with a plan on it."
+    names = [device.name.rpartition("/device:")[2] for device in tf.config.list_logical_devices()]
+    ran = {name: ran_on(name) for name in names if "GPU" in name}
+    from hplacer_optimizer import machines
+    described = []
+    def detect(*arguments, original=machines.detect, **options):
+        described.append(original(*arguments, **options))
+        return described[-1]
+    machines.detect = detect
     on(planner="etf")
-    step = towers()
-    values = losses(step)
-    report(devices=devices, ran=ran, losses=values, reserved=reserved(), **more,
-           history=[entry["outcome"] for entry in history_since(0)],
-           limits=[device.memory_limit_bytes for device in v1.Session().list_devices()
-                   if device.device_type == "GPU"])
+    start = len(plugin.history())
+    values = losses(towers())
+    machine = described[0]
+    report(devices=names, ran=ran, losses=values, reserved=reserved(),
+           history=[entry["outcome"] for entry in history_since(start)],
+           machine=machine.name, memory=dict(zip(names, machine.memory_bytes)))
 
 def reserved():
     "The largest region that this process has mapped for a device, in MiB."
@@ -103,12 +109,14 @@ def test_memory_that_grows_is_not_reserved_at_once(tmp_path: Path) -> None:
     whole = settings(tmp_path, "found()")
     assert whole["devices"] == ["CPU:0", "GPU:0", "GPU:1"]
     assert whole["ran"] == {"GPU:0": [0], "GPU:1": [1]}
-    assert whole["limits"] == [512 << 20] * 2
     assert whole["reserved"] >= 512
     code = "for gpu in gpus: tf.config.experimental.set_memory_growth(gpu, True)\nfound()"
-    growing = settings(tmp_path, code)
-    assert growing["limits"] == whole["limits"]
+    growing = settings(tmp_path / "growing", code)
     assert 0 < growing["reserved"] < 64
+    for seen in (whole, growing):
+        assert seen["machine"] == "slow-gpus"
+        assert seen["memory"]["GPU:1"] == 512 << 20
+        assert seen["history"] == ["planned"]
     assert growing["losses"] == whole["losses"]
 
 
@@ -116,3 +124,20 @@ def test_one_of_two_gpus_is_visible(tmp_path: Path) -> None:
     one = settings(tmp_path, "tf.config.set_visible_devices(gpus[1], 'GPU')\nfound()")
     assert one["devices"] == ["CPU:0", "GPU:0"]
     assert one["ran"] == {"GPU:0": [1]}
+    assert one["machine"] == "slow-gpus"
+    assert one["history"] == ["planned"]
+
+
+def test_a_gpu_is_divided_by_its_memory(tmp_path: Path) -> None:
+    code = """
+tf.config.set_logical_device_configuration(gpus[0], [
+    tf.config.LogicalDeviceConfiguration(memory_limit=limit) for limit in (96, 64)])
+found()
+"""
+    seen = settings(tmp_path, code)
+    assert seen["devices"] == ["CPU:0", "GPU:0", "GPU:1", "GPU:2"]
+    assert seen["ran"] == {"GPU:0": [0], "GPU:1": [0], "GPU:2": [1]}
+    assert seen["machine"] == "slow-gpus"
+    del seen["memory"]["CPU:0"]
+    assert seen["memory"] == {"GPU:0": 96 << 20, "GPU:1": 64 << 20, "GPU:2": 512 << 20}
+    assert seen["history"] == ["planned"]

@@ -308,6 +308,55 @@ def test_a_session_may_have_a_part_of_them(emulated: machines.Machine) -> None:
     }
 
 
+def numbered(gpu: Listed, number: int) -> Listed:
+    """As TensorFlow describes the GPU of that number among all of the host."""
+    return replace(gpu, description=f"device: {number}, name: NVIDIA A100, pci bus id: 0000:0a")
+
+
+def test_a_session_may_see_other_gpus_than_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = machines.load_machine("2xa100")
+    k40 = machines.shipped_kinds()["k40"]
+    cpu, first, second = machine.devices
+    unequal = replace(
+        machine,
+        kinds=(*machine.kinds, k40),
+        devices=(cpu, first, replace(second, kind="k40", memory_bytes=None)),
+    )
+    machines.save_machine(unequal, tmp_path / "machine.yaml")
+    monkeypatch.setenv(emulated_machine.VARIABLE, str(tmp_path / "machine.yaml"))
+    host_cpu, gpu = seen(unequal, 1)
+    found = detect([host_cpu, numbered(gpu, 1)])
+    assert found.device_names == (LOCAL + CPU, LOCAL + GPU0)
+    assert found.devices[1].kind == "k40"
+    assert found.memory_bytes[1] == k40.memory_bytes
+    assert detect([host_cpu, numbered(gpu, 2)]).name == "detected"  # there is no third one
+
+
+def test_a_session_may_have_divided_a_gpu(emulated: machines.Machine) -> None:
+    """The first into two of 1 and 2 GiB, so that the second is TensorFlow's third."""
+    host_cpu, first, second, third = seen(emulated, 3)
+    found = detect(
+        [
+            host_cpu,
+            numbered(replace(first, memory_bytes=2**30), 0),
+            numbered(replace(second, memory_bytes=2**31), 0),
+            numbered(third, 1),
+        ]
+    )
+    assert found.name == emulated.name
+    assert found.memory_bytes[1:] == (2**30, 2**31, emulated.memory_bytes[2])
+    between = {(link.src[-5:], link.dst[-5:]): link for link in found.links}
+    assert len(found.links) == len(between) == 4 * 3
+    within = between["GPU:0", "GPU:1"]
+    kind = next(kind for kind in emulated.kinds if kind.type == "GPU")
+    assert (within.latency_ns, within.bytes_per_s) == (0, kind.memory_bytes_per_s // 2)
+    assert between["GPU:0", "GPU:2"].bytes_per_s == gb(300)
+    assert between["GPU:0", "GPU:2"].channel == between["GPU:1", "GPU:2"].channel
+    assert found.assumptions[-1].startswith("devices that a GPU was divided into run at the same")
+
+
 def test_this_host() -> None:
     assert 0 < host.usable_cores() <= (os.cpu_count() or 1)
     assert 2**28 < host.memory_bytes() <= os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -278,15 +278,19 @@ class _Machine:
         """Both directions of a pair, which are taken to be equally fast."""
         src, dst = self._names[a], self._names[b]
         is_work = self._are_hosts(a, b)
+        is_alike = self._described.device_kind[a] == self._described.device_kind[b]
+        ends_alone = [src] if is_alike else [src, dst]
         alone_s, send_s, receive_s, spreads = [], [], [], []
         sizes = SIZES_BYTES * _ROUNDS
         for size in sizes:
             self._progress(f"{size:,} bytes between {src} and {dst}")
             hops, elements = _HOPS[size], size // FLOAT_BYTES
-            moved, stayed = self._probes.compare(
-                chain([src, dst], hops, elements), chain([src], hops, elements)
+            moved, *stayed = self._probes.compare(
+                chain([src, dst], hops, elements),
+                *(chain([end], hops, elements) for end in ends_alone),
             )
-            alone_s.append((moved.value_s - stayed.value_s) / hops)
+            stayed_s = sum(timing.value_s for timing in stayed) / len(stayed)
+            alone_s.append((moved.value_s - stayed_s) / hops)
             spreads.append(moved.spread)
             if is_work:
                 send_s.append(self._work_s(src, src, dst, hops, elements))

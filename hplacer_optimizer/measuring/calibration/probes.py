@@ -63,7 +63,8 @@ class Probes:
 def chain(devices: Sequence[str], ops: int, elements: int) -> Build:
     """`ops` negations of a float32[elements], each of the one before, the devices taking turns.
 
-    Nothing overlaps: such a chain, less the same chain on one device, is the time of its transfers.
+    Nothing overlaps: such a chain on two devices, less the mean of the same chain on each of them,
+    is the time of its transfers.
     """
 
     def build() -> list[Any]:
