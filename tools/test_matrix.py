@@ -4,10 +4,11 @@
 
 Each release has an environment of its own in build/matrix/, whose PATH holds no compiler. There run
 `hplacer doctor`, the commands of the README, and the core tests: switching on, planning, stored
-plans, losses, fingerprints, capture, variables and measuring. One more environment has no
-TensorFlow: there the offline part must work, and the rest must say what is missing. The last has a
-TensorFlow that is too old: training there must go on, after one line. Exits with 1 if anything
-fails.
+plans, losses, fingerprints, capture, variables and measuring. Emulated GPUs follow: steps that take
+what was worked out by hand, and scripts whose results are those of the CPU. One more environment
+has no TensorFlow: there the offline part must work, and the rest must say what is missing. The last
+has a TensorFlow that is too old: training there must go on, after one line. Exits with 1 if
+anything fails.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ _CORE = (
     "tests/test_scripts.py",
     "tests/workloads",
 )
+# They take both cores, so that they run one after the other.
+_EMULATED = ("tests/emulation/test_clock.py", "tests/emulation/test_results.py")
 _README = "test_the_commands_of_a_document_run_one_after_the_other[README.md]"
 _TEST_PACKAGES = ("hypothesis", "pytest", "pytest-randomly", "pytest-timeout", "pytest-xdist")
 _NO_TENSORFLOW = "none"
@@ -70,8 +73,8 @@ _PAGE = """\
 The wheel beside each TensorFlow release that it supports, on a machine without a compiler. Command:
 `make test-matrix`. Machine: {machine}.
 
-| TensorFlow | NumPy | `hplacer doctor` | README's commands | core tests |
-|---|---|---|---|---|
+| TensorFlow | NumPy | `hplacer doctor` | README's commands | core tests | emulated GPUs |
+|---|---|---|---|---|---|
 {rows}
 
 Beside TensorFlow {too_old}, which is not supported, one line says so and training goes on.
@@ -94,11 +97,13 @@ class Row:
     passed: int
     failed: int
     skipped: int
+    emulated: bool
 
     @property
     def is_well(self) -> bool:
         """Whether nothing failed."""
-        return self.doctor and self.readme and not self.failed and self.passed > 0
+        is_core_well = not self.failed and self.passed > 0
+        return self.doctor and self.readme and is_core_well and self.emulated
 
     def markdown(self) -> str:
         """A line of the page's table."""
@@ -107,7 +112,7 @@ class Row:
         tests += f", {self.skipped} skipped" * bool(self.skipped)
         words = {True: "well", False: "failed"}
         cells = (self.release, self.numpy, words[self.doctor], words[self.readme], tests)
-        return f"| {' | '.join(cells)} |"
+        return f"| {' | '.join((*cells, words[self.emulated]))} |"
 
 
 class Environment:
@@ -191,6 +196,9 @@ def tested(release: str) -> Row:
         check=False,
         cwd=_SUITE,
     )
+    emulated = environment.run(
+        *("-m", "pytest", "-q", "-m", "", "--tb", "short", *_EMULATED), check=False, cwd=_SUITE
+    )
     counts = {word: int(number) for number, word in re.findall(r"(\d+) (\w+)", _last(core.stdout))}
     row = Row(
         release=release,
@@ -200,9 +208,11 @@ def tested(release: str) -> Row:
         passed=counts.get("passed", 0),
         failed=counts.get("failed", 0) + counts.get("error", 0) + counts.get("errors", 0),
         skipped=counts.get("skipped", 0),
+        emulated=emulated.returncode == 0,
     )
     log = _MATRIX / f"{release}.log"
-    log.write_text("\n".join(done.stdout + done.stderr for done in (doctor, readme, core)))
+    runs = (doctor, readme, core, emulated)
+    log.write_text("\n".join(done.stdout + done.stderr for done in runs))
     print(row.markdown() + ("" if row.is_well else f"   see {log.relative_to(ROOT)}"), flush=True)
     return row
 

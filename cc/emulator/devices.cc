@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -16,9 +17,19 @@
 #include "emulator/registration.h"
 #include "emulator/stream_executor.h"
 #include "emulator/uncomputed.h"
+#include "tensorflow/core/public/version.h"
+#if TF_MAJOR_VERSION == 2 && TF_MINOR_VERSION == 19
+// TensorFlow 2.19 includes a header here that needs LLVM's, which its wheels leave out. One class
+// of it is named.
+#define XLA_STREAM_EXECUTOR_GPU_TMA_METADATA_H_
+namespace stream_executor::gpu {
+class TmaDescriptor {};
+}  // namespace stream_executor::gpu
+#endif
 #include "tensorflow/core/common_runtime/device/device_id.h"
 #include "tensorflow/core/common_runtime/device/device_id_manager.h"
 #include "tensorflow/core/common_runtime/pluggable_device/pluggable_device.h"
+#include "tensorflow/core/common_runtime/pluggable_device/pluggable_device_context.h"
 #include "tensorflow/core/common_runtime/pluggable_device/pluggable_device_factory.h"
 #include "tensorflow/core/common_runtime/pluggable_device/pluggable_device_process_state.h"
 #include "tensorflow/core/common_runtime/process_state.h"
@@ -35,6 +46,7 @@ using tensorflow::DeviceLocality;
 using tensorflow::OpKernel;
 using tensorflow::OpKernelContext;
 using tensorflow::PlatformDeviceId;
+using tensorflow::PluggableDeviceContext;
 using tensorflow::SessionOptions;
 using tensorflow::TfDeviceId;
 
@@ -49,6 +61,40 @@ class Computing {
   ~Computing() { Clock::Get().EndComputing(); }
 };
 
+#if TF_MAJOR_VERSION == 2 && (TF_MINOR_VERSION == 17 || TF_MINOR_VERSION == 18)
+// TensorFlow 2.17 and 2.18 run kernels on the last stream that they make for a device, which they
+// made for copies to other devices: so a copy does not wait for kernels, and 2.17 fails to try.
+constexpr bool kIsComputeLast = true;
+using CopyStreams = absl::InlinedVector<stream_executor::Stream*, 4>;
+template <auto kMember>
+struct Opened {
+  friend CopyStreams& CopyStreamsOf(PluggableDeviceContext* context) { return context->*kMember; }
+};
+CopyStreams& CopyStreamsOf(PluggableDeviceContext* context);
+template struct Opened<&PluggableDeviceContext::device_to_device_stream_>;
+
+absl::Status GiveCopiesAStream(PluggableDeviceContext* context, stream_executor::Stream** stream) {
+  if (*stream == nullptr) {
+    auto made = context->stream()->parent()->CreateStream();
+    if (!made.ok()) return made.status();
+    *stream = made->release();  // until the process ends, as TensorFlow's own
+  }
+  for (stream_executor::Stream*& copies : CopyStreamsOf(context)) copies = *stream;
+  return absl::OkStatus();
+}
+#else
+constexpr bool kIsComputeLast = false;
+absl::Status GiveCopiesAStream(PluggableDeviceContext*, stream_executor::Stream**) {
+  return absl::OkStatus();
+}
+#endif
+
+// Of one of TensorFlow's devices. A process makes them once, for all its sessions.
+struct DeviceStreams {
+  Stream* compute = nullptr;
+  stream_executor::Stream* copies = nullptr;  // to other devices, where TensorFlow has none
+};
+
 class Gpu : public tensorflow::PluggableDevice {
  public:
   // `number`: of the emulated device, which is more than one of TensorFlow's if it was divided.
@@ -60,13 +106,15 @@ class Gpu : public tensorflow::PluggableDevice {
                         /*sync_every_op=*/false),
         number_(number) {}
 
-  absl::Status Start(const SessionOptions& options, Stream** compute) {
+  absl::Status Start(const SessionOptions& options, DeviceStreams* streams) {
     const int before = NumStreams(number_);
     if (absl::Status status = Init(options); !status.ok()) return status;
-    // A process makes the streams of a device once, for all its sessions.
-    if (*compute == nullptr) *compute = StreamOf(number_, before);
-    compute_ = *compute;
-    return absl::OkStatus();
+    if (streams->compute == nullptr) {
+      streams->compute = StreamOf(number_, kIsComputeLast ? NumStreams(number_) - 1 : before);
+    }
+    compute_ = streams->compute;
+    auto* context = tensorflow_accelerator_device_info()->default_context;
+    return GiveCopiesAStream(static_cast<PluggableDeviceContext*>(context), &streams->copies);
   }
 
   void Compute(OpKernel* kernel, OpKernelContext* context) override {
@@ -170,7 +218,7 @@ class GpuFactory : public tensorflow::PluggableDeviceFactory {
       auto gpu = std::make_unique<Gpu>(share.device, id, options,
                                        absl::StrCat(prefix, "/device:GPU:", number),
                                        Bytes(share.bytes), locality, description, allocator);
-      if (status = gpu->Start(options, &compute_[number]); !status.ok()) return status;
+      if (status = gpu->Start(options, &streams_[number]); !status.ok()) return status;
       made->push_back(std::move(gpu));
       ++number;
     }
@@ -178,7 +226,7 @@ class GpuFactory : public tensorflow::PluggableDeviceFactory {
   }
 
  private:
-  std::unordered_map<int, Stream*> compute_;  // by TensorFlow's number
+  std::unordered_map<int, DeviceStreams> streams_;  // by TensorFlow's number
 };
 
 class Cpu : public tensorflow::ThreadPoolDevice {

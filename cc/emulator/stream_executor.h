@@ -11,8 +11,7 @@
 
 namespace hplacer::emulator {
 
-// How many streams TensorFlow has made on a device, and one of them; the first of those that it
-// makes for a device of its own runs kernels.
+// How many streams TensorFlow has made on a device, and one of them.
 int NumStreams(int device);
 Stream* StreamOf(int device, int number);
 

@@ -1,0 +1,45 @@
+"""Unmodified scripts on emulated GPUs: their results are those of the CPU."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("tensorflow")
+
+from tests.processes import LIMIT_S, clean_environment
+from tests.test_scripts import ROUNDING, SCRIPTS, assert_alike, results_of
+
+EMULATED = ("-m", "hplacer_optimizer.run", "--emulate", "2xa100")
+
+
+def run(script: str, directory: Path, *launcher: str) -> tuple[list[Any], str]:
+    """What a script printed as JSON, and its log, without a plan."""
+    done = subprocess.run(
+        [sys.executable, *launcher, str(SCRIPTS / script)],
+        cwd=directory,
+        env=clean_environment(directory) | {"HPLACER_DISABLE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+    )
+    assert done.returncode == 0, done.stderr
+    return results_of(done.stdout), done.stderr
+
+
+@pytest.mark.parametrize(
+    "script", ["custom_loop.py", pytest.param("keras_convolutions.py", marks=pytest.mark.slow)]
+)
+def test_results_are_those_of_the_cpu(script: str, tmp_path: Path) -> None:
+    alone, _ = run(script, tmp_path)
+    emulated, log = run(script, tmp_path, *EMULATED)
+    assert alone
+    assert_alike(emulated, alone, ROUNDING)
+    passed = re.search(r"emulated GPUs: ([\d.]+) \w+ of virtual time passed", log)
+    assert passed is not None, log
+    assert float(passed[1]) > 0
