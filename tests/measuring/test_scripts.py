@@ -363,6 +363,7 @@ def test_pauses_and_first_calls_are_left_out() -> None:
         "also": [],
         "reports": [],
         "devices": {},
+        "own_work": None,
     }
     steps = scripts._steps(found, None)
     assert steps.step_s == pytest.approx(0.01)
