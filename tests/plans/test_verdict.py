@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hplacer_optimizer import emulation
 from hplacer_optimizer.cli import main
 from hplacer_optimizer.errors import PlanError, StoreError
 from hplacer_optimizer.machines import host, load_machine
@@ -173,8 +172,8 @@ EMULATED, REAL = "8xa100", None
 def devices_of(machine: str | None) -> Iterator[None]:
     """The devices of this process are emulated as those of a shipped machine, or real ones."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(emulation, "is_on", lambda: machine is not None)
-        patch.setattr(emulation, "machine", lambda: machine and load_machine(machine))
+        found = machine and load_machine(machine)
+        patch.setattr(verdict_module, "emulated_machine", lambda: found)
         yield
 
 
