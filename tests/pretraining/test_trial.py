@@ -18,13 +18,13 @@ import numpy as np
 import pytest
 
 import hplacer_optimizer as hp
-from hplacer_optimizer import emulation
 from hplacer_optimizer.capture import native
 from hplacer_optimizer.cli import main
 from hplacer_optimizer.errors import MeasuringError
 from hplacer_optimizer.machines import load_machine
 from hplacer_optimizer.machines.describe import describe_cluster
 from hplacer_optimizer.measuring.scripts import ScriptSteps
+from hplacer_optimizer.plans import verdict as verdict_module
 from hplacer_optimizer.plans.plan import Plan
 from hplacer_optimizer.plans.store import PlanStore
 from hplacer_optimizer.pretraining import trial
@@ -329,8 +329,8 @@ def test_tables_are_for_people(
 @pytest.fixture
 def emulated(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The working directory of a process whose devices are emulated."""
-    monkeypatch.setattr(emulation, "is_on", lambda: True)
-    monkeypatch.setattr(emulation, "machine", lambda: load_machine("8xa100"))
+    found = load_machine("8xa100")
+    monkeypatch.setattr(verdict_module, "emulated_machine", lambda: found)
     return here
 
 
@@ -347,7 +347,7 @@ def test_a_gain_on_emulated_devices_is_told_as_such(
     kept = stored(emulated)
     assert kept is not None
     assert kept.is_confirmed
-    monkeypatch.setattr(emulation, "is_on", lambda: False)
+    monkeypatch.setattr(verdict_module, "emulated_machine", lambda: None)
     assert not kept.is_confirmed
 
 
