@@ -16,7 +16,6 @@
 #include "emulator/machine.h"
 #include "emulator/registration.h"
 #include "emulator/stream_executor.h"
-#include "emulator/uncomputed.h"
 #include "tensorflow/core/public/version.h"
 #if TF_MAJOR_VERSION == 2 && TF_MINOR_VERSION == 19
 // TensorFlow 2.19 includes a header here that needs LLVM's, which its wheels leave out. One class
