@@ -5,7 +5,9 @@
 
 namespace hplacer::emulator {
 
-Stream* Streams::Add(int device) { return new Stream(device); }
+Stream* Streams::Add(int device) {
+  return streams_.emplace_back(std::make_unique<Stream>(device)).get();
+}
 
 void Streams::Add(Stream* stream, Stream::Work work) {
   work.order = order_++;

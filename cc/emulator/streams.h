@@ -80,7 +80,7 @@ class Streams {
  public:
   int64_t now_ns() const { return now_ns_; }
 
-  // Streams are never destroyed: TensorFlow keeps them until its process ends.
+  // Streams live as long as this: TensorFlow keeps its own until the process ends.
   Stream* Add(int device);
 
   void AddKernel(Stream* stream, int64_t duration_ns, RecordPtr record);
@@ -107,6 +107,7 @@ class Streams {
   void End(Stream* stream);
   void Start(Stream* stream);
 
+  std::vector<std::unique_ptr<Stream>> streams_;
   int64_t now_ns_ = 0;
   int64_t order_ = 0;
   bool is_noticeable_ = false;
