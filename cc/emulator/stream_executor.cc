@@ -257,8 +257,8 @@ void CopyToDevice(const SP_Device*, SP_Stream stream, SP_DeviceMemoryBase* to,
 void CopyNow(const SP_Device* device, int from, int to, uint64_t size, TF_Status* status) {
   Stream* stream = Clock::Get().WithStreams([&](Streams& all) { return all.Add(device->ordinal); });
   (void)Clock::Get().WaitFor(AddCopy(stream, from, to, size));
-  Clock::Get().WithStreams([&](Streams&) {
-    if (stream->is_idle()) delete stream;
+  Clock::Get().WithStreams([&](Streams& all) {
+    if (stream->is_idle()) all.Remove(stream);
   });
   Succeed(status);
 }

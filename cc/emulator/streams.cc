@@ -9,6 +9,11 @@ Stream* Streams::Add(int device) {
   return streams_.emplace_back(std::make_unique<Stream>(device)).get();
 }
 
+void Streams::Remove(Stream* stream) {
+  const auto is_it = [stream](const auto& other) { return other.get() == stream; };
+  streams_.erase(std::find_if(streams_.begin(), streams_.end(), is_it));
+}
+
 void Streams::Add(Stream* stream, Stream::Work work) {
   work.order = order_++;
   if (work.record != nullptr) work.record->enqueued_ns = now_ns_;

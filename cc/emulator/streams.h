@@ -80,8 +80,10 @@ class Streams {
  public:
   int64_t now_ns() const { return now_ns_; }
 
-  // Streams live as long as this: TensorFlow keeps its own until the process ends.
+  // TensorFlow keeps its streams until the process ends.
   Stream* Add(int device);
+  // An idle one.
+  void Remove(Stream* stream);
 
   void AddKernel(Stream* stream, int64_t duration_ns, RecordPtr record);
   void AddCopy(Stream* stream, Channel* channel, int64_t duration_ns, RecordPtr record);
