@@ -50,14 +50,14 @@ SMALL: dict[str, dict[str, int]] = {  # sizes that two cores compute in seconds
     "two_tower-8xa100": {},
 }
 WARM_UP, STEPS = 3, 10
-_MOVED = 0.02  # share of units that a placement of random moves sends elsewhere
+_MOVED = (0.02, 0.1)  # shares of units that placements of random moves send elsewhere
 
 
 # ---- placements ----
 
 
 def placements(problem: Problem, planning_s: float, seed: int = 0) -> dict[str, NDArray[np.int32]]:
-    """TensorFlow's, stripes over two and over all GPUs, random moves, and the plan of `auto`."""
+    """TensorFlow's, stripes over two and over all GPUs, random moves, the plan of `auto`."""
     gpus = [i for i, name in enumerate(problem.device_names) if "GPU" in name]
     first_op = np.zeros(problem.num_units, np.int64)
     first_op[problem.units[::-1]] = np.arange(problem.num_ops)[::-1]
@@ -69,9 +69,11 @@ def placements(problem: Problem, planning_s: float, seed: int = 0) -> dict[str, 
     for number in sorted({2, len(gpus)}):
         stripe = rank * number // problem.num_units
         found[f"{number} stripes"] = _by_unit(problem, [gpus[i] for i in stripe])
-    is_moved = rng.random(problem.num_units) < _MOVED
-    elsewhere = rng.choice(gpus, problem.num_units)
-    found["random moves"] = _by_unit(problem, np.where(is_moved, elsewhere, gpus[0]).tolist())
+    for share in _MOVED[: 2 if len(gpus) == 2 else 1]:  # five placements on every machine
+        is_moved = rng.random(problem.num_units) < share
+        elsewhere = rng.choice(gpus, problem.num_units)
+        moved = np.where(is_moved, elsewhere, gpus[0]).tolist()
+        found[f"{share:.0%} random moves"] = _by_unit(problem, moved)
     result = get_planner("auto").plan(problem, budget=Budget(seconds=planning_s), seed=seed)
     found["auto"] = np.asarray(result.placement, np.int32)
     return found
@@ -187,6 +189,31 @@ def run_tasks(names: Sequence[str], output: Path, planning_s: float) -> None:
             print(f"{name}: {summary(row)}", flush=True)
         output.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps(known, indent=1) + "\n")
+    print("| task | placements | ten steps differ by | memory over simulated | real s a step |")
+    print("|---|---|---|---|---|")
+    for name in names:
+        print(table_row(name, known[name]))
+
+
+def table_row(name: str, rows: Sequence[dict[str, Any]]) -> str:
+    """A task's line: the ranges over its placements, memory on the device that held most."""
+    ran = [row for row in rows if "error" not in row]
+    if not ran:
+        return f"| {name} | 0 of {len(rows)} | | | |"
+    spread = [max(row["steps_ns"]) / min(row["steps_ns"]) - 1 for row in ran]
+    held = [_held(row).max() for row in ran]
+    real_s = [row["real_s"] for row in ran]
+    return (
+        f"| {name} | {len(ran)} of {len(rows)} | {min(spread):.2%} to {max(spread):.2%} | "
+        f"{min(held):.2f} to {max(held):.2f} | {min(real_s):.2f} to {max(real_s):.2f} |"
+    )
+
+
+def _held(row: dict[str, Any]) -> NDArray[np.float64]:
+    """Executed over simulated, of devices that hold half of what the fullest one holds, or more."""
+    peak = np.array(row["peak_bytes"])
+    is_full = peak * 2 >= peak.max()
+    return np.asarray(peak / np.maximum(row["simulated_peak_bytes"][1:], 1))[is_full]
 
 
 def summary(row: dict[str, Any]) -> str:
