@@ -58,28 +58,46 @@ _MOVED = (0.02, 0.1)  # shares of units that placements of random moves send els
 
 def placements(problem: Problem, planning_s: float, seed: int = 0) -> dict[str, NDArray[np.int32]]:
     """TensorFlow's, stripes over two and over all GPUs, random moves, the plan of `auto`."""
-    gpus = [i for i, name in enumerate(problem.device_names) if "GPU" in name]
-    first_op = np.zeros(problem.num_units, np.int64)
-    first_op[problem.units[::-1]] = np.arange(problem.num_ops)[::-1]
-    rank = np.argsort(np.argsort(first_op))
-    rng = np.random.default_rng(seed)
-    found = {}
-    if problem.default_device is not None:
-        found["TensorFlow's"] = np.asarray(problem.default_device, np.int32)
-    for number in sorted({2, len(gpus)}):
-        stripe = rank * number // problem.num_units
-        found[f"{number} stripes"] = _by_unit(problem, [gpus[i] for i in stripe])
+    gpus = gpus_of(problem)
+    found = simple_placements(problem)
     for share in _MOVED[: 2 if len(gpus) == 2 else 1]:  # five placements on every machine
-        is_moved = rng.random(problem.num_units) < share
-        elsewhere = rng.choice(gpus, problem.num_units)
-        moved = np.where(is_moved, elsewhere, gpus[0]).tolist()
-        found[f"{share:.0%} random moves"] = _by_unit(problem, moved)
+        found[f"{share:.0%} random moves"] = random_moves(problem, share, gpus, seed)
     result = get_planner("auto").plan(problem, budget=Budget(seconds=planning_s), seed=seed)
     found["auto"] = np.asarray(result.placement, np.int32)
     return found
 
 
-def _by_unit(problem: Problem, wanted: Sequence[int]) -> NDArray[np.int32]:
+def gpus_of(problem: Problem) -> list[int]:
+    """Their numbers among the devices."""
+    return [i for i, name in enumerate(problem.device_names) if "GPU" in name]
+
+
+def simple_placements(problem: Problem) -> dict[str, NDArray[np.int32]]:
+    """TensorFlow's, and stripes of the graph over two and over all GPUs."""
+    gpus = gpus_of(problem)
+    first_op = np.zeros(problem.num_units, np.int64)
+    first_op[problem.units[::-1]] = np.arange(problem.num_ops)[::-1]
+    rank = np.argsort(np.argsort(first_op))
+    found = {}
+    if problem.default_device is not None:
+        found["TensorFlow's"] = np.asarray(problem.default_device, np.int32)
+    for number in sorted({2, len(gpus)}):
+        stripe = rank * number // problem.num_units
+        found[f"{number} stripes"] = by_unit(problem, [gpus[i] for i in stripe])
+    return found
+
+
+def random_moves(
+    problem: Problem, share: float, gpus: Sequence[int], seed: int
+) -> NDArray[np.int32]:
+    """All on the first of the GPUs, but for so many units, which are anywhere on them."""
+    rng = np.random.default_rng(seed)
+    is_moved = rng.random(problem.num_units) < share
+    elsewhere = rng.choice(gpus, problem.num_units)
+    return by_unit(problem, np.where(is_moved, elsewhere, gpus[0]).tolist())
+
+
+def by_unit(problem: Problem, wanted: Sequence[int]) -> NDArray[np.int32]:
     """Each unit where it is wanted, or else where it may be."""
     pointer, candidates = problem.candidate_ptr, problem.candidates
     chosen = []
@@ -92,7 +110,9 @@ def _by_unit(problem: Problem, wanted: Sequence[int]) -> NDArray[np.int32]:
 # ---- in the process of a task ----
 
 
-def measure(loaded: LoadedGraph, name: str, placement: NDArray[np.int32]) -> dict[str, Any]:
+def measure(
+    loaded: LoadedGraph, name: str, placement: NDArray[np.int32], *, steps: int = STEPS
+) -> dict[str, Any]:
     """Steps under a placement, on devices that take what the problem says."""
     import tensorflow as tf
 
@@ -116,9 +136,9 @@ def measure(loaded: LoadedGraph, name: str, placement: NDArray[np.int32]) -> dic
             for gpu in gpus:
                 tf.config.experimental.reset_memory_stats(gpu)
             begin_s = time.perf_counter()
-            steps = step.time(STEPS)
-            row["real_s"] = (time.perf_counter() - begin_s) / STEPS
-            row["steps_ns"] = [round(seconds * 1e9) for seconds in steps]
+            times = step.time(steps)
+            row["real_s"] = (time.perf_counter() - begin_s) / steps
+            row["steps_ns"] = [round(seconds * 1e9) for seconds in times]
             row["peak_bytes"] = [
                 tf.config.experimental.get_memory_info(gpu)["peak"] for gpu in gpus
             ]
@@ -128,8 +148,8 @@ def measure(loaded: LoadedGraph, name: str, placement: NDArray[np.int32]) -> dic
     return row
 
 
-def run_task(task: Task, sizes: dict[str, Any], compute: bool, planning_s: float) -> None:
-    """Prints a line of JSON for each placement."""
+def load_task(task: Task, sizes: dict[str, Any], *, compute: bool) -> LoadedGraph:
+    """The task's graph; from now on this process has the GPUs of its machine, emulated."""
     with tempfile.TemporaryDirectory() as directory:
         path = str(Path(directory, "graph.meta"))
         command = "import sys, json; from hplacer_optimizer.workloads.graphs import write_graph\n"
@@ -147,6 +167,12 @@ def run_task(task: Task, sizes: dict[str, Any], compute: bool, planning_s: float
     tf.config.list_logical_devices()
     assert loaded.step is not None
     emulation.charge(loaded.problem, loaded.step.node_names, loaded.step.node_op)
+    return loaded
+
+
+def run_task(task: Task, sizes: dict[str, Any], compute: bool, planning_s: float) -> None:
+    """Prints a line of JSON for each placement."""
+    loaded = load_task(task, sizes, compute=compute)
     for name, placement in placements(loaded.problem, planning_s).items():
         print("ROW " + json.dumps(measure(loaded, name, placement)), flush=True)
 

@@ -1,0 +1,161 @@
+"""Does a step of TensorFlow's executor on emulated GPUs take what the simulator says?
+
+The kernels take exactly what the problem says, so what differs is the simulator's rules: the order
+of launches, what copies wait for, what Grappler changes under a placement. Each task is executed
+under about fifteen placements: TensorFlow's, stripes, random moves, and what planners make of it.
+The papers' tasks run on the machines as their data sheets have them, whose GPUs launch ahead.
+
+    python -m benchmarks.agreement --output docs/results/agreement
+    python -m benchmarks.agreement --tasks inception_v3 nmt_2 --steps 3
+
+Every task runs in a process of its own. Tasks that the output has are not run again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.emulation import (
+    SMALL,
+    TASKS,
+    gpus_of,
+    load_task,
+    measure,
+    random_moves,
+    simple_placements,
+)
+from hplacer_optimizer._engine import Problem
+from hplacer_optimizer.errors import HPlacerError
+from hplacer_optimizer.planners import Budget, get_planner
+from hplacer_optimizer.support import child_process
+
+PLANNERS = ("human_expert", "metis", "mincut", "heft", "etf")
+SEARCHES = ("rollout", "auto")  # each with two seeds
+STEPS = 5
+_APART = 0.03  # of two executed steps that are not just as long
+
+
+# ---- in the process of a task ----
+
+
+def placements(problem: Problem, planning_s: float) -> Iterator[tuple[str, NDArray[np.int32]]]:
+    """Placements with their names; those that a planner refuses to make are left out."""
+    yield from simple_placements(problem).items()
+    gpus = gpus_of(problem)
+    for seed, (share, number) in enumerate(itertools.product((0.02, 0.1), sorted({2, len(gpus)}))):
+        name = f"{share:.0%} random moves over {number}"
+        yield name, random_moves(problem, share, gpus[:number], seed)
+    made = [(name, 0) for name in PLANNERS]
+    made += [(name, seed) for name in SEARCHES for seed in (0, 1)]
+    for name, seed in made:
+        budget = Budget(seconds=planning_s)
+        try:
+            result = get_planner(name).plan(problem, budget=budget, seed=seed)
+        except HPlacerError as error:
+            print(f"{name}: {error}", file=sys.stderr, flush=True)
+            continue
+        label = f"{name} {seed}" if name in SEARCHES else name
+        yield label, np.asarray(result.placement, np.int32)
+
+
+def run_task(name: str, sizes: dict[str, Any], planning_s: float) -> None:
+    """Prints a line of JSON for each placement."""
+    task = TASKS[name]
+    task = replace(task, machine=task.machine.replace("papers-", "1cpu-"))
+    loaded = load_task(task, sizes, compute=False)
+    for label, placement in placements(loaded.problem, planning_s):
+        row = measure(loaded, label, placement, steps=STEPS)
+        print("ROW " + json.dumps(row), flush=True)
+
+
+# ---- in the process of the benchmark ----
+
+
+def rows_of(name: str, planning_s: float, *, small: bool) -> Iterator[dict[str, Any]]:
+    """What the task's process tells."""
+    command = [sys.executable, "-m", "benchmarks.agreement", "--task", name]
+    command += ["--planning-s", str(planning_s)] + ["--small"] * small
+    quiet = child_process.environment(HPLACER_DISABLE="1", TF_CPP_MIN_LOG_LEVEL="3")
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=quiet) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith("ROW "):
+                yield json.loads(line.removeprefix("ROW "))
+    if process.returncode:
+        print(f"{name}: ended with exit code {process.returncode}", file=sys.stderr)
+
+
+def ratio(row: dict[str, Any]) -> float:
+    """The executed step over the simulated one."""
+    return float(np.median(row["steps_ns"])) / row["simulated_ns"]
+
+
+def line_of(name: str, rows: Sequence[dict[str, Any]]) -> str:
+    """How near the simulator comes to the executor, over a task's placements."""
+    ran = [row for row in rows if "error" not in row]
+    errors = np.array([abs(1 / ratio(row) - 1) for row in ran])
+    autos = [ratio(row) - 1 for row in ran if row["placement"].startswith("auto")]
+    pairs = right = 0
+    for one, other in itertools.combinations(ran, 2):
+        executed = [float(np.median(row["steps_ns"])) for row in (one, other)]
+        if abs(executed[0] / executed[1] - 1) <= _APART:
+            continue
+        pairs += 1
+        said = one["simulated_ns"] - other["simulated_ns"]
+        right += (executed[0] - executed[1]) * said > 0
+    worst = ran[int(errors.argmax())]
+    return (
+        f"| {name} | {len(ran)} | {np.median(errors):.1%} | {errors.max():.1%} "
+        f"({worst['placement']}) | {max(autos, default=float('nan')):+.1%} | {right} of {pairs} |"
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Executes what the output lacks, and prints the table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS), metavar="NAME")
+    parser.add_argument("--planning-s", type=float, default=10.0, help="of a search, default: 10")
+    parser.add_argument("--output", type=Path, default=Path("build/agreement"), metavar="DIR")
+    parser.add_argument("--small", action="store_true", help="small sizes, where there are any")
+    parser.add_argument("--task", choices=TASKS, help=argparse.SUPPRESS)  # one, as JSON
+    options = parser.parse_args(argv)
+    if options.task:
+        sizes = SMALL.get(options.task, {}) if options.small else {}
+        run_task(options.task, sizes, options.planning_s)
+        return 0
+    file = options.output / "agreement.json"
+    known = json.loads(file.read_text()) if file.exists() else {}
+    for name in options.tasks:
+        if name in known:
+            continue
+        rows = []
+        for row in rows_of(name, options.planning_s, small=options.small):
+            rows.append(row)
+            what = row.get("error") or f"executed is {ratio(row):.3f} of simulated"
+            print(f"{name}, {row['placement']}: {what}", file=sys.stderr, flush=True)
+        known[name] = rows
+        options.output.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(known, indent=1) + "\n")
+    print("| task | placements | median error | worst | `auto` is longer by | ordered right |")
+    print("|---|---|---|---|---|---|")
+    for name in options.tasks:
+        if known.get(name):
+            print(line_of(name, known[name]))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
