@@ -10,11 +10,16 @@ from numpy.typing import NDArray
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.capture import native
 
+# Of nodes that TensorFlow adds beside those that a problem's ops cost: for sends, for the end of a
+# wait across devices, and for AccumulateNV2.
+_ADDED_TYPES = ("_Send", "_HostSend", "Identity", "Assign", "AssignAdd")
+
 
 def charge(problem: Problem, node_names: Sequence[str], node_op: NDArray[np.int32]) -> None:
     """From now on each node takes what its op costs in a problem, wherever it runs.
 
     Several nodes may be one op, such as a loop: the first of them takes its time, the others none.
+    What TensorFlow adds to send a tensor, or puts in the place of an op, takes no time of its own.
 
     Args:
         problem: with costs by device kind, for the emulated machine.
@@ -28,6 +33,9 @@ def charge(problem: Problem, node_names: Sequence[str], node_op: NDArray[np.int3
     }
     launch = int(problem.device_launch_ns[is_host.index(False)])
     emulator.clear_costs()
+    for added in _ADDED_TYPES:
+        for on_host in (False, True):
+            charge_type(added, run_ns=0, on_host=on_host)
     charged: set[int] = set()
     for name, op in zip(node_names, node_op.tolist(), strict=True):
         for on_host, kind in kind_of.items():
