@@ -57,6 +57,10 @@ def machines(draw: st.DrawFn, complete: bool, *, version1: bool = False) -> dict
     ]
     if not version1 and draw(st.integers(0, 2)) == 2:
         _add_work(draw, devices, links)
+    if not version1 and draw(st.booleans()):
+        for device in devices:
+            if "cores" not in device and draw(mostly(True, False)):
+                device |= {"slots": 1, "launch_ns": draw(SMALL)}
     return {"device_kinds": kinds, "devices": devices, "links": links}
 
 
@@ -65,7 +69,7 @@ def _add_work(draw: st.DrawFn, devices: list[dict[str, Any]], links: list[dict[s
     turn_ns: dict[Any, int] = {}
     for d, device in enumerate(devices):
         turn = turn_ns.setdefault(device.get("cores", d), draw(SMALL))
-        device |= {"start_ns": draw(SMALL), "turn_ns": turn, "launch_ns": draw(SMALL)}
+        device |= {"start_ns": draw(SMALL), "turn_ns": turn}
     rates = st.sampled_from([None, 10**9, 3 * 10**8, 2 * 10**9, 10**18])
     for link in links:
         for end in ("send", "receive"):

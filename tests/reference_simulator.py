@@ -34,6 +34,13 @@ class Buffer:
     readers: set[tuple[Any, ...]] = field(default_factory=set)
 
 
+@dataclass
+class Thread:
+    """Of the host: ops and transfers that it comes upon, on a device whose ops are launched."""
+
+    items: list[Any] = field(default_factory=list)
+
+
 class Step:
     """One step under one placement, as it goes on."""
 
@@ -62,8 +69,16 @@ class Step:
         self.due: set[tuple[tuple[int, int, int], str]] = set()
         # Work on a slot: (transfer, part) -> (its end, the op that it interrupts)
         self.working: dict[tuple[tuple[int, int, int], str], tuple[int, int | None]] = {}
-        self.launched: dict[int, int] = {}
-        self.launcher_free = [device.get("start_ns", 0) for device in self.devices]
+        self.handed_on: dict[int, int] = {}  # what others wait for -> the how manieth op it was
+        # Outputs of ops, and with -1 their ends, that are known on a device that launches.
+        self.known: set[tuple[int, int, int]] = set()
+        self.woken: dict[int, list[Thread]] = defaultdict(list)
+        self.to_launch: dict[int, list[tuple[int, Thread]]] = defaultdict(list)
+        self.launching: dict[int, tuple[int, int, Thread]] = {}  # device -> (end, op, thread)
+        self.stream_free = [0] * len(self.devices)
+        # (device, from, to) -> copies that are not over, in their order.
+        self.copies: dict[tuple[int, bool, bool], list[tuple[int, int, int]]] = defaultdict(list)
+        self.copy_ready: dict[tuple[int, int, int], int] = {}
         self.end: dict[int, int] = {}  # of ops that run, later by what interrupts them
         self.buffers: dict[tuple[Any, ...], Buffer] = {}
         self.used = [0] * len(self.devices)
@@ -73,6 +88,12 @@ class Step:
         self.peak = list(self.used)
 
     # Static facts.
+
+    def launches(self, device: int) -> bool:
+        return bool(self.devices[device].get("launch_ns", 0))
+
+    def is_copy(self, transfer: tuple[int, int, int]) -> bool:
+        return self.launches(self.place[transfer[0]]) or self.launches(transfer[2])
 
     def pool(self, device: int) -> frozenset[int]:
         """The device and those that share its cores."""
@@ -112,8 +133,8 @@ class Step:
     def speaker(self, i: int) -> int | None:
         """Who tells other devices that the group of op i has finished; None: it has not."""
         group = self.group(i)
-        if group <= set(self.finish):
-            return max(group, key=lambda j: (self.finish[j], j))
+        if group <= set(self.handed_on):
+            return max(group, key=lambda j: self.handed_on[j])
         return None
 
     def needed_transfers(self, i: int) -> list[tuple[int, int, int]]:
@@ -123,7 +144,7 @@ class Step:
                 continue
             data = [(i, k, e) for k in range(len(self.sizes(i))) if self.consumers(i, k, e)]
             waits = any(self.place[dst] == e for dst in self.successors.get(i, ()))
-            silent = i in self.finish and self.speaker(i) != i
+            silent = i in self.handed_on and self.speaker(i) != i
             result += data or ([(i, -1, e)] if waits and not silent else [])
         return result
 
@@ -142,6 +163,8 @@ class Step:
 
     def duration(self, transfer: tuple[int, int, int]) -> int:
         link = self.links[self.place[transfer[0]], transfer[2]]
+        if self.size(transfer) == 0 and self.is_copy(transfer):
+            return 0
         return link["latency_ns"] - (-self.size(transfer) * 10**9 // link["bytes_per_s"])
 
     def work(self, transfer: tuple[int, int, int], part: str) -> int:
@@ -159,6 +182,8 @@ class Step:
 
     def input_arrived(self, src: int, k: int, device: int) -> bool:
         """Whether output k of src, or with k = -1 its end, is known on the device."""
+        if self.launches(device):
+            return (src, k, device) in self.known
         if self.place[src] == device:
             return src in self.finish
         if k >= 0:
@@ -170,15 +195,14 @@ class Step:
 
     def note_ready_ops(self) -> None:
         for i in range(len(self.ops)):
-            inputs = [(src, k) for src, k, dst in self.edges if dst == i]
-            inputs += [(src, -1) for src, dst in self.controls if dst == i]
             is_up = self.devices[self.place[i]].get("start_ns", 0) <= self.now
-            if (
-                is_up
-                and i not in self.ready_at
-                and all(self.input_arrived(src, k, self.place[i]) for src, k in inputs)
-            ):
-                self.ready_at[i] = self.now
+            if is_up and not self.launches(self.place[i]) and self.has_inputs(i):
+                self.ready_at.setdefault(i, self.now)
+
+    def has_inputs(self, i: int) -> bool:
+        inputs = [(src, k) for src, k, dst in self.edges if dst == i]
+        inputs += [(src, -1) for src, dst in self.controls if dst == i]
+        return all(self.input_arrived(src, k, self.place[i]) for src, k in inputs)
 
     # Memory.
 
@@ -214,45 +238,30 @@ class Step:
     # Events.
 
     def start_op(self, i: int) -> None:
-        self.start[i] = self.launch(i)
+        self.start[i] = self.now
         self.end[i] = self.start[i] + (self.cost(i) or 0)
+        self.allocate_outputs(i)
+
+    def allocate_outputs(self, i: int) -> None:
         self.allocate(("temp", i), self.place[i], self.ops[i].get("temp_bytes", 0))
         for k, size in enumerate(self.sizes(i)):
             if self.alias(i, k) is None:
                 self.allocate(("own", i, k), self.place[i], size)
 
-    def launch(self, i: int) -> int:
-        """When op i starts, which takes a slot now."""
-        device = self.place[i]
-        duration = self.devices[device].get("launch_ns", 0)
-        if not duration:
-            return self.now
-        known = [0]
-        for src, k in self.reads(i):
-            here = self.place[src] == device
-            known.append(self.launched[src] if here else self.received[src, k, device])
-        for src, dst in self.controls:
-            if dst == i and self.place[src] == device:
-                known.append(self.finish[src])
-            elif dst == i and (speaker := self.speaker(src)) is not None:
-                sent = self.needed_transfers(speaker)
-                known += [self.received[t] for t in sent if t[2] == device]
-        if not self.cost(i):
-            self.launched[i] = max(known)
-            return self.now
-        self.launcher_free[device] = max(self.launcher_free[device], *known) + duration
-        self.launched[i] = self.launcher_free[device]
-        return max(self.now, self.launched[i])
-
     def finish_op(self, i: int) -> None:
-        device = self.place[i]
         self.finish[i] = self.now
+        del self.end[i]
+        for transfer in self.hand_on(i):
+            self.wait_for_slot(transfer, "send")
+
+    def hand_on(self, i: int) -> list[tuple[int, int, int]]:
+        """Frees what op i does not need any more, and tells what has to be sent."""
+        device = self.place[i]
+        self.handed_on[i] = len(self.handed_on)
         self.free(("temp", i))
         sends = self.needed_transfers(i)
-        del self.end[i]
         for transfer in sends:
-            self.issued[transfer] = self.now
-            self.wait_for_slot(transfer, "send")
+            self.issued[transfer] = self.finish[i]
         for k in range(len(self.sizes(i))):
             name = self.root(i, k, device)
             if name is None:
@@ -264,6 +273,88 @@ class Step:
                 self.free(name)
         for src, k in self.reads(i):
             self.end_read(src, k, device, (src, k, i))
+        return sorted(sends, key=lambda t: t[1:])
+
+    # Devices whose ops are launched.
+
+    def wake_thread(self, i: int, thread: Thread | None = None) -> None:
+        """Op i is ready: for the thread that came upon it, or one that is woken for it."""
+        device = self.place[i]
+        if self.devices[device].get("start_ns", 0) > self.now:
+            return
+        self.ready_at[i] = self.now
+        if thread is None:
+            thread = Thread()
+            self.woken[device].append(thread)
+        thread.items.append(i)
+
+    def note_known(self, i: int, k: int, device: int, thread: Thread | None = None) -> None:
+        """Output k of op i, or with -1 its end, is known on a device that launches."""
+        self.known.add((i, k, device))
+        successors = self.consumers(i, k, device) if k >= 0 else sorted(self.successors[i])
+        for dst in successors:
+            if self.place[dst] == device and dst not in self.ready_at and self.has_inputs(dst):
+                self.wake_thread(dst, thread)
+
+    def enqueue(self, i: int, thread: Thread) -> None:
+        device, cost = self.place[i], self.cost(i) or 0
+        self.start[i] = max(self.now, self.stream_free[device])
+        self.finish[i] = self.stream_free[device] = self.start[i] + cost
+        sends = self.hand_on(i)
+        thread.items += [transfer for transfer in sends if transfer[1] < 0]
+        for k in range(len(self.sizes(i))):
+            # In the order of the consumers here and of the first one on each other device.
+            first = {e: self.consumers(i, k, e)[0] for _, out, e in sends if out == k}
+            mine = self.consumers(i, k, device)
+            self.known.add((i, k, device))
+            for reader in sorted([*mine, *first.values()]):
+                if reader in mine and reader not in self.ready_at and self.has_inputs(reader):
+                    self.wake_thread(reader, thread)
+                thread.items += [(i, k, e) for e, dst in first.items() if dst == reader]
+        self.note_known(i, -1, device, thread)
+
+    def run_thread(self, device: int, thread: Thread) -> None:
+        while thread.items:
+            item = thread.items.pop(0)
+            if isinstance(item, tuple):
+                self.wait_for_slot(item, "send")
+                continue
+            self.allocate_outputs(item)
+            if self.cost(item):
+                self.to_launch[device].append((item, thread))
+                return
+            self.enqueue(item, thread)
+
+    def launch(self, device: int) -> None:
+        for thread in self.woken.pop(device, []):
+            self.run_thread(device, thread)
+        if self.to_launch[device] and device not in self.launching:
+            op, thread = self.to_launch[device].pop(0)
+            self.launching[device] = (self.now + self.devices[device]["launch_ns"], op, thread)
+
+    def issue_copy(self, transfer: tuple[int, int, int]) -> None:
+        """Behind those of its direction, when all that is launched by now is done."""
+        i, _, to = transfer
+        source = self.place[i]
+        is_from, is_to = self.launches(source), self.launches(to)
+        waits = [self.now]
+        if is_from:
+            waits.append(self.stream_free[source])
+        if is_to and (not is_from or self.size(transfer) > 0):
+            waits.append(self.stream_free[to])
+        self.copy_ready[transfer] = max(waits)
+        self.allocate_copy(transfer)
+        stream = (source if is_from else to, is_from, is_to)
+        self.copies[stream].append(transfer)
+        self.continue_copies(stream)
+
+    def continue_copies(self, stream: tuple[int, bool, bool]) -> None:
+        first = next(iter(self.copies[stream]), None)
+        if first is None or first in self.sent or self.copy_ready[first] > self.now:
+            return
+        self.sent[first] = self.now
+        if self.size(first) == 0:
+            self.started[first] = self.now
 
     def wait_for_slot(self, transfer: tuple[int, int, int], part: str) -> None:
         if self.work(transfer, part) > 0:
@@ -272,11 +363,34 @@ class Step:
             self.finish_work(transfer, part)
 
     def finish_work(self, transfer: tuple[int, int, int], part: str) -> None:
-        (self.sent if part == "send" else self.received)[transfer] = self.now
+        if part == "receive":
+            self.received[transfer] = self.now
+            self.arrive(transfer)
+        elif self.is_copy(transfer):
+            self.issue_copy(transfer)
+        else:
+            self.sent[transfer] = self.now
+
+    def arrive(self, transfer: tuple[int, int, int]) -> None:
+        i, k, device = transfer
+        if not self.launches(device):
+            return
+        if k >= 0:
+            self.note_known(i, k, device)
+        speaker = self.speaker(i)
+        if speaker == i and all(
+            t in self.received for t in self.needed_transfers(i) if t[2] == device
+        ):
+            self.known |= {(j, -1, device) for j in self.group(i)}
+            self.note_known(i, -1, device)
 
     def start_transfer(self, transfer: tuple[int, int, int]) -> None:
-        i, k, device = transfer
         self.started[transfer] = self.now
+        if not self.is_copy(transfer):
+            self.allocate_copy(transfer)
+
+    def allocate_copy(self, transfer: tuple[int, int, int]) -> None:
+        i, k, device = transfer
         if k >= 0:
             copy = self.allocate(("copy", i, k, device), device, self.size(transfer))
             copy.readers = {(i, k, reader) for reader in self.consumers(i, k, device)}
@@ -286,18 +400,31 @@ class Step:
         self.carried[transfer] = self.now
         if k >= 0:
             self.end_read(i, k, self.place[i], (i, k, "send", device))
+        for stream, copies in self.copies.items():
+            if transfer in copies:
+                copies.remove(transfer)
+                self.continue_copies(stream)
         self.wait_for_slot(transfer, "receive")
 
     def start_everything(self) -> None:
+        self.start_channels()
+        for d in range(len(self.devices)):
+            if d == min(self.pool(d)):
+                self.start_pool(self.pool(d))
+        self.start_channels()
+
+    def start_channels(self) -> None:
         for channel in self.channels:
-            mine = [t for t in self.sent if self.channel(t) == channel]
+            mine = [
+                t
+                for t in self.sent
+                if self.channel(t) == channel and (self.size(t) > 0 or not self.is_copy(t))
+            ]
             if any(t in self.started and t not in self.carried for t in mine):
                 continue
             queue = sorted((self.sent[t], t) for t in mine if t not in self.started)
             if queue:
                 self.start_transfer(queue[0][1])
-        for pool in {self.pool(d) for d in range(len(self.devices))}:
-            self.start_pool(pool)
 
     def start_pool(self, pool: frozenset[int]) -> None:
         device = self.devices[min(pool)]
@@ -338,8 +465,11 @@ class Step:
             for i, time in self.ready_at.items()
             if i not in self.start and self.place[i] in pool
         )
-        for _, i in ready[: free_slots()]:
-            self.start_op(i)
+        if self.launches(min(pool)):
+            self.launch(min(pool))
+        else:
+            for _, i in ready[: free_slots()]:
+                self.start_op(i)
         while waiting() and free_slots() > 0:
             start_work(waiting()[0], None)
 
@@ -354,29 +484,67 @@ class Step:
             *self.end.values(),
             *(end for end, _ in self.working.values()),
             *(t + self.duration(x) for x, t in self.started.items() if x not in self.carried),
+            *(end for end, _, _ in self.launching.values()),
+            *(self.copy_ready[c[0]] for c in self.copies.values() if c and c[0] not in self.sent),
             *(time for time in (*due, *starts) if time > self.now),
         ]
 
     def run(self) -> None:
+        self.start_devices()
         self.note_ready_ops()
         self.start_everything()
         while len(self.finish) < len(self.ops):
             self.now = min(self.times())
-            carried = [
-                x
-                for x, t in self.started.items()
-                if x not in self.carried and t + self.duration(x) == self.now
-            ]
-            worked = [w for w, (end, _) in self.working.items() if end == self.now]
-            for i in sorted(i for i, end in self.end.items() if end == self.now):
-                self.finish_op(i)
-            for transfer in sorted(carried):
-                self.leave_channel(transfer)
-            for work in sorted(worked):
-                del self.working[work]
-                self.finish_work(*work)
+            self.run_round()
             self.note_ready_ops()
             self.start_everything()
+
+    def start_devices(self) -> None:
+        """Ops that were ready before their device, in that order."""
+        for i in range(len(self.ops)):
+            device = self.place[i]
+            if (
+                self.launches(device)
+                and self.devices[device].get("start_ns", 0) == self.now
+                and i not in self.ready_at
+                and self.has_inputs(i)
+            ):
+                self.wake_thread(i)
+
+    def run_round(self) -> None:
+        """What ends now, as known at the beginning."""
+        carried = [
+            x
+            for x, t in self.started.items()
+            if x not in self.carried and t + self.duration(x) == self.now
+        ]
+        worked = [w for w, (end, _) in self.working.items() if end == self.now]
+        ready = [
+            (copies[0], stream)
+            for stream, copies in self.copies.items()
+            if copies and copies[0] not in self.sent and self.copy_ready[copies[0]] == self.now
+        ]
+        ended = {i: None for i, end in self.end.items() if end == self.now}
+        launched = {i: d for d, (end, i, _) in self.launching.items() if end == self.now}
+        for i in sorted([*ended, *launched]):
+            if i in ended:
+                self.finish_op(i)
+                continue
+            _, _, thread = self.launching.pop(launched[i])
+            self.enqueue(i, thread)
+            self.woken[launched[i]].append(thread)
+        events: list[tuple[tuple[int, int, int], Any]] = [(x, None) for x in carried]
+        events += [(work[0], work[1]) for work in worked]
+        events += ready
+        for transfer, what in sorted(events, key=lambda event: event[0]):
+            if what is None:
+                self.leave_channel(transfer)
+            elif isinstance(what, str):
+                del self.working[transfer, what]
+                self.finish_work(transfer, what)
+            else:
+                self.continue_copies(what)
+        self.start_devices()
 
     def honours_constraints(self) -> bool:
         groups = defaultdict(set)

@@ -41,19 +41,25 @@ def arrivals(
     src, dst = problem.control_edges.T
     arrival_ns, send = trace.finish_ns[src], np.full(len(src), -1, np.int64)
     remote = placement[src] != placement[dst]
-    src = np.where(remote, _speakers(problem, placement, trace.finish_ns)[src], src)
+    src = np.where(remote, _speakers(problem, placement, trace)[src], src)
     wanted = src[remote].astype(np.int64) * m + placement[dst[remote]]
     send[remote] = order[np.searchsorted(pairs[order], wanted, side="right") - 1]
     arrival_ns[remote] = sends["finish_ns"][send[remote]]
     yield src, dst, arrival_ns, send
 
 
-def _speakers(problem: Problem, placement: _Int32, finish_ns: _Int64) -> _Int32:
+def _speakers(problem: Problem, placement: _Int32, trace: StepTrace) -> _Int32:
     """int32[n], of each op who tells other devices of its end.
 
     That is the last to finish, of equal ones the highest, of the ops on its device that have the
-    control successors that it has.
+    control successors that it has. Of equal ones that are launched it is the last launched: the one
+    that sends something everywhere.
     """
+    assert trace.finish_ns is not None
+    finish_ns = trace.finish_ns
+    targets = np.unique(trace.transfers[["src_op", "dst_device"]])["src_op"]
+    sent = np.bincount(targets, minlength=problem.num_ops)
+    sent[problem.device_launch_ns[placement] == 0] = 0
     src, dst = problem.control_edges.T  # sorted
     sources, first = np.unique(src, return_index=True)
     last: dict[tuple[bytes, int], int] = {}
@@ -62,7 +68,7 @@ def _speakers(problem: Problem, placement: _Int32, finish_ns: _Int64) -> _Int32:
         group = (successors.tobytes(), int(placement[op]))
         groups.append(group)
         other = last.get(group, op)
-        last[group] = max(op, other, key=lambda i: (finish_ns[i], i))
+        last[group] = max(op, other, key=lambda i: (finish_ns[i], sent[i], i))
     speakers = np.arange(problem.num_ops, dtype=np.int32)
     speakers[sources] = [last[group] for group in groups]
     return speakers

@@ -3,8 +3,9 @@
 From the op that finishes last back to the start of the step: an op starts when it is ready and its
 device, or another one that shares its cores, lets go of a slot; it is ready when its last input
 arrives, and that is when its producer finishes, or the transfer from there, which starts when its
-channel is free. So each nanosecond of the step is compute, a transfer, or waiting for a slot or a
-channel, and belongs to one stage.
+channel is free. A copy from or to a device that launches its ops ahead waits for what was launched
+there before it, and for the copy before it. So each nanosecond of the step is compute, a transfer,
+or waiting for a slot, a stream or a channel, and belongs to one stage.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ __all__ = [
     "CHANNEL_WAIT",
     "COMPUTE",
     "SLOT_WAIT",
+    "STREAM_WAIT",
     "TRANSFER",
     "PathShare",
     "Stage",
@@ -30,6 +32,7 @@ __all__ = [
 ]
 
 COMPUTE, TRANSFER, SLOT_WAIT, CHANNEL_WAIT = "compute", "transfer", "slot wait", "channel wait"
+STREAM_WAIT = "stream wait"
 
 _Int32 = NDArray[np.int32]
 _Int64 = NDArray[np.int64]
@@ -39,13 +42,13 @@ _Int64 = NDArray[np.int64]
 class Stage:
     """One part of the critical path."""
 
-    kind: str  # COMPUTE, TRANSFER, SLOT_WAIT or CHANNEL_WAIT
+    kind: str  # COMPUTE, TRANSFER, SLOT_WAIT, STREAM_WAIT or CHANNEL_WAIT
     what: str  # the op or the tensor
     where: str  # the device or the channel
     begin_ns: int
     end_ns: int
-    # Of a wait: the op or tensor that kept the slot or the channel last. None for an op that waits
-    # for its device to start, or for its launch.
+    # Of a wait: the op or tensor that kept the slot, the stream or the channel last. None for an op
+    # that waits for its device to start or for its launch, and of a copy that nobody sent before.
     behind: str | None
     item: int  # index of the op, or of the transfer in the trace
 
@@ -142,7 +145,15 @@ class _Walk:
             before = self._sends_ending.at(channel, start_ns)
             behind = None if before is None else self._tensor(before)
             self._add(CHANNEL_WAIT, what, where, sent_ns, start_ns, index, behind)
-        self._add(TRANSFER, what, where, int(send["issue_ns"]), sent_ns, index)
+        launches = self._problem.device_launch_ns[[send["src_device"], send["dst_device"]]] > 0
+        if not launches.any():
+            self._add(TRANSFER, what, where, int(send["issue_ns"]), sent_ns, index)
+            return
+        behind = None
+        for end in ("src_device", "dst_device"):
+            pool = int(self._problem.device_pool[send[end]])
+            behind = behind or self._slot_user(self._slots_ending.at(pool, sent_ns))
+        self._add(STREAM_WAIT, what, where, int(send["issue_ns"]), sent_ns, index, behind)
 
     def _slot_user(self, index: int | None) -> str | None:
         """An op, or the tensor whose transfer was work; None if there is none."""

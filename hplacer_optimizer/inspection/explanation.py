@@ -11,6 +11,7 @@ from hplacer_optimizer.errors import InfeasibleError
 from hplacer_optimizer.inspection.arrivals import tensor_name
 from hplacer_optimizer.inspection.critical_path import (
     CHANNEL_WAIT,
+    STREAM_WAIT,
     TRANSFER,
     PathShare,
     Stage,
@@ -103,8 +104,12 @@ def explain(
 
 def _most_expensive(step: SimulatedStep, path: list[Stage]) -> list[TransferFacts]:
     problem, sends = step.problem, step.trace.transfers
-    critical = {stage.item for stage in path if stage.kind in (TRANSFER, CHANNEL_WAIT)}
+    of_transfers = (TRANSFER, CHANNEL_WAIT, STREAM_WAIT)
+    critical = {stage.item for stage in path if stage.kind in of_transfers}
     wait_ns = sends["start_ns"] - sends["sent_ns"]  # for the channel
+    launches = problem.device_launch_ns > 0
+    is_copy = launches[sends["src_device"]] | launches[sends["dst_device"]]
+    wait_ns += np.where(is_copy, sends["sent_ns"] - sends["issue_ns"], 0)  # for streams
     duration_ns = sends["finish_ns"] - sends["issue_ns"] - wait_ns
     op_names, devices = problem.op_names, problem.device_names
     return [

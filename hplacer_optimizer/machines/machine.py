@@ -68,6 +68,8 @@ class DeviceKind:
         if not isinstance(self.slots, int) or not 1 <= self.slots <= MAX_SLOTS:
             raise MachineError(f"slots: {self.slots} is outside 1 to {MAX_SLOTS}")
         _check_quantity(DURATION, self.turn_ns, "turn_ns")
+        if self.launches_ahead and (self.type == "CPU" or self.slots != 1):
+            raise MachineError("launches_ahead: is of accelerators, which run one op at a time")
 
     def peak_flops_per_s(self, dtype: str) -> float:
         """The rate of a dtype by name; float32's if it has none of its own."""

@@ -15,6 +15,7 @@ from hplacer_optimizer.inspection.critical_path import (
     CHANNEL_WAIT,
     COMPUTE,
     SLOT_WAIT,
+    STREAM_WAIT,
     TRANSFER,
     critical_path,
 )
@@ -125,6 +126,10 @@ def test_the_critical_path_covers_the_step(placed: tuple[dict[str, Any], list[in
             ended += [tensors[i] for i in np.flatnonzero(sent | received)]
             late = start_ns == problem.device_start_ns[device] or problem.device_launch_ns[device]
             assert stage.behind in ended or (late and stage.behind is None)
+        elif stage.kind == STREAM_WAIT:
+            assert span == (send["issue_ns"], send["sent_ns"])
+            ends = problem.device_launch_ns[[send["src_device"], send["dst_device"]]]
+            assert ends.any()
         else:
             assert span == (send["sent_ns"], start_ns)
             ended = (sends["channel"] == send["channel"]) & (sends["carried_ns"] == start_ns)

@@ -114,18 +114,32 @@ def test_a_machine_becomes_a_problem(tmp_path: Path) -> None:
     }
 
 
+AHEAD = """  ahead:
+    type: GPU
+    flops: {float32: 1 TFLOP/s}
+    memory: 8 GiB
+    memory_bandwidth: 100 GB/s
+    launch_overhead: 1 us
+    launches_ahead: true
+"""
+
+
 def with_work() -> str:
     """The small machine, with a GPU that starts late and transfers that are work."""
     text = SMALL.replace("slots: 4", "slots: 4\n    turn: 3 ms")
-    text = text.replace("launch_overhead: 1 us", "launch_overhead: 1 us\n    launches_ahead: true")
-    text = text.replace("8 GiB", "8 GiB, start: 140 us")
+    text = text.replace("devices:", AHEAD + "devices:")
+    text = text.replace("k40, memory: 8 GiB", "ahead, start: 140 us")
     work = "send: 20 us, send_bandwidth: 5 GB/s, receive: 40 us, receive_bandwidth: 4 GB/s"
     return text.replace("12 GB/s", f"12 GB/s, {work}")
 
 
 def test_work_of_transfers_and_devices_that_start_late(tmp_path: Path) -> None:
     machine = load(tmp_path, with_work())
-    assert [kind.turn_ns for kind in machine.kinds] == [0, 3_000_000]
+    assert [(kind.name, kind.turn_ns) for kind in machine.kinds] == [
+        ("k40", 0),
+        ("cpu", 3_000_000),
+        ("ahead", 0),
+    ]
     assert [device.start_ns for device in machine.devices] == [0, 0, 140_000]
     work = [
         (link.send_ns, link.send_bytes_per_s, link.receive_ns, link.receive_bytes_per_s)
@@ -135,7 +149,7 @@ def test_work_of_transfers_and_devices_that_start_late(tmp_path: Path) -> None:
     arrays = machine.problem_arrays()
     assert arrays["device_start_ns"].tolist() == [0, 0, 140_000]
     assert arrays["device_turn_ns"].tolist() == [3_000_000, 0, 0]
-    assert arrays["device_launch_ns"].tolist() == [1_000, 0, 0]
+    assert arrays["device_launch_ns"].tolist() == [0, 0, 1_000]
     assert arrays["link_send_ns"].tolist() == [20_000, 20_000]
     assert arrays["link_send_bytes_per_s"].tolist() == [5 * 10**9, 5 * 10**9]
     assert arrays["link_receive_ns"].tolist() == [40_000, 40_000]
@@ -332,6 +346,12 @@ def test_a_mutated_file_is_read_or_refused(
 
 # ---- round trip ----
 
+
+def launching(kind: DeviceKind) -> st.SearchStrategy[DeviceKind]:
+    """The kind, or one like it that launches ahead."""
+    return st.sampled_from([kind, replace(kind, type="GPU", slots=1, launches_ahead=True)])
+
+
 # What `str.isprintable` allows.
 PRINTABLE = st.characters(exclude_categories=("C", "Z"), include_characters=" ")
 TEXTS = st.text(PRINTABLE, min_size=1, max_size=12)
@@ -357,8 +377,7 @@ def any_machine(draw: st.DrawFn) -> Machine:
                 executor_overhead_ns=st.integers(0, 10**6),
                 slots=st.integers(1, 65536),
                 turn_ns=WORK_NS,
-                launches_ahead=st.booleans(),
-            ),
+            ).flatmap(launching),
             min_size=1,
             max_size=3,
             unique_by=lambda kind: kind.name,
@@ -446,12 +465,14 @@ def test_saving_leaves_the_old_file_if_it_fails(
         ("launch_overhead_ns", "5", "launch_overhead_ns: must be a whole number"),
         ("slots", 0, "slots: 0 is outside 1 to 65536"),
         ("turn_ns", -1, "turn_ns: is outside 0 ns to 1000 s"),
+        ("launches_ahead", True, "launches_ahead: is of accelerators, which run one op at a time"),
         ("name", "", "name: must be 1 to 1000 printable characters"),
     ],
 )
 def test_a_kind_checks_itself(field: str, value: Any, message: str) -> None:
+    kind = replace(machines.shipped_kinds()["k40"], slots=2)
     with pytest.raises(MachineError, match=f"^{message}"):
-        replace(machines.shipped_kinds()["k40"], **{field: value})
+        replace(kind, **{field: value})
 
 
 @pytest.mark.parametrize(

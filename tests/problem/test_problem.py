@@ -230,7 +230,8 @@ def test_shared_cores() -> None:
 def with_work() -> Document:
     """Devices start at different times, and the transfers of the first link are work for them."""
     result = document()
-    result["devices"][0] |= {"start_ns": 6, "turn_ns": 3, "launch_ns": 4}
+    result["devices"][0] |= {"start_ns": 6, "turn_ns": 3}
+    result["devices"][1] |= {"launch_ns": 4}
     work = {"send_ns": 2, "send_bytes_per_s": 5, "receive_ns": 4, "receive_bytes_per_s": 7}
     result["links"][0] |= work
     return result
@@ -239,7 +240,7 @@ def with_work() -> Document:
 OPTIONAL_TIMES = {
     "device_start_ns": [6, 0],
     "device_turn_ns": [3, 0],
-    "device_launch_ns": [4, 0],
+    "device_launch_ns": [0, 4],
     "link_send_ns": [2, 0],
     "link_send_bytes_per_s": [5, 0],
     "link_receive_ns": [4, 0],
@@ -270,6 +271,20 @@ def test_optional_times_of_a_wrong_size_or_sign(name: str) -> None:
     items, _, field = name.partition("_")
     with pytest.raises(ProblemError, match=rf"^{items}s\[1\]\.{field}: must be at least 0, got -1"):
         problem.replace(**{name: np.array([0, -1])})
+
+
+def test_ops_are_launched_one_after_the_other() -> None:
+    problem = problem_from_dict(document())
+    message = r"^devices\[0\]\.launch_ns: a device whose ops are launched has one slot"
+    with pytest.raises(ProblemError, match=message):
+        problem.replace(device_launch_ns=np.array([1, 0]))
+    message = r"^devices\[1\]\.launch_ns: a device whose ops are launched has cores of its own"
+    with pytest.raises(ProblemError, match=message):
+        problem.replace(
+            device_launch_ns=np.array([0, 1]),
+            device_slots=np.array([1, 1], np.int32),
+            device_cores=["all", "all"],
+        )
 
 
 def test_shared_cores_have_one_turn() -> None:

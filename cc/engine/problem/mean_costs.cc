@@ -16,7 +16,7 @@ MeanCosts::MeanCosts(const Problem& problem) {
     op_ns.push_back(static_cast<int64_t>(sum_ns / (end - begin)));
   }
   // Most machines have few kinds of links and many of each: (one of them, how many).
-  std::map<std::array<int64_t, 6>, std::pair<int32_t, int64_t>> kinds;
+  std::map<Problem::Times, std::pair<int32_t, int64_t>> kinds;
   const auto num_links = static_cast<int32_t>(spec.link_src.size());
   for (int32_t link = 0; link < num_links; ++link) {
     auto& [example, count] = kinds[problem.LinkTimes(link)];

@@ -104,6 +104,7 @@ bool Problem::IsAllowed(int32_t op, int32_t device) const {
 }
 
 int64_t Problem::ChannelNs(int32_t link, int64_t bytes) const {
+  if (bytes == 0 && IsCopied(link)) return 0;
   return BytesNs(spec_.link_latency_ns[link], spec_.link_bytes_per_s[link], bytes);
 }
 

@@ -153,8 +153,14 @@ class Problem {
   int32_t Link(int32_t src, int32_t dst) const {
     return link_of_pair_[static_cast<int64_t>(src) * num_devices() + dst];
   }
-  // latency_ns + ceil(bytes * 10^9 / bytes_per_s): how long a transfer occupies the channel.
+  // latency_ns + ceil(bytes * 10^9 / bytes_per_s): how long a transfer occupies the channel. One of
+  // no bytes from or to a device whose ops are launched is no copy, and takes no time.
   int64_t ChannelNs(int32_t link, int64_t bytes) const;
+  // Whether its transfers are from or to a device whose ops are launched.
+  bool IsCopied(int32_t link) const {
+    return spec_.device_launch_ns[spec_.link_src[link]] > 0 ||
+           spec_.device_launch_ns[spec_.link_dst[link]] > 0;
+  }
   // The work of a transfer on a slot of its source and of its destination.
   int64_t SendNs(int32_t link, int64_t bytes) const {
     return has_work_ ? WorkNs(spec_.link_send_ns, spec_.link_send_bytes_per_s, link, bytes) : 0;
@@ -168,10 +174,15 @@ class Problem {
     return SendNs(link, bytes) + ChannelNs(link, bytes) + ReceiveNs(link, bytes);
   }
   // Transfers take equally long on links of equal times, which are all that decides it.
-  std::array<int64_t, 6> LinkTimes(int32_t link) const {
-    return {spec_.link_latency_ns[link], spec_.link_bytes_per_s[link],
-            spec_.link_send_ns[link],    spec_.link_send_bytes_per_s[link],
-            spec_.link_receive_ns[link], spec_.link_receive_bytes_per_s[link]};
+  using Times = std::array<int64_t, 7>;
+  Times LinkTimes(int32_t link) const {
+    return {spec_.link_latency_ns[link],
+            spec_.link_bytes_per_s[link],
+            spec_.link_send_ns[link],
+            spec_.link_send_bytes_per_s[link],
+            spec_.link_receive_ns[link],
+            spec_.link_receive_bytes_per_s[link],
+            IsCopied(link)};
   }
   // Whether the transfers of any link are work for a device.
   bool has_work() const { return has_work_; }

@@ -1,5 +1,6 @@
 #include "engine/problem/problem_check.h"
 
+#include <algorithm>
 #include <string_view>
 #include <unordered_map>
 #include <unordered_set>
@@ -103,6 +104,20 @@ void CheckSameCores(const ProblemSpec& spec, const Values& values, const char* f
            "', which has the same cores, has " + std::to_string(values[first]));
 }
 
+// What is launched on a device runs there one after the other.
+void CheckLaunches(const ProblemSpec& spec, size_t device) {
+  if (spec.device_launch_ns[device] == 0) return;
+  const auto fail = [device](const std::string& what) {
+    Fail(FieldPath("devices", device, "launch_ns"), "a device whose ops are launched " + what);
+  };
+  if (spec.device_slots[device] != 1) fail("has one slot");
+  if (spec.device_cores.empty() || spec.device_cores[device].empty()) return;
+  if (std::count(spec.device_cores.begin(), spec.device_cores.end(), spec.device_cores[device]) >
+      1) {
+    fail("has cores of its own");
+  }
+}
+
 void CheckDevices(const ProblemSpec& spec) {
   CheckDistinct(spec.device_kinds, "device_kinds", "");
   CheckDistinct(spec.device_names, "devices", "name");
@@ -114,6 +129,7 @@ void CheckDevices(const ProblemSpec& spec) {
   CheckNotNegative(spec.device_start_ns, "devices", "start_ns");
   CheckNotNegative(spec.device_turn_ns, "devices", "turn_ns");
   CheckNotNegative(spec.device_launch_ns, "devices", "launch_ns");
+  for (size_t d = 0; d < spec.device_launch_ns.size(); ++d) CheckLaunches(spec, d);
   std::unordered_map<std::string_view, size_t> first_of_cores;
   for (size_t d = 0; d < spec.device_cores.size(); ++d) {
     if (spec.device_cores[d].empty()) continue;

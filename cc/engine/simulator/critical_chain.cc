@@ -29,7 +29,12 @@ class ChainWalk {
       const auto add_work = [&](int32_t device, int64_t from_ns, int64_t to_ns) {
         if (from_ns < to_ns) ends_[problem.device_pool()[device]].emplace_back(to_ns, n + index);
       };
-      add_work(sent.src_device, sent.issue_ns, sent.sent_ns);
+      if (IsCopy(sent)) {  // the next one waits for it
+        add_work(sent.src_device, sent.sent_ns, sent.carried_ns);
+        add_work(sent.dst_device, sent.sent_ns, sent.carried_ns);
+      } else {
+        add_work(sent.src_device, sent.issue_ns, sent.sent_ns);
+      }
       add_work(sent.dst_device, sent.carried_ns, sent.finish_ns);
     }
     if (problem.has_launches()) {
@@ -52,14 +57,15 @@ class ChainWalk {
       chain.ops.push_back(op);
       if (start_ns_[op] == 0) break;
       int32_t transfer = kNone;
-      const int32_t input = LastInput(op, &transfer);
+      const int32_t input = LastInput(op, start_ns_[op], &transfer);
       if (transfer != kNone) {
         op = WalkTransfers(transfer, &chain.senders);
       } else {
         op = input != kNone ? input : EndingAt(ends_[PoolOf(op)], start_ns_[op], op);
       }
-      // It started when it had been launched, after the op before it.
-      if (op == kNone && !before_.empty()) op = before_[chain.ops.back()];
+      if (op == kNone && problem_.has_launches()) {
+        op = BeforeLaunch(chain.ops.back(), &chain.senders);
+      }
       if (op >= problem_.num_ops()) {  // the work of a transfer
         op = transfers_[op - problem_.num_ops()].src_op;
         chain.senders.push_back(op);
@@ -81,9 +87,22 @@ class ChainWalk {
     return kNone;
   }
 
-  // An input that arrived when `op` started: an op on its device, or a transfer.
-  int32_t LastInput(int32_t op, int32_t* transfer) const {
-    const int64_t time_ns = start_ns_[op];
+  bool Launches(int32_t device) const { return problem_.spec().device_launch_ns[device] > 0; }
+  bool IsCopy(const Transfer& sent) const {
+    return Launches(sent.src_device) || Launches(sent.dst_device);
+  }
+
+  // What let the launch begin of an op that started when it had been launched: the arrival of an
+  // input, or the launch of the op before it.
+  int32_t BeforeLaunch(int32_t op, std::vector<int32_t>* senders) const {
+    const int64_t launch_ns = problem_.spec().device_launch_ns[placement_[op]];
+    int32_t transfer = kNone;
+    LastInput(op, start_ns_[op] - launch_ns, &transfer);
+    return transfer != kNone ? WalkTransfers(transfer, senders) : before_[op];
+  }
+
+  // An input that arrived then: an op on its device, or a transfer.
+  int32_t LastInput(int32_t op, int64_t time_ns, int32_t* transfer) const {
     const int32_t device = placement_[op];
     const auto arrives = [&](int32_t src) {
       if (placement_[src] == device) return finish_ns_[src] == time_ns;
@@ -110,8 +129,18 @@ class ChainWalk {
     for (;;) {
       const Transfer& sent = transfers_[transfer];
       senders->push_back(sent.src_op);
-      if (sent.start_ns == sent.sent_ns) return sent.src_op;
-      const int32_t before = EndingAt(channel_ends_[sent.channel], sent.start_ns, transfer);
+      int32_t before = kNone;
+      if (sent.start_ns > sent.sent_ns) {
+        before = EndingAt(channel_ends_[sent.channel], sent.start_ns, transfer);
+      } else if (IsCopy(sent) && sent.sent_ns > sent.issue_ns) {
+        for (const int32_t device : {sent.src_device, sent.dst_device}) {
+          const int32_t pool = problem_.device_pool()[device];
+          const int32_t event = EndingAt(ends_[pool], sent.sent_ns, problem_.num_ops() + transfer);
+          if (event == kNone) continue;
+          if (event < problem_.num_ops()) return event;
+          before = event - problem_.num_ops();
+        }
+      }
       if (before == kNone || transfers_[before].start_ns >= sent.start_ns) return sent.src_op;
       transfer = before;
     }

@@ -15,7 +15,7 @@ constexpr int64_t kUnknown = -1;
 
 TailTables::TailTables(const Problem& problem) : order(TopologicalOrder(problem)) {
   const ProblemSpec& spec = problem.spec();
-  std::map<std::array<int64_t, 6>, int32_t> rates;
+  std::map<Problem::Times, int32_t> rates;
   for (size_t link = 0; link < spec.link_src.size(); ++link) {
     const auto id = static_cast<int32_t>(link);
     const auto [entry, added] = rates.try_emplace(problem.LinkTimes(id), num_rates);

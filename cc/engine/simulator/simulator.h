@@ -18,12 +18,27 @@
 // applies finished ops, then finished transfers, then starts transfers, then work and ops. What a
 // round creates belongs to a later round, even at the same time.
 //
-// Launches. The host launches the ops of a GPU ahead, and the GPU runs them in that order. Where a
-// device has a `launch_ns`, an op that is not free is launched before it starts, and takes a slot
-// meanwhile. Its launch can begin when the ops on its device whose outputs it reads have been
-// launched, when all else that it waits for has arrived, and when the ops that took a slot of the
-// device before it have been launched. So a step is bound by launches or by what is launched, not
-// by their sum.
+// Launches. The host launches the ops of a GPU ahead, and the GPU runs them in that order. So it is
+// where a device has a `launch_ns`. The rules are those of TensorFlow's executor and of its copies
+// (common_runtime/executor.cc; common_runtime/gpu/gpu_util.cc and pluggable_device_util.cc alike):
+//  * An op is ready when its inputs on its device have been launched, and the others are there.
+//    Threads of the host launch what is ready, each what it comes upon: the consumers of what it
+//    launched, output by output, then the control successors. One more thread wakes up for every op
+//    that is ready from the beginning, or that a transfer makes ready.
+//  * A device launches for one thread at a time, in the order in which they ask for it. A launch
+//    takes `launch_ns`; an op that is free is not launched.
+//  * What is launched runs as soon as what was launched on the device before it is done.
+//  * A tensor for another device is sent by the thread when it comes upon the first consumer there,
+//    a signal before all consumers. The copy waits until all is done that is launched by then on
+//    the source. If the destination launches, too, it waits for that as well, as the memory there
+//    may be in use; but not if it has no bytes and comes from a device that launches. Then it waits
+//    for its channel, which one of no bytes does not need.
+//  * The copies of a device go one after the other: those to devices that do not launch, those from
+//    such devices, and those to devices that launch.
+//  * Memory is the host's: an op's is taken when a thread comes upon it, its inputs are given up
+//    when it is launched, a copy's is taken when it is sent.
+// Pools are asked in ascending order. Of a round, ops come before transfers, in the order of their
+// numbers.
 //
 // Work of transfers. Software moves tensors between hosts, and needs processors for it: a transfer
 // is first sent, by a slot of its source's pool, then carried by the channel, then received, by a
@@ -70,7 +85,7 @@ struct Transfer {
   int32_t dst_device;
   int32_t channel;
   int64_t issue_ns;    // the source op has finished
-  int64_t sent_ns;     // waits for the channel
+  int64_t sent_ns;     // waits for the channel; before, for a sender's slot or for streams
   int64_t start_ns;    // occupies the channel
   int64_t carried_ns;  // has left it
   int64_t finish_ns;   // has been received

@@ -50,6 +50,33 @@ class IndexSet {
   std::vector<uint64_t> words_;
 };
 
+// A queue whose order is that of arrival.
+class Fifo {
+ public:
+  void Clear() {
+    items_.clear();
+    head_ = 0;
+  }
+  bool empty() const { return head_ == items_.size(); }
+  size_t size() const { return items_.size() - head_; }
+  int32_t Front() const { return items_[head_]; }
+  int32_t Pop() {
+    const int32_t item = items_[head_++];
+    if (empty()) Clear();
+    return item;
+  }
+  // Returns its place, for `At` until the next Pop.
+  size_t Push(int32_t item) {
+    items_.push_back(item);
+    return items_.size() - 1;
+  }
+  int32_t& At(size_t place) { return items_[place]; }
+
+ private:
+  std::vector<int32_t> items_;
+  size_t head_ = 0;
+};
+
 // What waits for a device or a channel, in the order (time of arrival, key).
 //
 // Arrivals come in batches, one per round. Time does not run backwards, so the queue is an array

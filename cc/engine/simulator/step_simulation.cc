@@ -33,7 +33,10 @@ bool StepSimulation<EventKey, kRecord>::Run(const Problem& problem, const int32_
       StartOps(pool);
       if (has_work_) StartOtherWork(pool);
     });
-    if (was_cut_off_) return false;
+    if (has_launches_) {
+      startable_channels_.Drain([this](int32_t channel) { StartTransfer(channel); });
+    }
+    if (was_cut_off_ || unlinked_) return false;
     if (events_.empty()) return true;
     now_ns_ = events_.time_ns();
     ApplyRound();
@@ -62,11 +65,15 @@ std::vector<Transfer> StepSimulation<EventKey, kRecord>::Transfers() const {
       const Send& send = sends_[i];
       const int32_t output =
           send.tensor == kSignal ? kSignal : send.tensor - op_records_[op].first_tensor;
-      const int64_t sent_ns = has_work_ ? works_[i].sent_ns : send.issue_ns;
+      const bool is_copy = has_launches_ && copies_[i].stream != kNone;
+      const int64_t sent_ns = is_copy     ? copies_[i].sent_ns
+                              : has_work_ ? works_[i].sent_ns
+                                          : send.issue_ns;
       const int64_t carried_ns = has_work_ ? works_[i].carried_ns : send.finish_ns;
-      transfers.push_back({op, output, send.src_device, send.dst_device, send.channel,
-                           send.issue_ns, sent_ns, send.start_ns, carried_ns, send.finish_ns,
-                           send.bytes});
+      // The host hands on what it has launched before it has run.
+      const int64_t issue_ns = is_copy ? ops_[op].finish_ns : send.issue_ns;
+      transfers.push_back({op, output, send.src_device, send.dst_device, send.channel, issue_ns,
+                           sent_ns, send.start_ns, carried_ns, send.finish_ns, send.bytes});
     }
   }
   return transfers;
@@ -97,7 +104,8 @@ int64_t StepSimulation<EventKey, kRecord>::MaxEvents(const Problem& problem) {
   int64_t slots = 0;
   for (int32_t count : problem.pool_slots()) slots += count;
   const int64_t work = problem.has_work() ? slots + problem.num_pools() : 0;
-  return std::min<int64_t>(slots, problem.num_ops()) + work + problem.num_channels() +
+  const int64_t copies = problem.has_launches() ? 3 * int64_t{problem.num_devices()} : 0;
+  return std::min<int64_t>(slots, problem.num_ops()) + work + problem.num_channels() + copies +
          problem.num_devices();
 }
 
@@ -135,15 +143,37 @@ void StepSimulation<EventKey, kRecord>::Reset() {
     op_start_ns_.resize(problem_->num_ops());
   }
   has_launches_ = problem_->has_launches();
-  if (has_launches_) {
-    launchable_ns_.assign(problem_->num_ops(), 0);
-    launched_ns_.resize(problem_->num_ops());
-    launcher_free_ns_ = problem_->spec().device_start_ns;
-  }
+  if (has_launches_) ResetLaunches();
   HoldDevices();
   targets_.Reset(num_devices);
   control_targets_.Reset(num_devices);
-  receivers_.assign(num_devices, {0, 0, kNoGate});
+  receivers_.assign(num_devices, {0, 0, kNoGate, 0});
+}
+
+template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::ResetLaunches() {
+  const auto num_devices = static_cast<size_t>(problem_->num_devices());
+  launch_ns_ = problem_->spec().device_launch_ns.data();
+  idle_threads_.clear();
+  for (size_t i = threads_.size(); i-- > 0;) {
+    threads_[i].Clear();
+    idle_threads_.push_back(static_cast<int32_t>(i));
+  }
+  pool_device_.resize(problem_->num_pools());
+  for (int32_t d = 0; d < problem_->num_devices(); ++d) pool_device_[device_pool_[d]] = d;
+  op_thread_.resize(problem_->num_ops());
+  woken_threads_.resize(num_devices);
+  for (auto& woken : woken_threads_) woken.clear();
+  launchers_.resize(num_devices);
+  for (Launcher& launcher : launchers_) {
+    launcher.ops.Clear();
+    launcher.is_busy = false;
+  }
+  stream_free_ns_.assign(num_devices, 0);
+  copy_streams_.resize(3 * num_devices);
+  for (Fifo& stream : copy_streams_) stream.Clear();
+  copies_.clear();
+  thread_ = kNone;
 }
 
 // Returns whether every op has a kernel.
@@ -206,7 +236,7 @@ void StepSimulation<EventKey, kRecord>::ResetBarriers() {
 template <typename EventKey, bool kRecord>
 void StepSimulation<EventKey, kRecord>::ApplyRound() {
   const auto is_now = [this] { return events_.time_ns() == now_ns_; };
-  if (kRecord || !barrier_devices_.empty()) {
+  if (kRecord || has_launches_ || !barrier_devices_.empty()) {
     for (round_.clear(); is_now();) round_.push_back(events_.Pop());
     if (round_.size() > 1) SortRound();
     for (int32_t event : round_) Apply(event);
@@ -223,6 +253,8 @@ void StepSimulation<EventKey, kRecord>::Apply(int32_t event) {
     FinishTransferPart(~event);
   } else if (event >= problem_->num_ops()) {
     WakeUp(event - problem_->num_ops());
+  } else if (Launches(ops_[event].device)) {
+    FinishLaunch(event);
   } else if (ops_[event].finish_ns > now_ns_) {
     events_.Push(ops_[event].finish_ns, event);  // it was interrupted
   } else {
@@ -245,6 +277,7 @@ void StepSimulation<EventKey, kRecord>::StartOps(int32_t pool) {
   ArrivalQueue<int32_t>& queue = ready_[pool];
   queue.Seal();
   if (cutoff_ != nullptr) CheckCutoff(pool);
+  if (has_launches_ && launch_ns_[pool_device_[pool]] > 0) return Launch(pool_device_[pool]);
   for (; free_slots_[pool] > 0 && !queue.empty(); --free_slots_[pool]) {
     const int32_t op = queue.Pop();
     OpState& state = ops_[op];
@@ -252,23 +285,27 @@ void StepSimulation<EventKey, kRecord>::StartOps(int32_t pool) {
     ++num_started_;
     order_.push_back(op);
     if (cutoff_ != nullptr) unstarted_ns_[pool] -= state.finish_ns;
-    const int64_t start_ns = has_launches_ ? Launch(op, device) : now_ns_;
-    state.finish_ns += start_ns;
+    state.finish_ns += now_ns_;
     if (cutoff_ != nullptr && state.finish_ns + cutoff_->tail_ns[op] >= cutoff_->ns) {
       was_cut_off_ = true;
     }
     events_.Push(state.finish_ns, op);
     if (has_work_) {
-      op_start_ns_[op] = start_ns;
+      op_start_ns_[op] = now_ns_;
       running_[pool].push_back(op);
     }
     PrefetchFinish(op);
-    if constexpr (kRecord) {
-      Allocate(device, op_records_[op].temp_bytes, {op, MemoryKind::kTemp, 0});
-      AllocateOutputs(op, device);
-    } else {
-      Allocate(device, op_records_[op].start_bytes, {});
-    }
+    AllocateAtStart(op, device);
+  }
+}
+
+template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::AllocateAtStart(int32_t op, int32_t device) {
+  if constexpr (kRecord) {
+    Allocate(device, op_records_[op].temp_bytes, {op, MemoryKind::kTemp, 0});
+    AllocateOutputs(op, device);
+  } else {
+    Allocate(device, op_records_[op].start_bytes, {});
   }
 }
 
@@ -276,7 +313,8 @@ void StepSimulation<EventKey, kRecord>::StartOps(int32_t pool) {
 // Without any, now may be the end of a turn that nobody waits for, after the end of the step.
 template <typename EventKey, bool kRecord>
 void StepSimulation<EventKey, kRecord>::CheckCutoff(int32_t pool) {
-  const int64_t left_ns = cutoff_->ns - now_ns_;
+  const int64_t launched_ns = has_launches_ ? stream_free_ns_[pool_device_[pool]] : 0;
+  const int64_t left_ns = cutoff_->ns - std::max(now_ns_, launched_ns);
   const int64_t unstarted_ns = unstarted_ns_[pool];
   if (unstarted_ns > 0 && unstarted_ns / problem_->pool_slots()[pool] >= left_ns) {
     was_cut_off_ = true;
@@ -314,15 +352,14 @@ void StepSimulation<EventKey, kRecord>::StartTransfer(int32_t channel) {
   send.finish_ns += now_ns_;
   order_.push_back(~index);
   events_.Push(send.finish_ns, ~index);
+  if (has_launches_ && copies_[index].stream != kNone) return;  // has its memory
   Allocate(send.dst_device, send.bytes, UseOf(CopyBuffer(index)));
 }
 
 template <typename EventKey, bool kRecord>
 void StepSimulation<EventKey, kRecord>::FinishOp(int32_t op) {
-  const StepGraph::Op& record = op_records_[op];
-  const StepGraph::Op& next = op_records_[op + 1];
   const int32_t device = ops_[op].device, pool = device_pool_[device];
-  makespan_ns_ = now_ns_;
+  makespan_ns_ = std::max(makespan_ns_, now_ns_);
   ++free_slots_[pool];
   if (has_work_) {
     std::vector<int32_t>& running = running_[pool];
@@ -330,13 +367,25 @@ void StepSimulation<EventKey, kRecord>::FinishOp(int32_t op) {
     running.pop_back();
   }
   startable_pools_.Add(pool);
+  HandOn(op, device);
+}
+
+// What others wait for, and what it held.
+template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::HandOn(int32_t op, int32_t device) {
+  const StepGraph::Op& record = op_records_[op];
+  const StepGraph::Op& next = op_records_[op + 1];
   Free(device, record.temp_bytes, {op, MemoryKind::kTemp, 0});
   ops_[op].cursor = static_cast<int32_t>(sends_.size());
   const bool has_control = record.control != kNoControl;
   const bool signals = has_control && IsLastOfGroup(graph_->controls[record.control], device);
   if (signals) OpenGates(op, device);
   for (int32_t tensor = record.first_tensor; tensor < next.first_tensor; ++tensor) {
-    PublishTensor(op, tensor, device);
+    if (thread_ != kNone) {
+      PublishLaunched(op, tensor, device);
+    } else {
+      PublishTensor(op, tensor, device);
+    }
   }
   for (int32_t r = record.first_read; r < next.first_read; ++r) EndRead(reads_[r], device);
   if (!has_control) return;
@@ -349,9 +398,17 @@ template <typename EventKey, bool kRecord>
 void StepSimulation<EventKey, kRecord>::FinishTransferPart(int32_t index) {
   if (has_work_ && works_[index].part != Part::kCarry) return FinishWork(index);
   const Send& send = sends_[index];
-  channel_busy_[send.channel] = 0;
-  startable_channels_.Add(send.channel);
+  const bool is_copy = has_launches_ && copies_[index].stream != kNone;
+  if (is_copy && copies_[index].sent_ns == kNone) return ContinueCopies(copies_[index].stream);
+  if (!is_copy || send.bytes > 0) {
+    channel_busy_[send.channel] = 0;
+    startable_channels_.Add(send.channel);
+  }
   EndRead(send.src_buffer, send.src_device);
+  if (is_copy) {
+    copy_streams_[copies_[index].stream].Pop();
+    ContinueCopies(copies_[index].stream);
+  }
   if (!has_work_) return Arrive(index);
   works_[index].carried_ns = now_ns_;
   if (problem_->ReceiveNs(works_[index].link, send.bytes) == 0) return Arrive(index);
@@ -407,25 +464,150 @@ void StepSimulation<EventKey, kRecord>::StartDevice(int32_t device) {
   for (const int32_t op : held_[device]) MakeReady(op, device);
 }
 
-// ---- launches ----
+// ---- devices whose ops are launched ahead ----
 
-// When the op starts that takes a slot now.
+// A thread of the host that finds the op ready.
 template <typename EventKey, bool kRecord>
-int64_t StepSimulation<EventKey, kRecord>::Launch(int32_t op, int32_t device) {
-  const int64_t launch_ns = problem_->spec().device_launch_ns[device];
-  if (launch_ns == 0 || ops_[op].finish_ns == 0) {
-    launched_ns_[op] = launch_ns == 0 ? now_ns_ : launchable_ns_[op];
-    return now_ns_;
+void StepSimulation<EventKey, kRecord>::WakeThread(int32_t op, int32_t device) {
+  if (idle_threads_.empty()) {
+    idle_threads_.push_back(static_cast<int32_t>(threads_.size()));
+    threads_.emplace_back();
   }
-  int64_t& free_ns = launcher_free_ns_[device];
-  free_ns = std::max(free_ns, launchable_ns_[op]) + launch_ns;
-  launched_ns_[op] = free_ns;
-  return std::max(now_ns_, free_ns);
+  const int32_t thread = idle_threads_.back();
+  idle_threads_.pop_back();
+  threads_[thread].Push(op);
+  woken_threads_[device].push_back(thread);
+  startable_pools_.Add(device_pool_[device]);
 }
 
 template <typename EventKey, bool kRecord>
-void StepSimulation<EventKey, kRecord>::WaitForLaunch(int32_t op, int64_t launched_ns) {
-  launchable_ns_[op] = std::max(launchable_ns_[op], launched_ns);
+void StepSimulation<EventKey, kRecord>::Launch(int32_t device) {
+  std::vector<int32_t>& woken = woken_threads_[device];
+  for (size_t i = 0; i < woken.size(); ++i) RunThread(woken[i], device);
+  woken.clear();
+  Launcher& launcher = launchers_[device];
+  if (launcher.is_busy || launcher.ops.empty()) return;
+  launcher.is_busy = true;
+  events_.Push(now_ns_ + launch_ns_[device], launcher.ops.Pop());
+}
+
+// Until it has to launch something, or has nothing to do any more.
+template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::RunThread(int32_t thread, int32_t device) {
+  while (!threads_[thread].empty() && !unlinked_) {
+    const int32_t item = threads_[thread].Pop();
+    if (item < 0) {
+      StartSend(~item);
+      continue;
+    }
+    AllocateAtStart(item, device);
+    if (ops_[item].finish_ns > 0) {
+      op_thread_[item] = thread;
+      launchers_[device].ops.Push(item);
+      return;
+    }
+    thread_ = thread;
+    Enqueue(item, device);
+    thread_ = kNone;
+  }
+  idle_threads_.push_back(thread);
+}
+
+template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::FinishLaunch(int32_t op) {
+  const int32_t device = ops_[op].device;
+  launchers_[device].is_busy = false;
+  thread_ = op_thread_[op];
+  Enqueue(op, device);
+  woken_threads_[device].push_back(thread_);
+  thread_ = kNone;
+  startable_pools_.Add(device_pool_[device]);
+}
+
+// Puts a launched op behind those that were launched before it: when it runs is known by that.
+template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::Enqueue(int32_t op, int32_t device) {
+  OpState& state = ops_[op];
+  const int64_t duration_ns = state.finish_ns;
+  const int64_t start_ns = std::max(now_ns_, stream_free_ns_[device]);
+  state.finish_ns = stream_free_ns_[device] = start_ns + duration_ns;
+  makespan_ns_ = std::max(makespan_ns_, state.finish_ns);
+  ++num_started_;
+  order_.push_back(op);
+  if (has_work_) op_start_ns_[op] = start_ns;
+  if (cutoff_ != nullptr) {
+    unstarted_ns_[device_pool_[device]] -= duration_ns;
+    was_cut_off_ |= state.finish_ns + cutoff_->tail_ns[op] >= cutoff_->ns;
+  }
+  HandOn(op, device);
+}
+
+// As PublishTensor, but what is sent is sent in its turn among the consumers here, by the thread
+// that comes upon it.
+template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::PublishLaunched(int32_t op, int32_t tensor,
+                                                        int32_t device) {
+  const StepGraph::Tensor& record = tensor_records_[tensor];
+  const int32_t root = RootOf(tensor, record.alias, device);
+  buffers_[tensor] = {record.bytes, 0, root};
+  const int32_t end = tensor_records_[tensor + 1].first_consumer;
+  Fifo& thread = threads_[thread_];
+  int32_t readers = 0;
+  for (int32_t edge = record.first_consumer; edge < end; ++edge) {
+    const int32_t consumer = consumers_[edge];
+    OpState& reader = ops_[consumer];
+    if (reader.device == device) {
+      ++readers;
+      reads_[reader.cursor++] = root;
+      if (--reader.pending == 0) MakeReady(consumer, device);
+      continue;
+    }
+    Receiver& receiver = receivers_[reader.device];
+    if (receiver.readers++ == 0) {
+      receiver.place = thread.Push(kNone);
+      targets_.Add(reader.device);
+    }
+    receiver.reader = consumer;
+  }
+  targets_.Drain([&](int32_t to) {
+    thread.At(receivers_[to].place) = AddSend(root, op, tensor, device, to);
+    ++readers;
+  });
+  Buffer& buffer = buffers_[root];
+  buffer.readers += readers;
+  if (buffer.readers == 0) Free(device, buffer.bytes, UseOf(root));
+}
+
+// The copy waits for all that is launched by now on the device that sends it, and on the one that
+// receives it, as the memory there may be in use until then.
+template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::IssueCopy(int32_t index) {
+  const Send& send = sends_[index];
+  const bool is_from = Launches(send.src_device), is_to = Launches(send.dst_device);
+  int64_t ready_ns = now_ns_;
+  if (is_from) ready_ns = std::max(ready_ns, stream_free_ns_[send.src_device]);
+  if (is_to && (!is_from || send.bytes > 0)) {
+    ready_ns = std::max(ready_ns, stream_free_ns_[send.dst_device]);
+  }
+  const int32_t stream = is_from ? 3 * send.src_device + (is_to ? 2 : 0) : 3 * send.dst_device + 1;
+  copies_[index] = {stream, ready_ns, kNone};
+  Allocate(send.dst_device, send.bytes, UseOf(CopyBuffer(index)));
+  copy_streams_[stream].Push(index);
+  if (copy_streams_[stream].size() == 1) ContinueCopies(stream);
+}
+
+// With the next copy, once it has nothing to wait for.
+template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::ContinueCopies(int32_t stream) {
+  if (copy_streams_[stream].empty()) return;
+  const int32_t index = copy_streams_[stream].Front();
+  Send& send = sends_[index];
+  if (copies_[index].ready_ns > now_ns_) return events_.Push(copies_[index].ready_ns, ~index);
+  copies_[index].sent_ns = now_ns_;
+  if (send.bytes > 0) return WaitForChannel(index);
+  send.start_ns = send.finish_ns = now_ns_;
+  order_.push_back(~index);
+  events_.Push(now_ns_, ~index);
 }
 
 // ---- the work of transfers ----
@@ -468,6 +650,7 @@ void StepSimulation<EventKey, kRecord>::StartDueWork(int32_t pool) {
 
 template <typename EventKey, bool kRecord>
 void StepSimulation<EventKey, kRecord>::StartOtherWork(int32_t pool) {
+  work_[pool].Seal();  // threads that launch may have added some
   while (free_slots_[pool] > 0 && !work_[pool].empty()) StartWork(pool, kNone);
   if (!work_[pool].empty() && !has_alarm_[pool]) SetAlarm(pool);
 }
@@ -519,7 +702,7 @@ void StepSimulation<EventKey, kRecord>::FinishWork(int32_t index) {
   if (is_sent) {
     work.part = Part::kCarry;
     work.sent_ns = now_ns_;
-    return WaitForChannel(index);
+    return Carry(index);
   }
   sends_[index].finish_ns = now_ns_;
   Arrive(index);
@@ -555,7 +738,6 @@ void StepSimulation<EventKey, kRecord>::PublishTensor(int32_t op, int32_t tensor
     reads_[reader.cursor] = root;
     reader.cursor += is_local;
     reader.pending -= is_local;
-    if (has_launches_ && is_local) WaitForLaunch(consumers_[edge], launched_ns_[op]);
     if (reader.pending == 0) MakeReady(consumers_[edge], device);
   }
   int32_t readers = receivers_[device].readers;
@@ -613,19 +795,24 @@ void StepSimulation<EventKey, kRecord>::OpenGates(int32_t op, int32_t device) {
   for (int32_t edge = op_records_[op].first_consumer; edge < end; ++edge) {
     targets_.Remove(ops_[consumers_[edge]].device);
   }
-  targets_.Drain([&](int32_t to) { AddSend(NoBuffer(), op, kSignal, device, to); });
+  targets_.Drain([&](int32_t to) {
+    const int32_t send = AddSend(NoBuffer(), op, kSignal, device, to);
+    if (thread_ != kNone) threads_[thread_].Push(send);
+  });
 }
 
+// Starts it, if no thread of a device that launches has to come upon it. Returns it as an item of
+// such a thread.
 template <typename EventKey, bool kRecord>
-void StepSimulation<EventKey, kRecord>::AddSend(int32_t src_buffer, int32_t op, int32_t tensor,
-                                                int32_t device, int32_t to) {
+int32_t StepSimulation<EventKey, kRecord>::AddSend(int32_t src_buffer, int32_t op, int32_t tensor,
+                                                   int32_t device, int32_t to) {
+  const auto index = static_cast<int32_t>(sends_.size());
   const int32_t link = problem_->Link(device, to);
   if (link < 0) {
     unlinked_ = true;
-    return;
+    return ~index;
   }
   const int32_t channel = problem_->link_channel()[link];
-  const auto index = static_cast<int32_t>(sends_.size());
   const int64_t bytes = tensor == kSignal ? 0 : tensor_records_[tensor].bytes;
   Receiver& receiver = receivers_[to];
   if (receiver.gate != kNoGate) ++gate_pending_[receiver.gate];
@@ -635,8 +822,25 @@ void StepSimulation<EventKey, kRecord>::AddSend(int32_t src_buffer, int32_t op, 
   receiver.readers = 0;
   if (has_work_) {
     works_.push_back({now_ns_, now_ns_, -1, link, kNone, Part::kCarry});
-    if (problem_->SendNs(link, bytes) > 0) return WaitForSlot(index, Part::kSend);
   }
+  if (has_launches_) copies_.push_back({kNone, 0, kNone});
+  if (thread_ == kNone) StartSend(index);
+  return ~index;
+}
+
+template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::StartSend(int32_t index) {
+  const Send& send = sends_[index];
+  if (has_work_ && problem_->SendNs(works_[index].link, send.bytes) > 0) {
+    return WaitForSlot(index, Part::kSend);
+  }
+  Carry(index);
+}
+
+template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::Carry(int32_t index) {
+  const Send& send = sends_[index];
+  if (Launches(send.src_device) || Launches(send.dst_device)) return IssueCopy(index);
   WaitForChannel(index);
 }
 
@@ -660,7 +864,6 @@ void StepSimulation<EventKey, kRecord>::ControlArrived(int32_t op, int32_t devic
     OpState& waiting = ops_[successor];
     const bool is_there = waiting.device == device;
     waiting.pending -= is_there;
-    if (has_launches_ && is_there) WaitForLaunch(successor, now_ns_);
     if (is_there & (waiting.pending == 0)) MakeReady(successor, device);
   });
 }
@@ -669,7 +872,6 @@ template <typename EventKey, bool kRecord>
 void StepSimulation<EventKey, kRecord>::TensorArrived(int32_t op, int32_t buffer, int32_t device) {
   OpState& reader = ops_[op];
   reads_[reader.cursor++] = buffer;
-  if (has_launches_) WaitForLaunch(op, now_ns_);
   if (--reader.pending == 0) MakeReady(op, device);
 }
 
@@ -678,6 +880,11 @@ void StepSimulation<EventKey, kRecord>::MakeReady(int32_t op, int32_t device) {
   __builtin_prefetch(&op_records_[op]);
   if (!is_held_.empty() && is_held_[device]) {
     held_[device].push_back(op);
+    return;
+  }
+  if (Launches(device)) {
+    if (thread_ == kNone) return WakeThread(op, device);
+    threads_[thread_].Push(op);
     return;
   }
   const int32_t pool = device_pool_[device];

@@ -105,6 +105,17 @@ class StepSimulation {
     int64_t finish_ns;  // the duration until it starts
     int64_t bytes;
   };
+  // What launches on a device, for one thread of the host at a time.
+  struct Launcher {
+    Fifo ops;  // whose threads wait for it
+    bool is_busy = false;
+  };
+  // What only copies from or to a device that launches have, by send.
+  struct Copy {
+    int32_t stream;    // or kNone: it is no such copy
+    int64_t ready_ns;  // when the compute streams that it waits for are done
+    int64_t sent_ns;   // when it waited for the channel; kNone: not yet
+  };
   enum class Part : uint8_t { kSend, kCarry, kReceive };
   // What only transfers on links with work need, by send.
   struct Work {
@@ -118,6 +129,7 @@ class StepSimulation {
   static int64_t MaxEvents(const Problem& problem);
   void Reset();
   bool ResetOps(const int32_t* placement);
+  void ResetLaunches();
   void ResetMemory();
   void ResetBarriers();
   void ApplyRound();
@@ -126,6 +138,7 @@ class StepSimulation {
   void StartOps(int32_t pool);
   void CheckCutoff(int32_t pool);
   void PrefetchFinish(int32_t op) const;
+  void AllocateAtStart(int32_t op, int32_t device);
   void AllocateOutputs(int32_t op, int32_t device);
   void StartTransfer(int32_t channel);
   void FinishOp(int32_t op);
@@ -144,14 +157,24 @@ class StepSimulation {
   void WaitForChannel(int32_t index);
   void SetAlarm(int32_t pool);
 
-  int64_t Launch(int32_t op, int32_t device);
-  void WaitForLaunch(int32_t op, int64_t launched_ns);
+  bool Launches(int32_t device) const { return has_launches_ && launch_ns_[device] > 0; }
+  void WakeThread(int32_t op, int32_t device);
+  void Launch(int32_t device);
+  void RunThread(int32_t thread, int32_t device);
+  void Enqueue(int32_t op, int32_t device);
+  void FinishLaunch(int32_t op);
+  void IssueCopy(int32_t index);
+  void ContinueCopies(int32_t stream);
 
+  void HandOn(int32_t op, int32_t device);
+  void PublishLaunched(int32_t op, int32_t tensor, int32_t device);
   void PublishTensor(int32_t op, int32_t tensor, int32_t device);
   int32_t RootOf(int32_t tensor, int32_t alias, int32_t device) const;
   bool IsLastOfGroup(const StepGraph::Control& control, int32_t device);
   void OpenGates(int32_t op, int32_t device);
-  void AddSend(int32_t src_buffer, int32_t op, int32_t tensor, int32_t device, int32_t to);
+  int32_t AddSend(int32_t src_buffer, int32_t op, int32_t tensor, int32_t device, int32_t to);
+  void StartSend(int32_t index);
+  void Carry(int32_t index);
 
   template <typename Visit>
   void ForEachSuccessor(const StepGraph::Control& control, Visit visit) const;
@@ -193,9 +216,19 @@ class StepSimulation {
 
   // Of problems with launches.
   bool has_launches_ = false;
-  std::vector<int64_t> launchable_ns_;     // [n] when what an op waits for has been launched
-  std::vector<int64_t> launched_ns_;       // [n] the end of its launch
-  std::vector<int64_t> launcher_free_ns_;  // [m]
+  const int64_t* launch_ns_ = nullptr;  // [m]
+  std::vector<int32_t> pool_device_;    // [pools] the last of its devices
+  std::vector<Fifo> threads_;           // of the host: ops and ~sends that each has come upon
+  std::vector<int32_t> idle_threads_;
+  int32_t thread_ = kNone;                           // the one that acts
+  std::vector<int32_t> op_thread_;                   // [n] who launches it
+  std::vector<std::vector<int32_t>> woken_threads_;  // [m]
+  std::vector<Launcher> launchers_;                  // [m]
+  std::vector<int64_t> stream_free_ns_;              // [m] when all that was launched is done
+  // [3 m] the sends of a device to those that do not launch, from these, and to those that launch:
+  // one after the other, the first of them is on its way.
+  std::vector<Fifo> copy_streams_;
+  std::vector<Copy> copies_;  // [sends]
 
   // Of problems with work.
   bool has_work_ = false;
@@ -228,6 +261,7 @@ class StepSimulation {
     int32_t readers;  // 0 between uses
     int32_t reader;   // one of them
     int32_t gate;     // kNoGate between uses
+    size_t place;     // of its send, among what the thread has come upon
   };
   IndexSet targets_, control_targets_;  // devices
   std::vector<Receiver> receivers_;     // [m]

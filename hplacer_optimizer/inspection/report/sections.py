@@ -11,6 +11,7 @@ from hplacer_optimizer.inspection.critical_path import (
     CHANNEL_WAIT,
     COMPUTE,
     SLOT_WAIT,
+    STREAM_WAIT,
     TRANSFER,
     path_shares,
 )
@@ -89,6 +90,7 @@ def _figures(
 _STAGES = {
     COMPUTE: ("ops run", "--c0"),
     TRANSFER: ("tensors move between devices", "--channel"),
+    STREAM_WAIT: ("copies wait for what was launched before them", "--c1"),
     SLOT_WAIT: ("ops wait for a busy device", "--waits"),
     CHANNEL_WAIT: ("tensors wait for a busy connection", "--blocked"),
 }

@@ -14,6 +14,7 @@ namespace {
 using Ns = std::vector<int64_t>;
 
 constexpr int64_t kLaunchNs = 6, kLatencyNs = 4;
+constexpr int64_t kCopyNs = kLatencyNs + 1;  // of a byte
 
 // Device 0 is the host, device 1 launches ops.
 ProblemBuilder HostAndGpu() {
@@ -29,7 +30,7 @@ ProblemBuilder HostAndGpu() {
 ProblemBuilder Chain(const Ns& costs_ns) {
   ProblemBuilder b = HostAndGpu();
   for (size_t op = 0; op < costs_ns.size(); ++op) {
-    b.Op(costs_ns[op], {0});
+    b.Op(costs_ns[op], {1});
     if (op > 0) b.Edge(static_cast<int32_t>(op) - 1, 0, static_cast<int32_t>(op));
   }
   return b;
@@ -63,25 +64,135 @@ TEST_CASE("elsewhere nothing is launched") {
 
 TEST_CASE("what comes from elsewhere has to be there before the launch") {
   const StepTrace trace = Run(Chain({10, 5, 5}), {0, 1, 1});
-  CHECK(trace.start_ns == Ns{0, 10 + kLatencyNs + kLaunchNs, 26});
+  CHECK(trace.start_ns == Ns{0, 10 + kCopyNs + kLaunchNs, 27});
 }
 
 TEST_CASE("a copy to the host waits for the op, not for its launch") {
   const StepTrace trace = Run(Chain({10, 5}), {1, 0});
-  CHECK(trace.start_ns == Ns{6, 6 + 10 + kLatencyNs});
+  CHECK(trace.start_ns == Ns{6, 6 + 10 + kCopyNs});
 }
 
 TEST_CASE("what is free is not launched, and hands on what was launched before it") {
   const StepTrace trace = Run(Chain({10, 0, 10}), {1, 1, 1});
   CHECK(trace.start_ns == Ns{6, 16, 16});
+  CHECK(Run(Chain({10, 0, 10, 0, 10}), {1, 1, 1, 1, 1}).start_ns == Ns{6, 16, 16, 26, 26});
 }
 
-TEST_CASE("a control edge is waited for before the launch") {
+TEST_CASE("a control edge is waited for until the launch of its op") {
   ProblemBuilder b = HostAndGpu();
   b.Op(10);
   b.Op(10);
   b.Control(0, 1);
-  CHECK(Run(b, {1, 1}).start_ns == Ns{6, 16 + kLaunchNs});
+  CHECK(Run(b, {1, 1}).start_ns == Ns{6, 16});
+}
+
+TEST_CASE("ops are launched in the order in which threads come upon them") {
+  // 1 and 2 are there from the beginning; 3 is found when 0 is launched, in front of nobody.
+  ProblemBuilder b = HostAndGpu();
+  for (int i = 0; i < 4; ++i) b.Op(10, {0});
+  b.Edge(0, 0, 3);
+  CHECK(Run(b, {1, 1, 1, 1}).start_ns == Ns{6, 16, 26, 36});
+}
+
+TEST_CASE("a copy waits for all that was launched before it on the device that sends") {
+  // Op 0 is done at 16; ops 1 and 2 are launched before its successor 3, which is elsewhere.
+  ProblemBuilder b = HostAndGpu();
+  b.Op(10, {0});
+  b.Op(50);
+  b.Op(1);
+  b.Op(5);
+  b.Edge(0, 0, 3);
+  StepTrace trace = Run(b, {1, 1, 1, 0});
+  CHECK(trace.transfers[0].sent_ns == 16);  // by the thread that launched it, at 6
+  // A thread that finds two ops before it: the copy is issued when these are launched.
+  ProblemBuilder two = HostAndGpu();
+  two.Op(10, {0});
+  two.Op(50, {0});
+  two.Op(1);
+  two.Op(5);
+  two.Edge(0, 0, 1);
+  two.Edge(0, 0, 3);
+  trace = Run(two, {1, 1, 1, 0});
+  CHECK(trace.transfers[0].issue_ns == 16);      // it could go from here on
+  CHECK(trace.transfers[0].sent_ns == 18 + 50);  // 0 is launched by 6, 2 by 12, 1 by 18
+}
+
+TEST_CASE("a copy from the host waits for all that was launched before it where it goes") {
+  ProblemBuilder b = HostAndGpu();
+  b.Op(10, {8});
+  b.Op(100);
+  b.Op(5);
+  b.Edge(0, 0, 2);
+  const StepTrace trace = Run(b, {0, 1, 1});
+  CHECK(trace.transfers[0].issue_ns == 10);
+  CHECK(trace.transfers[0].sent_ns == 106);
+  CHECK(trace.start_ns[2] == 106 + kCopyNs + kLaunchNs);
+}
+
+// Devices 0 and 1 launch ops; their copies are on two channels.
+ProblemBuilder TwoGpus() {
+  ProblemBuilder b;
+  b.Device();
+  b.Device();
+  b.Link(0, 1, "right", kLatencyNs, 1'000'000'000);
+  b.Link(1, 0, "left", kLatencyNs, 1'000'000'000);
+  b.spec.device_launch_ns = {kLaunchNs, kLaunchNs};
+  return b;
+}
+
+TEST_CASE("a copy between devices that launch waits for both, one of no bytes for its source") {
+  for (const int64_t bytes : {3, 0}) {
+    ProblemBuilder b = TwoGpus();
+    b.Op(10, {bytes});
+    b.Op(100);
+    b.Op(5);
+    b.Edge(0, 0, 2);
+    const StepTrace trace = Run(b, {0, 1, 1});
+    CHECK(trace.transfers[0].sent_ns == (bytes > 0 ? 106 : 16));
+    CHECK(trace.transfers[0].finish_ns == (bytes > 0 ? 106 + kLatencyNs + bytes : 16));
+  }
+}
+
+TEST_CASE("copies of one device to its like go one after the other, whatever the channel") {
+  ProblemBuilder b = TwoGpus();
+  b.Device();
+  b.Link(0, 2, "down", kLatencyNs, 1'000'000'000);
+  b.spec.device_launch_ns.push_back(kLaunchNs);
+  b.Op(10, {100});
+  b.Op(1);
+  b.Op(1);
+  b.Edge(0, 0, 1);
+  b.Edge(0, 0, 2);
+  const StepTrace trace = Run(b, {0, 1, 2});
+  CHECK(trace.transfers[0].sent_ns == 16);
+  CHECK(trace.transfers[1].sent_ns == 16 + kLatencyNs + 100);
+}
+
+TEST_CASE("memory follows the launches") {
+  // The outputs of 0 and 1 are freed when their readers are launched, long before these run.
+  ProblemBuilder b = HostAndGpu();
+  b.Op(100, {10});
+  b.Op(100, {10});
+  b.Op(100, {10});
+  b.Edge(0, 0, 1);
+  b.Edge(1, 0, 2);
+  CHECK(Run(b, {1, 1, 1}).peak_bytes[1] == 20);
+  // Of a copy, when it is issued: the one of op 0 is there while op 2 runs.
+  ProblemBuilder copied = HostAndGpu();
+  copied.Op(10, {7});
+  copied.Op(5);
+  copied.Op(100, {9});
+  copied.Edge(0, 0, 1);
+  CHECK(Run(copied, {0, 1, 1}).peak_bytes[1] == 9);
+}
+
+TEST_CASE("who launches has one slot, and cores of its own") {
+  ProblemBuilder b = HostAndGpu();
+  b.spec.device_slots = {1, 2};
+  CHECK_THROWS_AS(b.Build(), ProblemError);
+  b.spec.device_slots = {1, 1};
+  b.spec.device_cores = {"c", "c"};
+  CHECK_THROWS_AS(b.Build(), ProblemError);
 }
 
 TEST_CASE("nothing is launched before the device starts") {
