@@ -36,6 +36,7 @@ _UNKNOWN_ACCELERATOR = DeviceKind(
     memory_bytes=0,
     launch_overhead_ns=5_000,
     executor_overhead_ns=1_000,
+    launches_ahead=True,
 )
 _EXECUTOR_OVERHEAD_NS = 1_000  # per op, which on a CPU is all of its launch
 _CPU_MEMORY_BYTES_PER_S = 10e9  # of one core's share of a memory channel
