@@ -43,6 +43,7 @@ from hplacer_optimizer.support import child_process
 PLANNERS = ("human_expert", "metis", "mincut", "heft", "etf")
 SEARCHES = ("rollout", "auto")  # each with two seeds
 STEPS = 5
+PEAKS = ("peak_bytes", "simulated_peak_bytes")  # of the GPUs; of all devices, the GPUs last
 _APART = 0.03  # of two executed steps that are not just as long
 
 
@@ -121,6 +122,26 @@ def line_of(name: str, rows: Sequence[dict[str, Any]]) -> str:
     )
 
 
+def run_line_of(name: str, rows: Sequence[dict[str, Any]]) -> str:
+    """What the runs were like: ranges over a task's placements."""
+    ran = [row for row in rows if "error" not in row]
+    spread = [max(row["steps_ns"]) / min(row["steps_ns"]) - 1 for row in ran]
+    held = np.concatenate([held_over_simulated(row) for row in ran])
+    real_s = [row["real_s"] for row in ran]
+    size = max(row["process_peak_bytes"] for row in ran) / 2**30
+    return (
+        f"| {name} | {np.median(spread):.2%}, at most {max(spread):.2%} | {held.min():.2f} to "
+        f"{held.max():.2f} | {min(real_s):.2f} to {max(real_s):.2f} | {size:.1f} |"
+    )
+
+
+def held_over_simulated(row: dict[str, Any]) -> NDArray[np.float64]:
+    """Peak memory, of the GPUs that hold at least half of what the fullest one holds."""
+    peak, simulated = (np.array(row[key][-len(row["peak_bytes"]) :], float) for key in PEAKS)
+    is_full = peak * 2 >= peak.max()
+    return np.asarray(peak[is_full] / np.maximum(simulated[is_full], 1))
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Executes what the output lacks, and prints the table."""
     parser = argparse.ArgumentParser(
@@ -151,9 +172,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         file.write_text(json.dumps(known, indent=1) + "\n")
     print("| task | placements | median error | worst | `auto` is longer by | ordered right |")
     print("|---|---|---|---|---|---|")
-    for name in options.tasks:
-        if known.get(name):
-            print(line_of(name, known[name]))
+    measured = [name for name in options.tasks if any("error" not in r for r in known[name])]
+    print("\n".join(line_of(name, known[name]) for name in measured))
+    print("\n| task | steps differ by | memory over simulated | real s a step | process, GiB |")
+    print("|---|---|---|---|---|")
+    print("\n".join(run_line_of(name, known[name]) for name in measured))
     return 0
 
 

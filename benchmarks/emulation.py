@@ -4,16 +4,12 @@ Parts:
 
   micro     steps that were worked out by hand, in virtual time: on one core, on two, and with all
             cores busy
-  tasks     the papers' six tasks and five modern ones under several placements: how much ten steps
-            differ, the memory that each device's allocator held beside the simulated peak, how long
-            a step really takes
   computed  small sizes of the tasks, computed and only allocated: are virtual times the same?
 
     python -m benchmarks.emulation micro --runs 50
-    python -m benchmarks.emulation tasks --tasks nmt_8 --output docs/results/emulation
     python -m benchmarks.emulation computed
 
-Every task is measured in a process of its own. Tasks that the output has are not measured again.
+Every task is measured in a process of its own. benchmarks/agreement.py measures the large ones.
 """
 
 from __future__ import annotations
@@ -202,62 +198,6 @@ def rows_of(
         print(f"{task}: ended with exit code {process.returncode}", file=sys.stderr)
 
 
-def run_tasks(names: Sequence[str], output: Path, planning_s: float) -> None:
-    """Measures what the output lacks, and prints all of it."""
-    file = output / "tasks.json"
-    known = json.loads(file.read_text()) if file.exists() else {}
-    for name in names:
-        if name in known:
-            continue
-        known[name] = []
-        for row in rows_of(name, compute=False, small=False, planning_s=planning_s):
-            known[name].append(row)
-            print(f"{name}: {summary(row)}", flush=True)
-        output.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps(known, indent=1) + "\n")
-    print("| task | placements | ten steps differ by | memory over simulated | real s a step |")
-    print("|---|---|---|---|---|")
-    for name in names:
-        print(table_row(name, known[name]))
-
-
-def table_row(name: str, rows: Sequence[dict[str, Any]]) -> str:
-    """A task's line: the ranges over its placements, memory on the device that held most."""
-    ran = [row for row in rows if "error" not in row]
-    if not ran:
-        return f"| {name} | 0 of {len(rows)} | | | |"
-    spread = [max(row["steps_ns"]) / min(row["steps_ns"]) - 1 for row in ran]
-    held = [_held(row).max() for row in ran]
-    real_s = [row["real_s"] for row in ran]
-    return (
-        f"| {name} | {len(ran)} of {len(rows)} | {min(spread):.2%} to {max(spread):.2%} | "
-        f"{min(held):.2f} to {max(held):.2f} | {min(real_s):.2f} to {max(real_s):.2f} |"
-    )
-
-
-def _held(row: dict[str, Any]) -> NDArray[np.float64]:
-    """Executed over simulated, of devices that hold half of what the fullest one holds, or more."""
-    peak = np.array(row["peak_bytes"])
-    is_full = peak * 2 >= peak.max()
-    return np.asarray(peak / np.maximum(row["simulated_peak_bytes"][1:], 1))[is_full]
-
-
-def summary(row: dict[str, Any]) -> str:
-    """A line of figures."""
-    if "error" in row:
-        return f"{row['placement']}: {row['error']}"
-    steps = np.array(row["steps_ns"]) / 1e6
-    middle = float(np.median(steps))
-    held = np.array(row["peak_bytes"]) / np.maximum(row["simulated_peak_bytes"][1:], 1)
-    fullest = int(np.argmax(row["peak_bytes"]))
-    return (
-        f"{row['placement']}: emulated {middle:.3f} ms ({steps.min() / middle - 1:+.2%} to "
-        f"{steps.max() / middle - 1:+.2%}), {middle * 1e6 / row['simulated_ns']:.3f} of simulated; "
-        f"memory of the fullest {held[fullest]:.2f} of simulated; a step takes {row['real_s']:.2f} "
-        f"s here, the process {row['process_peak_bytes'] / 2**30:.1f} GiB"
-    )
-
-
 def run_computed(planning_s: float) -> int:
     """Compares computed and only allocated steps; 1 if the medians differ."""
     worst = 0.0
@@ -330,12 +270,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("part", choices=("micro", "tasks", "computed", "task"))
+    parser.add_argument("part", choices=("micro", "computed", "task"))
     parser.add_argument("task", nargs="?", choices=TASKS, help="of the part `task`: one, as JSON")
     parser.add_argument("--runs", type=int, default=50, help="steps of each micro graph")
-    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS), metavar="NAME")
     parser.add_argument("--planning-s", type=float, default=10.0, help="of `auto`, default: 10")
-    parser.add_argument("--output", type=Path, default=Path("build/emulation"), metavar="DIR")
     parser.add_argument("--compute", action="store_true", help="of `task`: compute in earnest")
     parser.add_argument("--small", action="store_true", help="of `task`: a small size")
     options = parser.parse_args(argv)
@@ -343,9 +281,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return run_micro(options.runs)
     if options.part == "computed":
         return run_computed(options.planning_s)
-    if options.part == "tasks":
-        run_tasks(options.tasks, options.output, options.planning_s)
-        return 0
     sizes = SMALL.get(options.task, {}) if options.small else {}
     run_task(TASKS[options.task], sizes, options.compute, options.planning_s)
     return 0

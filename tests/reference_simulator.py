@@ -252,7 +252,7 @@ class Step:
         self.finish[i] = self.now
         del self.end[i]
         for transfer in self.hand_on(i):
-            self.wait_for_slot(transfer, "send")
+            self.start_send(transfer)
 
     def hand_on(self, i: int) -> list[tuple[int, int, int]]:
         """Frees what op i does not need any more, and tells what has to be sent."""
@@ -317,7 +317,7 @@ class Step:
         while thread.items:
             item = thread.items.pop(0)
             if isinstance(item, tuple):
-                self.wait_for_slot(item, "send")
+                self.start_send(item)
                 continue
             self.allocate_outputs(item)
             if self.cost(item):
@@ -331,6 +331,12 @@ class Step:
         if self.to_launch[device] and device not in self.launching:
             op, thread = self.to_launch[device].pop(0)
             self.launching[device] = (self.now + self.devices[device]["launch_ns"], op, thread)
+
+    def start_send(self, transfer: tuple[int, int, int]) -> None:
+        if self.is_copy(transfer):
+            self.issue_copy(transfer)
+        else:
+            self.wait_for_slot(transfer, "send")
 
     def issue_copy(self, transfer: tuple[int, int, int]) -> None:
         """Behind those of its direction, when all that is launched by now is done."""
@@ -349,12 +355,10 @@ class Step:
         self.continue_copies(stream)
 
     def continue_copies(self, stream: tuple[int, bool, bool]) -> None:
-        first = next(iter(self.copies[stream]), None)
-        if first is None or first in self.sent or self.copy_ready[first] > self.now:
-            return
-        self.sent[first] = self.now
-        if self.size(first) == 0:
-            self.started[first] = self.now
+        first = next(iter(self.copies[stream]), (-1, -1, -1))
+        if first in self.copy_ready and self.copy_ready[first] <= self.now:
+            del self.copy_ready[first]
+            self.wait_for_slot(first, "send")
 
     def wait_for_slot(self, transfer: tuple[int, int, int], part: str) -> None:
         if self.work(transfer, part) > 0:
@@ -366,10 +370,10 @@ class Step:
         if part == "receive":
             self.received[transfer] = self.now
             self.arrive(transfer)
-        elif self.is_copy(transfer):
-            self.issue_copy(transfer)
         else:
             self.sent[transfer] = self.now
+            if self.is_copy(transfer) and self.size(transfer) == 0:
+                self.started[transfer] = self.now  # without a channel
 
     def arrive(self, transfer: tuple[int, int, int]) -> None:
         i, k, device = transfer
@@ -485,7 +489,7 @@ class Step:
             *(end for end, _ in self.working.values()),
             *(t + self.duration(x) for x, t in self.started.items() if x not in self.carried),
             *(end for end, _, _ in self.launching.values()),
-            *(self.copy_ready[c[0]] for c in self.copies.values() if c and c[0] not in self.sent),
+            *(self.copy_ready[c[0]] for c in self.copies.values() if c and c[0] in self.copy_ready),
             *(time for time in (*due, *starts) if time > self.now),
         ]
 
@@ -522,7 +526,7 @@ class Step:
         ready = [
             (copies[0], stream)
             for stream, copies in self.copies.items()
-            if copies and copies[0] not in self.sent and self.copy_ready[copies[0]] == self.now
+            if copies and self.copy_ready.get(copies[0]) == self.now
         ]
         ended = {i: None for i, end in self.end.items() if end == self.now}
         launched = {i: d for d, (end, i, _) in self.launching.items() if end == self.now}

@@ -101,7 +101,7 @@ def test_a_machine_becomes_a_problem(tmp_path: Path) -> None:
         "device_cores": ["", "", ""],
         "device_start_ns": [0, 0, 0],
         "device_turn_ns": [0, 0, 0],
-        "device_launch_ns": [0, 0, 0],
+        "device_launch_ns": [0, 5_000, 5_000],
         "link_src": [0, 0],
         "link_dst": [1, 2],
         "link_channel": ["down", "down"],
@@ -149,7 +149,7 @@ def test_work_of_transfers_and_devices_that_start_late(tmp_path: Path) -> None:
     arrays = machine.problem_arrays()
     assert arrays["device_start_ns"].tolist() == [0, 0, 140_000]
     assert arrays["device_turn_ns"].tolist() == [3_000_000, 0, 0]
-    assert arrays["device_launch_ns"].tolist() == [0, 0, 1_000]
+    assert arrays["device_launch_ns"].tolist() == [0, 5_000, 1_000]
     assert arrays["link_send_ns"].tolist() == [20_000, 20_000]
     assert arrays["link_send_bytes_per_s"].tolist() == [5 * 10**9, 5 * 10**9]
     assert arrays["link_receive_ns"].tolist() == [40_000, 40_000]
@@ -470,7 +470,7 @@ def test_saving_leaves_the_old_file_if_it_fails(
     ],
 )
 def test_a_kind_checks_itself(field: str, value: Any, message: str) -> None:
-    kind = replace(machines.shipped_kinds()["k40"], slots=2)
+    kind = replace(machines.shipped_kinds()["k40"], slots=2, launches_ahead=False)
     with pytest.raises(MachineError, match=f"^{message}"):
         replace(kind, **{field: value})
 

@@ -601,10 +601,21 @@ template <typename EventKey, bool kRecord>
 void StepSimulation<EventKey, kRecord>::ContinueCopies(int32_t stream) {
   if (copy_streams_[stream].empty()) return;
   const int32_t index = copy_streams_[stream].Front();
-  Send& send = sends_[index];
+  const Send& send = sends_[index];
   if (copies_[index].ready_ns > now_ns_) return events_.Push(copies_[index].ready_ns, ~index);
-  copies_[index].sent_ns = now_ns_;
-  if (send.bytes > 0) return WaitForChannel(index);
+  if (has_work_ && problem_->SendNs(works_[index].link, send.bytes) > 0) {
+    return WaitForSlot(index, Part::kSend);
+  }
+  Carry(index);
+}
+
+// By its channel, or without one if there is nothing to carry.
+template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::Carry(int32_t index) {
+  Send& send = sends_[index];
+  const bool is_copy = has_launches_ && copies_[index].stream != kNone;
+  if (is_copy) copies_[index].sent_ns = now_ns_;
+  if (!is_copy || send.bytes > 0) return WaitForChannel(index);
   send.start_ns = send.finish_ns = now_ns_;
   order_.push_back(~index);
   events_.Push(now_ns_, ~index);
@@ -831,16 +842,10 @@ int32_t StepSimulation<EventKey, kRecord>::AddSend(int32_t src_buffer, int32_t o
 template <typename EventKey, bool kRecord>
 void StepSimulation<EventKey, kRecord>::StartSend(int32_t index) {
   const Send& send = sends_[index];
+  if (Launches(send.src_device) || Launches(send.dst_device)) return IssueCopy(index);
   if (has_work_ && problem_->SendNs(works_[index].link, send.bytes) > 0) {
     return WaitForSlot(index, Part::kSend);
   }
-  Carry(index);
-}
-
-template <typename EventKey, bool kRecord>
-void StepSimulation<EventKey, kRecord>::Carry(int32_t index) {
-  const Send& send = sends_[index];
-  if (Launches(send.src_device) || Launches(send.dst_device)) return IssueCopy(index);
   WaitForChannel(index);
 }
 

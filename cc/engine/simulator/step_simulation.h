@@ -165,6 +165,7 @@ class StepSimulation {
   void FinishLaunch(int32_t op);
   void IssueCopy(int32_t index);
   void ContinueCopies(int32_t stream);
+  void Carry(int32_t index);
 
   void HandOn(int32_t op, int32_t device);
   void PublishLaunched(int32_t op, int32_t tensor, int32_t device);
@@ -174,7 +175,6 @@ class StepSimulation {
   void OpenGates(int32_t op, int32_t device);
   int32_t AddSend(int32_t src_buffer, int32_t op, int32_t tensor, int32_t device, int32_t to);
   void StartSend(int32_t index);
-  void Carry(int32_t index);
 
   template <typename Visit>
   void ForEachSuccessor(const StepGraph::Control& control, Visit visit) const;
