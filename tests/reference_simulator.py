@@ -39,6 +39,7 @@ class Thread:
     """Of the host: ops and transfers that it comes upon, on a device whose ops are launched."""
 
     items: list[Any] = field(default_factory=list)
+    is_new: bool = False  # woken by a transfer, and has launched nothing yet
 
 
 class Step:
@@ -75,6 +76,7 @@ class Step:
         self.woken: dict[int, list[Thread]] = defaultdict(list)
         self.to_launch: dict[int, list[tuple[int, Thread]]] = defaultdict(list)
         self.launching: dict[int, tuple[int, int, Thread]] = {}  # device -> (end, op, thread)
+        self.is_arriving = False
         self.stream_free = [0] * len(self.devices)
         # (device, from, to) -> copies that are not over, in their order.
         self.copies: dict[tuple[int, bool, bool], list[tuple[int, int, int]]] = defaultdict(list)
@@ -284,7 +286,7 @@ class Step:
             return
         self.ready_at[i] = self.now
         if thread is None:
-            thread = Thread()
+            thread = Thread(is_new=self.is_arriving)
             self.woken[device].append(thread)
         thread.items.append(i)
 
@@ -296,12 +298,13 @@ class Step:
             if self.place[dst] == device and dst not in self.ready_at and self.has_inputs(dst):
                 self.wake_thread(dst, thread)
 
-    def enqueue(self, i: int, thread: Thread) -> None:
+    def enqueue(self, i: int, thread: Thread | None) -> None:
+        """Of nobody's thread: sends at once, and wakes up a thread for each successor."""
         device, cost = self.place[i], self.cost(i) or 0
         self.start[i] = max(self.now, self.stream_free[device])
         self.finish[i] = self.stream_free[device] = self.start[i] + cost
         sends = self.hand_on(i)
-        thread.items += [transfer for transfer in sends if transfer[1] < 0]
+        self.send_by(thread, [transfer for transfer in sends if transfer[1] < 0])
         for k in range(len(self.sizes(i))):
             # In the order of the consumers here and of the first one on each other device.
             first = {e: self.consumers(i, k, e)[0] for _, out, e in sends if out == k}
@@ -310,8 +313,18 @@ class Step:
             for reader in sorted([*mine, *first.values()]):
                 if reader in mine and reader not in self.ready_at and self.has_inputs(reader):
                     self.wake_thread(reader, thread)
-                thread.items += [(i, k, e) for e, dst in first.items() if dst == reader]
+                if thread is not None:
+                    self.send_by(thread, [(i, k, e) for e, dst in first.items() if dst == reader])
+            if thread is None:
+                self.send_by(None, [(i, k, e) for e in sorted(first)])
         self.note_known(i, -1, device, thread)
+
+    def send_by(self, thread: Thread | None, sends: list[tuple[int, int, int]]) -> None:
+        for transfer in sends:
+            if thread is None:
+                self.start_send(transfer)
+            else:
+                thread.items.append(transfer)
 
     def run_thread(self, device: int, thread: Thread) -> None:
         while thread.items:
@@ -321,13 +334,16 @@ class Step:
                 continue
             self.allocate_outputs(item)
             if self.cost(item):
+                thread.is_new = False
                 self.to_launch[device].append((item, thread))
                 return
-            self.enqueue(item, thread)
+            self.is_arriving = thread.is_new
+            self.enqueue(item, None if thread.is_new else thread)
+            self.is_arriving = False
 
     def launch(self, device: int) -> None:
-        for thread in self.woken.pop(device, []):
-            self.run_thread(device, thread)
+        while self.woken[device]:
+            self.run_thread(device, self.woken[device].pop(0))
         if self.to_launch[device] and device not in self.launching:
             op, thread = self.to_launch[device].pop(0)
             self.launching[device] = (self.now + self.devices[device]["launch_ns"], op, thread)
@@ -379,6 +395,7 @@ class Step:
         i, k, device = transfer
         if not self.launches(device):
             return
+        self.is_arriving = True
         if k >= 0:
             self.note_known(i, k, device)
         speaker = self.speaker(i)
@@ -387,6 +404,7 @@ class Step:
         ):
             self.known |= {(j, -1, device) for j in self.group(i)}
             self.note_known(i, -1, device)
+        self.is_arriving = False
 
     def start_transfer(self, transfer: tuple[int, int, int]) -> None:
         self.started[transfer] = self.now

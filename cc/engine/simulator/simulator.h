@@ -24,7 +24,8 @@
 //  * An op is ready when its inputs on its device have been launched, and the others are there.
 //    Threads of the host launch what is ready, each what it comes upon: the consumers of what it
 //    launched, output by output, then the control successors. One more thread wakes up for every op
-//    that is ready from the beginning, or that a transfer makes ready.
+//    that is ready from the beginning, or that a transfer makes ready. If such an op is free the
+//    same holds of its successors, as TensorFlow removes most of these ops from the graph.
 //  * A device launches for one thread at a time, in the order in which they ask for it. A launch
 //    takes `launch_ns`; an op that is free is not launched.
 //  * What is launched runs as soon as what was launched on the device before it is done.

@@ -174,6 +174,7 @@ void StepSimulation<EventKey, kRecord>::ResetLaunches() {
   for (Fifo& stream : copy_streams_) stream.Clear();
   copies_.clear();
   thread_ = kNone;
+  is_arriving_ = false;
 }
 
 // Returns whether every op has a kernel.
@@ -417,6 +418,7 @@ void StepSimulation<EventKey, kRecord>::FinishTransferPart(int32_t index) {
 
 template <typename EventKey, bool kRecord>
 void StepSimulation<EventKey, kRecord>::Arrive(int32_t index) {
+  is_arriving_ = true;
   const Send& send = sends_[index];
   const int32_t buffer = CopyBuffer(index);
   if (buffers_[buffer].readers == 1) {
@@ -433,6 +435,7 @@ void StepSimulation<EventKey, kRecord>::Arrive(int32_t index) {
   if (send.gate != kNoGate && --gate_pending_[send.gate] == 0) {
     ControlArrived(send.op, send.dst_device);
   }
+  is_arriving_ = false;
 }
 
 // ---- devices that start later ----
@@ -472,9 +475,11 @@ void StepSimulation<EventKey, kRecord>::WakeThread(int32_t op, int32_t device) {
   if (idle_threads_.empty()) {
     idle_threads_.push_back(static_cast<int32_t>(threads_.size()));
     threads_.emplace_back();
+    is_new_.push_back(0);
   }
   const int32_t thread = idle_threads_.back();
   idle_threads_.pop_back();
+  is_new_[thread] = is_arriving_;
   threads_[thread].Push(op);
   woken_threads_[device].push_back(thread);
   startable_pools_.Add(device_pool_[device]);
@@ -503,12 +508,16 @@ void StepSimulation<EventKey, kRecord>::RunThread(int32_t thread, int32_t device
     AllocateAtStart(item, device);
     if (ops_[item].finish_ns > 0) {
       op_thread_[item] = thread;
+      is_new_[thread] = 0;
       launchers_[device].ops.Push(item);
       return;
     }
-    thread_ = thread;
+    // Behind a transfer TensorFlow prunes what is free: the transfer wakes up its successors.
+    is_arriving_ = is_new_[thread];
+    thread_ = is_arriving_ ? kNone : thread;
     Enqueue(item, device);
     thread_ = kNone;
+    is_arriving_ = false;
   }
   idle_threads_.push_back(thread);
 }

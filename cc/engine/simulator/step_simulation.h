@@ -220,8 +220,10 @@ class StepSimulation {
   std::vector<int32_t> pool_device_;    // [pools] the last of its devices
   std::vector<Fifo> threads_;           // of the host: ops and ~sends that each has come upon
   std::vector<int32_t> idle_threads_;
-  int32_t thread_ = kNone;                           // the one that acts
-  std::vector<int32_t> op_thread_;                   // [n] who launches it
+  std::vector<uint8_t> is_new_;     // [threads] woken by a transfer, and has launched nothing yet
+  bool is_arriving_ = false;        // what becomes ready now does so by a transfer
+  int32_t thread_ = kNone;          // the one that acts
+  std::vector<int32_t> op_thread_;  // [n] who launches it
   std::vector<std::vector<int32_t>> woken_threads_;  // [m]
   std::vector<Launcher> launchers_;                  // [m]
   std::vector<int64_t> stream_free_ns_;              // [m] when all that was launched is done

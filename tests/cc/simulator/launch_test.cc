@@ -94,6 +94,22 @@ TEST_CASE("ops are launched in the order in which threads come upon them") {
   CHECK(Run(b, {1, 1, 1, 1}).start_ns == Ns{6, 16, 26, 36});
 }
 
+TEST_CASE("what is free behind a transfer wakes up a thread for each of its successors") {
+  // Op 1 comes with op 0; 2, 3 and 4 read it. Beside them, 5 and 6 are a chain from the beginning.
+  for (const bool is_sent : {true, false}) {
+    ProblemBuilder b = HostAndGpu();
+    b.Op(is_sent ? 1 : 0, {0});
+    b.Op(0, {0});
+    for (int i = 0; i < 5; ++i) b.Op(10, {0});
+    b.Edge(0, 0, 1);
+    for (const int op : {2, 3, 4}) b.Edge(1, 0, op);
+    b.Edge(5, 0, 6);
+    const StepTrace trace = Run(b, {is_sent ? 0 : 1, 1, 1, 1, 1, 1, 1});
+    // All three ask before 6 does; or one thread launches them, in turn with the thread of 5.
+    CHECK(trace.start_ns[6] == (is_sent ? 46 : 36));
+  }
+}
+
 TEST_CASE("a copy waits for all that was launched before it on the device that sends") {
   // Op 0 is done at 16; ops 1 and 2 are launched before its successor 3, which is elsewhere.
   ProblemBuilder b = HostAndGpu();
