@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import sys
@@ -40,6 +41,7 @@ __all__ = ["MAX_COPY_BYTES", "SESSION", "ScriptSteps", "private_copy", "time_scr
 
 MAX_COPY_BYTES = 1 << 30
 _MAX_LISTED, _MAX_LINES = 8, 20
+_ERROR = re.compile(r"[A-Za-z_][\w.]*(Error|Exception)\b")  # as a traceback ends
 _MAX_NEIGHBOURS = 1_000
 
 
@@ -160,9 +162,16 @@ def _run(
 
 
 def _show_end(log: Path) -> None:
-    """The last lines of what a script printed."""
-    lines = log.read_text(errors="replace").splitlines()[-_MAX_LINES:]
-    for line in lines:
+    """The last lines of what a script printed, and before them the error that they belong to.
+
+    TensorFlow's errors go on with where in the program their op was made, which takes many lines.
+    """
+    lines = log.read_text(errors="replace").splitlines()
+    begin = max(0, len(lines) - _MAX_LINES)
+    errors = [i for i, line in enumerate(lines) if _ERROR.match(line)]
+    if errors and errors[-1] < begin:
+        print(lines[errors[-1]], file=sys.stderr)
+    for line in lines[begin:]:
         print(line, file=sys.stderr)
     sys.stderr.flush()
 
