@@ -158,8 +158,8 @@ class Problem {
   int64_t ChannelNs(int32_t link, int64_t bytes) const;
   // Whether its transfers are from or to a device whose ops are launched.
   bool IsCopied(int32_t link) const {
-    return spec_.device_launch_ns[spec_.link_src[link]] > 0 ||
-           spec_.device_launch_ns[spec_.link_dst[link]] > 0;
+    return has_launches_ && (spec_.device_launch_ns[spec_.link_src[link]] > 0 ||
+                             spec_.device_launch_ns[spec_.link_dst[link]] > 0);
   }
   // The work of a transfer on a slot of its source and of its destination.
   int64_t SendNs(int32_t link, int64_t bytes) const {

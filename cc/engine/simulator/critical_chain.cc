@@ -87,9 +87,8 @@ class ChainWalk {
     return kNone;
   }
 
-  bool Launches(int32_t device) const { return problem_.spec().device_launch_ns[device] > 0; }
   bool IsCopy(const Transfer& sent) const {
-    return Launches(sent.src_device) || Launches(sent.dst_device);
+    return problem_.IsCopied(problem_.Link(sent.src_device, sent.dst_device));
   }
 
   // What let the launch begin of an op that started when it had been launched: the arrival of an

@@ -610,12 +610,8 @@ template <typename EventKey, bool kRecord>
 void StepSimulation<EventKey, kRecord>::ContinueCopies(int32_t stream) {
   if (copy_streams_[stream].empty()) return;
   const int32_t index = copy_streams_[stream].Front();
-  const Send& send = sends_[index];
   if (copies_[index].ready_ns > now_ns_) return events_.Push(copies_[index].ready_ns, ~index);
-  if (has_work_ && problem_->SendNs(works_[index].link, send.bytes) > 0) {
-    return WaitForSlot(index, Part::kSend);
-  }
-  Carry(index);
+  WorkOnSend(index);
 }
 
 // By its channel, or without one if there is nothing to carry.
@@ -852,10 +848,16 @@ template <typename EventKey, bool kRecord>
 void StepSimulation<EventKey, kRecord>::StartSend(int32_t index) {
   const Send& send = sends_[index];
   if (Launches(send.src_device) || Launches(send.dst_device)) return IssueCopy(index);
-  if (has_work_ && problem_->SendNs(works_[index].link, send.bytes) > 0) {
+  WorkOnSend(index);
+}
+
+// What software does before the channel.
+template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::WorkOnSend(int32_t index) {
+  if (has_work_ && problem_->SendNs(works_[index].link, sends_[index].bytes) > 0) {
     return WaitForSlot(index, Part::kSend);
   }
-  WaitForChannel(index);
+  Carry(index);
 }
 
 // ---- inputs ----

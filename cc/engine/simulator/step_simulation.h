@@ -175,6 +175,7 @@ class StepSimulation {
   void OpenGates(int32_t op, int32_t device);
   int32_t AddSend(int32_t src_buffer, int32_t op, int32_t tensor, int32_t device, int32_t to);
   void StartSend(int32_t index);
+  void WorkOnSend(int32_t index);
 
   template <typename Visit>
   void ForEachSuccessor(const StepGraph::Control& control, Visit visit) const;

@@ -16,16 +16,19 @@ using Ns = std::vector<int64_t>;
 constexpr int64_t kLaunchNs = 6, kLatencyNs = 4;
 constexpr int64_t kCopyNs = kLatencyNs + 1;  // of a byte
 
-// Device 0 is the host, device 1 launches ops.
-ProblemBuilder HostAndGpu() {
+// Device 1 launches ops, device 0 if it has a time for that. Each direction has a channel.
+ProblemBuilder TwoDevices(int64_t first_launch_ns, int64_t bytes_per_s) {
   ProblemBuilder b;
   b.Device();
   b.Device();
-  b.Link(0, 1, "down", kLatencyNs, 1'000'000'000'000);
-  b.Link(1, 0, "up", kLatencyNs, 1'000'000'000'000);
-  b.spec.device_launch_ns = {0, kLaunchNs};
+  b.Link(0, 1, "down", kLatencyNs, bytes_per_s);
+  b.Link(1, 0, "up", kLatencyNs, bytes_per_s);
+  b.spec.device_launch_ns = {first_launch_ns, kLaunchNs};
   return b;
 }
+
+ProblemBuilder HostAndGpu() { return TwoDevices(0, 1'000'000'000'000); }
+ProblemBuilder TwoGpus() { return TwoDevices(kLaunchNs, 1'000'000'000); }
 
 ProblemBuilder Chain(const Ns& costs_ns) {
   ProblemBuilder b = HostAndGpu();
@@ -145,17 +148,6 @@ TEST_CASE("a copy from the host waits for all that was launched before it where 
   CHECK(trace.start_ns[2] == 106 + kCopyNs + kLaunchNs);
 }
 
-// Devices 0 and 1 launch ops; their copies are on two channels.
-ProblemBuilder TwoGpus() {
-  ProblemBuilder b;
-  b.Device();
-  b.Device();
-  b.Link(0, 1, "right", kLatencyNs, 1'000'000'000);
-  b.Link(1, 0, "left", kLatencyNs, 1'000'000'000);
-  b.spec.device_launch_ns = {kLaunchNs, kLaunchNs};
-  return b;
-}
-
 TEST_CASE("a copy between devices that launch waits for both, one of no bytes for its source") {
   for (const int64_t bytes : {3, 0}) {
     ProblemBuilder b = TwoGpus();
@@ -172,7 +164,7 @@ TEST_CASE("a copy between devices that launch waits for both, one of no bytes fo
 TEST_CASE("copies of one device to its like go one after the other, whatever the channel") {
   ProblemBuilder b = TwoGpus();
   b.Device();
-  b.Link(0, 2, "down", kLatencyNs, 1'000'000'000);
+  b.Link(0, 2, "other", kLatencyNs, 1'000'000'000);
   b.spec.device_launch_ns.push_back(kLaunchNs);
   b.Op(10, {100});
   b.Op(1);
@@ -193,7 +185,8 @@ TEST_CASE("memory follows the launches") {
   b.Edge(0, 0, 1);
   b.Edge(1, 0, 2);
   CHECK(Run(b, {1, 1, 1}).peak_bytes[1] == 20);
-  // Of a copy, when it is issued: the one of op 0 is there while op 2 runs.
+  // What nobody reads is given up with the launch: the copy of op 0 comes while op 2 runs, and
+  // finds the memory of its output free.
   ProblemBuilder copied = HostAndGpu();
   copied.Op(10, {7});
   copied.Op(5);
