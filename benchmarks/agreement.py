@@ -5,8 +5,8 @@ of launches, what copies wait for, what Grappler changes under a placement. Each
 under about fifteen placements: TensorFlow's, stripes, random moves, and what planners make of it.
 The papers' tasks run on the machines as their data sheets have them, whose GPUs launch ahead.
 
-    python -m benchmarks.agreement --output docs/results/agreement
-    python -m benchmarks.agreement --tasks inception_v3 nmt_2 --steps 3
+    python -m benchmarks.agreement --output docs/results/emulation
+    python -m benchmarks.agreement --tasks inception_v3 nmt_2 --planning-s 5
 
 Every task runs in a process of its own. Tasks that the output has are not run again.
 """
@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -32,13 +31,14 @@ from benchmarks.emulation import (
     gpus_of,
     load_task,
     measure,
+    print_row,
     random_moves,
+    rows_told,
     simple_placements,
 )
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.errors import HPlacerError
 from hplacer_optimizer.planners import Budget, get_planner
-from hplacer_optimizer.support import child_process
 
 PLANNERS = ("human_expert", "metis", "mincut", "heft", "etf")
 SEARCHES = ("rollout", "auto")  # each with two seeds
@@ -76,8 +76,7 @@ def run_task(name: str, sizes: dict[str, Any], planning_s: float) -> None:
     task = replace(task, machine=task.machine.replace("papers-", "1cpu-"))
     loaded = load_task(task, sizes, compute=False)
     for label, placement in placements(loaded.problem, planning_s):
-        row = measure(loaded, label, placement, steps=STEPS)
-        print("ROW " + json.dumps(row), flush=True)
+        print_row(measure(loaded, label, placement, steps=STEPS))
 
 
 # ---- in the process of the benchmark ----
@@ -85,16 +84,8 @@ def run_task(name: str, sizes: dict[str, Any], planning_s: float) -> None:
 
 def rows_of(name: str, planning_s: float, *, small: bool) -> Iterator[dict[str, Any]]:
     """What the task's process tells."""
-    command = [sys.executable, "-m", "benchmarks.agreement", "--task", name]
-    command += ["--planning-s", str(planning_s)] + ["--small"] * small
-    quiet = child_process.environment(HPLACER_DISABLE="1", TF_CPP_MIN_LOG_LEVEL="3")
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=quiet) as process:
-        assert process.stdout is not None
-        for line in process.stdout:
-            if line.startswith("ROW "):
-                yield json.loads(line.removeprefix("ROW "))
-    if process.returncode:
-        print(f"{name}: ended with exit code {process.returncode}", file=sys.stderr)
+    arguments = ["benchmarks.agreement", "--task", name, "--planning-s", str(planning_s)]
+    return rows_told([*arguments, *["--small"] * small])
 
 
 def ratio(row: dict[str, Any]) -> float:

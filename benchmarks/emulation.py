@@ -46,6 +46,7 @@ SMALL: dict[str, dict[str, int]] = {  # sizes that two cores compute in seconds
     "two_tower-8xa100": {},
 }
 WARM_UP, STEPS = 3, 10
+_ROW = "ROW "  # what a line with a row begins with
 _MOVED = (0.02, 0.1)  # shares of units that placements of random moves send elsewhere
 
 
@@ -170,32 +171,34 @@ def run_task(task: Task, sizes: dict[str, Any], compute: bool, planning_s: float
     """Prints a line of JSON for each placement."""
     loaded = load_task(task, sizes, compute=compute)
     for name, placement in placements(loaded.problem, planning_s).items():
-        print("ROW " + json.dumps(measure(loaded, name, placement)), flush=True)
+        print_row(measure(loaded, name, placement))
+
+
+def print_row(row: dict[str, Any]) -> None:
+    """For `rows_told`."""
+    print(_ROW + json.dumps(row), flush=True)
 
 
 # ---- in the process of the benchmark ----
 
 
-def rows_of(
-    task: str, *, compute: bool, small: bool, planning_s: float
-) -> Iterator[dict[str, Any]]:
-    """What the task's process tells."""
-    command = [sys.executable, "-m", "benchmarks.emulation", "task", task]
-    command += ["--planning-s", str(planning_s)]
-    command += ["--compute"] * compute + ["--small"] * small
-    quiet = {"HPLACER_DISABLE": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
-    with subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        text=True,
-        env=child_process.environment(**quiet),
-    ) as process:
+def rows_of(task: str, *, compute: bool, planning_s: float) -> Iterator[dict[str, Any]]:
+    """What the process of a small task tells."""
+    arguments = ["benchmarks.emulation", "task", task, "--planning-s", str(planning_s)]
+    return rows_told([*arguments, "--small", *["--compute"] * compute])
+
+
+def rows_told(arguments: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """What `print_row` prints in a process of its own, of a module with arguments."""
+    command = [sys.executable, "-m", *arguments]
+    quiet = child_process.environment(HPLACER_DISABLE="1", TF_CPP_MIN_LOG_LEVEL="3")
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=quiet) as process:
         assert process.stdout is not None
         for line in process.stdout:
-            if line.startswith("ROW "):
-                yield json.loads(line.removeprefix("ROW "))
+            if line.startswith(_ROW):
+                yield json.loads(line.removeprefix(_ROW))
     if process.returncode:
-        print(f"{task}: ended with exit code {process.returncode}", file=sys.stderr)
+        print(f"{' '.join(arguments)}: exit code {process.returncode}", file=sys.stderr)
 
 
 def run_computed(planning_s: float) -> int:
@@ -203,8 +206,8 @@ def run_computed(planning_s: float) -> int:
     worst = 0.0
     for name in SMALL:
         pairs = zip(
-            rows_of(name, compute=True, small=True, planning_s=planning_s),
-            rows_of(name, compute=False, small=True, planning_s=planning_s),
+            rows_of(name, compute=True, planning_s=planning_s),
+            rows_of(name, compute=False, planning_s=planning_s),
             strict=True,
         )
         for computed, allocated in pairs:
