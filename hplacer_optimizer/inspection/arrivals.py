@@ -10,12 +10,18 @@ from numpy.typing import NDArray
 
 from hplacer_optimizer._engine import Problem, StepTrace
 
-__all__ = ["LastInputs", "arrivals", "last_inputs", "tensor_name"]
+__all__ = ["LastInputs", "are_copies", "arrivals", "last_inputs", "tensor_name"]
 
 _SIGNAL = -1  # `output` of a transfer that is a control signal
 
 _Int32 = NDArray[np.int32]
 _Int64 = NDArray[np.int64]
+
+
+def are_copies(problem: Problem, sends: NDArray[np.void]) -> NDArray[np.bool_]:
+    """bool[transfers]: those from or to a device that launches its ops, which wait for streams."""
+    launches = problem.device_launch_ns > 0
+    return np.asarray(launches[sends["src_device"]] | launches[sends["dst_device"]])
 
 
 def arrivals(

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hplacer_optimizer._engine import Problem, StepTrace
-from hplacer_optimizer.inspection.arrivals import last_inputs, tensor_name
+from hplacer_optimizer.inspection.arrivals import are_copies, last_inputs, tensor_name
 
 __all__ = [
     "CHANNEL_WAIT",
@@ -113,6 +113,10 @@ class _Walk:
             np.concatenate([finish_ns, sends["sent_ns"], sends["finish_ns"]]),
         )
         self._sends_ending = _Ending(self._sends["channel"], self._sends["carried_ns"])
+        self._is_copy = are_copies(problem, sends)
+        self._ops_ending = _Ending(placement, finish_ns)
+        self._streams = _copy_streams(problem, sends)
+        self._copies_ending = _Ending(self._streams, sends["carried_ns"])
         self._stages: list[Stage] = []
 
     def run(self) -> list[Stage]:
@@ -145,15 +149,22 @@ class _Walk:
             before = self._sends_ending.at(channel, start_ns)
             behind = None if before is None else self._tensor(before)
             self._add(CHANNEL_WAIT, what, where, sent_ns, start_ns, index, behind)
-        launches = self._problem.device_launch_ns[[send["src_device"], send["dst_device"]]] > 0
-        if not launches.any():
-            self._add(TRANSFER, what, where, int(send["issue_ns"]), sent_ns, index)
-            return
-        behind = None
-        for end in ("src_device", "dst_device"):
-            pool = int(self._problem.device_pool[send[end]])
-            behind = behind or self._slot_user(self._slots_ending.at(pool, sent_ns))
-        self._add(STREAM_WAIT, what, where, int(send["issue_ns"]), sent_ns, index, behind)
+        issue_ns = int(send["issue_ns"])
+        if self._is_copy[index]:
+            behind = self._before_copy(index)
+            self._add(STREAM_WAIT, what, where, issue_ns, sent_ns, index, behind)
+        else:
+            self._add(TRANSFER, what, where, issue_ns, sent_ns, index)
+
+    def _before_copy(self, index: int) -> str | None:
+        """What ended on one of its devices, or in its stream, when it could go."""
+        send = self._sends[index]
+        sent_ns = int(send["sent_ns"])
+        for device in (int(send["src_device"]), int(send["dst_device"])):
+            if (op := self._ops_ending.at(device, sent_ns)) is not None:
+                return self._op_names[op]
+        before = self._copies_ending.at(int(self._streams[index]), sent_ns)
+        return None if before is None or before == index else self._tensor(before)
 
     def _slot_user(self, index: int | None) -> str | None:
         """An op, or the tensor whose transfer was work; None if there is none."""
@@ -185,6 +196,13 @@ class _Walk:
                     behind=behind, item=item,
                 )
             )  # fmt: skip
+
+
+def _copy_streams(problem: Problem, sends: NDArray[np.void]) -> _Int32:
+    """int32[transfers]: equal for copies that go one after the other (see simulator.h)."""
+    launches = problem.device_launch_ns > 0
+    src, dst = sends["src_device"], sends["dst_device"]
+    return np.where(launches[src], 3 * src + 2 * launches[dst], 3 * dst + 1).astype(np.int32)
 
 
 class _Ending:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hplacer_optimizer.errors import InfeasibleError
-from hplacer_optimizer.inspection.arrivals import tensor_name
+from hplacer_optimizer.inspection.arrivals import are_copies, tensor_name
 from hplacer_optimizer.inspection.critical_path import (
     CHANNEL_WAIT,
     STREAM_WAIT,
@@ -107,9 +107,8 @@ def _most_expensive(step: SimulatedStep, path: list[Stage]) -> list[TransferFact
     of_transfers = (TRANSFER, CHANNEL_WAIT, STREAM_WAIT)
     critical = {stage.item for stage in path if stage.kind in of_transfers}
     wait_ns = sends["start_ns"] - sends["sent_ns"]  # for the channel
-    launches = problem.device_launch_ns > 0
-    is_copy = launches[sends["src_device"]] | launches[sends["dst_device"]]
-    wait_ns += np.where(is_copy, sends["sent_ns"] - sends["issue_ns"], 0)  # for streams
+    for_streams_ns = sends["sent_ns"] - sends["issue_ns"]
+    wait_ns += np.where(are_copies(problem, sends), for_streams_ns, 0)
     duration_ns = sends["finish_ns"] - sends["issue_ns"] - wait_ns
     op_names, devices = problem.op_names, problem.device_names
     return [

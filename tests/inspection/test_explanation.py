@@ -130,6 +130,11 @@ def test_the_critical_path_covers_the_step(placed: tuple[dict[str, Any], list[in
             assert span == (send["issue_ns"], send["sent_ns"])
             ends = problem.device_launch_ns[[send["src_device"], send["dst_device"]]]
             assert ends.any()
+            at_ends = np.isin(placement, [send["src_device"], send["dst_device"]])
+            ended = [names[i] for i in np.flatnonzero(at_ends & (trace.finish_ns == span[1]))]
+            before = np.flatnonzero(sends["carried_ns"] == span[1])
+            ended += [tensors[i] for i in before if i != stage.item]
+            assert stage.behind is None or stage.behind in ended
         else:
             assert span == (send["sent_ns"], start_ns)
             ended = (sends["channel"] == send["channel"]) & (sends["carried_ns"] == start_ns)
