@@ -4,7 +4,6 @@
 #include <limits>
 #include <map>
 #include <numeric>
-#include <set>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
@@ -13,6 +12,7 @@
 #include "tensorflow/core/framework/types.h"
 #include "tf/node_order.h"
 #include "tf/op_work.h"
+#include "tf/pruned_order.h"
 #include "tf/removed_ops.h"
 #include "tf/static_ops.h"
 
@@ -52,10 +52,12 @@ class StepCapture {
         EstimateCosts(step_.nodes, input_.library, options_, &costs_, &out_->assumptions);
     if (!status.ok()) return status;
     FindConstants();
-    if (status = NumberOps(); !status.ok()) return status;
+    if (status = NumberOps(OrderedInputs(step_)); !status.ok()) return status;
     const std::vector<int32_t> by_op = PositionsByOp();
     FindRemoved(by_op);
     JoinUnits(by_op);
+    // Grappler runs twice, the second time on what the first one left.
+    if (status = NumberOps(LeftInputs()); !status.ok()) return status;
     trips_ = TripsOfNodes();
     FillOps();
     FillEdges();
@@ -123,8 +125,25 @@ class StepCapture {
     }
   }
 
-  // Position -> op, ops in topological order with every collapsed loop as one op.
-  absl::Status NumberOps() {
+  // What is left of the nodes' inputs when constants are known and other nodes are removed.
+  InputLists LeftInputs() const {
+    InputLists inputs = OrderedInputs(step_);
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const size_t num_data = std::count_if(
+          step_.edges.begin() + step_.first_edge[i], step_.edges.begin() + step_.first_edge[i + 1],
+          [](const StepEdge& edge) { return edge.dst_input != tensorflow::Graph::kControlSlot; });
+      inputs[i].resize(is_static_[i] || removed_.is_removed[i] ? 0 : num_data);
+      if (removed_.is_removed[i]) continue;
+      const auto first = inputs[i].insert(inputs[i].end(), removed_.waits_for[i].begin(),
+                                          removed_.waits_for[i].end());
+      SortByName(step_, first, inputs[i].end());
+    }
+    return inputs;
+  }
+
+  // Position -> op, ops in the order in which TensorFlow has them, with every collapsed loop as one
+  // op.
+  absl::Status NumberOps(const InputLists& inputs) {
     const size_t num_nodes = step_.nodes.size();
     const size_t num_frames = units_.frame_names.size();
     // Provisional ids: frames first, then single nodes.
@@ -133,31 +152,32 @@ class StepCapture {
     for (size_t i = 0; i < num_nodes; ++i) {
       provisional[i] = units_.frame_of[i] >= 0 ? units_.frame_of[i] : count++;
     }
+    const std::vector<int32_t> node_rank = PrunedRanks(step_, inputs);
+    std::vector<int32_t> rank(count, std::numeric_limits<int32_t>::max());
     std::vector<std::vector<int32_t>> successors(count);
     std::vector<int32_t> pending(count, 0);
-    // Ties are broken by TensorFlow's node ids, which do not change from run to run; edge sets
-    // are hashed by address, so the step's order may.
-    std::vector<int32_t> rank(count, std::numeric_limits<int32_t>::max());
     for (size_t i = 0; i < num_nodes; ++i) {
-      rank[provisional[i]] = std::min(rank[provisional[i]], step_.nodes[i]->id());
-      ForEachInput(i, [&](int32_t source, const Edge&) {
-        if (provisional[source] == provisional[i]) return;
+      rank[provisional[i]] = std::min(rank[provisional[i]], node_rank[i]);
+      for (const int32_t source : inputs[i]) {
+        if (provisional[source] == provisional[i]) continue;
         successors[provisional[source]].push_back(provisional[i]);
         ++pending[provisional[i]];
-      });
+      }
     }
-    std::set<std::pair<int32_t, int32_t>> ready;
+    const auto by_rank = [&rank](int32_t a, int32_t b) { return rank[a] < rank[b]; };
+    std::vector<int32_t> ready;  // in the order of their final ids
     for (int32_t id = 0; id < count; ++id) {
-      if (pending[id] == 0) ready.emplace(rank[id], id);
+      if (pending[id] == 0) ready.push_back(id);
     }
+    std::sort(ready.begin(), ready.end(), by_rank);
     std::vector<int32_t> final_id(count, -1);
     int32_t next = 0;
-    while (!ready.empty()) {
-      const int32_t id = ready.begin()->second;
-      ready.erase(ready.begin());
-      final_id[id] = next++;
+    for (; next < static_cast<int32_t>(ready.size()); ++next) {
+      const int32_t id = ready[next];
+      final_id[id] = next;
+      std::sort(successors[id].begin(), successors[id].end(), by_rank);
       for (const int32_t successor : successors[id]) {
-        if (--pending[successor] == 0) ready.emplace(rank[successor], successor);
+        if (--pending[successor] == 0) ready.push_back(successor);
       }
     }
     if (next != count) {
