@@ -88,7 +88,10 @@ def problems(
     ops: list[dict[str, Any]] = []
     edges: list[list[int]] = []
     control_edges: list[list[int]] = []
-    for i in range(draw(st.sampled_from([*range(3, max_ops + 1), 0, 1, 2]))):
+    # Of a hub that more ops follow than TensorFlow keeps in order.
+    followers = draw(st.integers(9, 12)) if max_ops >= 10 and draw(mostly(False, True)) else 0
+    number = draw(st.sampled_from([*range(3, max_ops + 1), 0, 1, 2]))
+    for i in range(followers + 1 if followers else number):
         reads = [
             [j, k]
             for j in range(i)
@@ -96,7 +99,9 @@ def problems(
             if draw(st.integers(0, 3)) == 0
         ]
         edges += [[j, k, i] for j, k in reads]
-        control_edges += [[j, i] for j in range(i) if draw(st.integers(0, 5)) == 0]
+        control_edges += [
+            [j, i] for j in range(i) if (followers and j == 0) or draw(st.integers(0, 5)) == 0
+        ]
         sizes = draw(st.lists(SMALL, max_size=3))
         sources: list[Any] = [None, None, None, "persistent", *reads, *reads]
         op: dict[str, Any] = {

@@ -42,6 +42,21 @@ class Thread:
     is_new: bool = False  # woken by a transfer, and has launched nothing yet
 
 
+@dataclass
+class Found:
+    """What an op or an arrived tensor makes ready: (reader, op or transfer)."""
+
+    items: list[tuple[int, Any]] = field(default_factory=list)
+    followers: int = 0  # also those that are not ready yet
+
+
+def mix_bits(z: int) -> int:
+    """The finalizer of SplitMix64."""
+    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+    z = (z ^ z >> 27) * 0x94D049BB133111EB % 2**64
+    return z ^ z >> 31
+
+
 class Step:
     """One step under one placement, as it goes on."""
 
@@ -123,14 +138,14 @@ class Step:
     def reads(self, i: int) -> list[tuple[int, int]]:
         return sorted((src, k) for src, k, dst in self.edges if dst == i)
 
-    def group(self, i: int) -> set[int]:
-        """The ops of its device that have the control successors that it has."""
+    def barrier(self, i: int) -> set[int]:
+        """The ops that have the control successors that it has."""
         mine = self.successors[i]
-        return {
-            j
-            for j, theirs in self.successors.items()
-            if theirs == mine and self.place[j] == self.place[i]
-        }
+        return {j for j, theirs in self.successors.items() if theirs == mine}
+
+    def group(self, i: int) -> set[int]:
+        """Those of its device."""
+        return {j for j in self.barrier(i) if self.place[j] == self.place[i]}
 
     def speaker(self, i: int) -> int | None:
         """Who tells other devices that the group of op i has finished; None: it has not."""
@@ -279,52 +294,71 @@ class Step:
 
     # Devices whose ops are launched.
 
-    def wake_thread(self, i: int, thread: Thread | None = None) -> None:
-        """Op i is ready: for the thread that came upon it, or one that is woken for it."""
-        device = self.place[i]
-        if self.devices[device].get("start_ns", 0) > self.now:
-            return
-        self.ready_at[i] = self.now
-        if thread is None:
-            thread = Thread(is_new=self.is_arriving)
-            self.woken[device].append(thread)
-        thread.items.append(i)
+    def wake_thread(self, i: int, device: int) -> None:
+        self.woken[device].append(Thread([i], is_new=self.is_arriving))
 
-    def note_known(self, i: int, k: int, device: int, thread: Thread | None = None) -> None:
+    def note_known(self, i: int, k: int, device: int, found: Found) -> None:
         """Output k of op i, or with -1 its end, is known on a device that launches."""
         self.known.add((i, k, device))
         successors = self.consumers(i, k, device) if k >= 0 else sorted(self.successors[i])
-        for dst in successors:
-            if self.place[dst] == device and dst not in self.ready_at and self.has_inputs(dst):
-                self.wake_thread(dst, thread)
+        here = [dst for dst in successors if self.place[dst] == device]
+        if k >= 0 or all((j, -1, device) in self.known for j in self.barrier(i)):
+            found.followers += len(here)
+        if self.devices[device].get("start_ns", 0) > self.now:
+            return
+        for dst in here:
+            if dst not in self.ready_at and self.has_inputs(dst):
+                self.ready_at[dst] = self.now
+                found.items.append((dst, dst))
 
     def enqueue(self, i: int, thread: Thread | None) -> None:
         """Of nobody's thread: sends at once, and wakes up a thread for each successor."""
+        found = Found()
+        self.put_on_stream(i, thread, found)
+        for _, item in found.items:  # grows
+            if thread is not None and isinstance(item, int) and self.is_removed(item):
+                self.allocate_outputs(item)
+                self.put_on_stream(item, thread, found)
+        found.items = [pair for pair in found.items if pair[1] not in self.start]
+        self.take_up(i, found, self.place[i], thread)
+
+    def put_on_stream(self, i: int, thread: Thread | None, found: Found) -> None:
         device, cost = self.place[i], self.cost(i) or 0
         self.start[i] = max(self.now, self.stream_free[device])
         self.finish[i] = self.stream_free[device] = self.start[i] + cost
         sends = self.hand_on(i)
-        self.send_by(thread, [transfer for transfer in sends if transfer[1] < 0])
-        for k in range(len(self.sizes(i))):
-            # In the order of the consumers here and of the first one on each other device.
-            first = {e: self.consumers(i, k, e)[0] for _, out, e in sends if out == k}
-            mine = self.consumers(i, k, device)
-            self.known.add((i, k, device))
-            for reader in sorted([*mine, *first.values()]):
-                if reader in mine and reader not in self.ready_at and self.has_inputs(reader):
-                    self.wake_thread(reader, thread)
-                if thread is not None:
-                    self.send_by(thread, [(i, k, e) for e, dst in first.items() if dst == reader])
-            if thread is None:
-                self.send_by(None, [(i, k, e) for e in sorted(first)])
-        self.note_known(i, -1, device, thread)
+        for k in (-1, *range(len(self.sizes(i)))):
+            mine = [transfer for transfer in sends if transfer[1] == k]
+            found.followers += len(mine) if thread is not None or k < 0 else 0
+            if k >= 0:
+                self.note_known(i, k, device, found)
+            for transfer in mine:
+                if thread is None:
+                    self.start_send(transfer)
+                    continue
+                readers = self.consumers(i, k, transfer[2]) if k >= 0 else [-1]
+                found.items.append((readers[0], transfer))
+        self.note_known(i, -1, device, found)
 
-    def send_by(self, thread: Thread | None, sends: list[tuple[int, int, int]]) -> None:
-        for transfer in sends:
-            if thread is None:
-                self.start_send(transfer)
+    def is_removed(self, i: int) -> bool:
+        """It hands on what it reads, or only waits, for readers that are all on its device."""
+        readers = {dst for src, _, dst in self.edges if src == i} | self.successors[i]
+        passes_on = [isinstance(self.alias(i, k), list) for k in range(len(self.sizes(i)))]
+        is_here = all(self.place[dst] == self.place[i] for dst in readers)
+        return not self.cost(i) and passes_on in ([], [True]) and is_here
+
+    def take_up(self, i: int, found: Found, device: int, thread: Thread | None) -> None:
+        """Behind op i, in the order of the readers; if they are many, in one like a random one."""
+
+        def key(pair: tuple[int, Any]) -> tuple[int, int]:
+            reader = pair[0] + 1
+            return (mix_bits(i << 32 | reader) if found.followers > 8 else reader, reader)
+
+        for _, item in sorted(found.items, key=key):
+            if thread is not None:
+                thread.items.append(item)
             else:
-                thread.items.append(transfer)
+                self.wake_thread(item, device)
 
     def run_thread(self, device: int, thread: Thread) -> None:
         while thread.items:
@@ -396,14 +430,16 @@ class Step:
         if not self.launches(device):
             return
         self.is_arriving = True
+        found = Found()
         if k >= 0:
-            self.note_known(i, k, device)
+            self.note_known(i, k, device, found)
         speaker = self.speaker(i)
         if speaker == i and all(
             t in self.received for t in self.needed_transfers(i) if t[2] == device
         ):
             self.known |= {(j, -1, device) for j in self.group(i)}
-            self.note_known(i, -1, device)
+            self.note_known(i, -1, device, found)
+        self.take_up(i, found, device, None)
         self.is_arriving = False
 
     def start_transfer(self, transfer: tuple[int, int, int]) -> None:
@@ -531,7 +567,8 @@ class Step:
                 and i not in self.ready_at
                 and self.has_inputs(i)
             ):
-                self.wake_thread(i)
+                self.ready_at[i] = self.now
+                self.wake_thread(i, device)
 
     def run_round(self) -> None:
         """What ends now, as known at the beginning."""

@@ -1,7 +1,7 @@
 // A stream of random numbers that depends on nothing but its seed: SplitMix64.
 //
-// Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014. Streams of
-// different keys are independent, which gives every candidate of a parallel search its own.
+// Streams of different keys are independent, which gives every candidate of a parallel search its
+// own.
 
 #ifndef HPLACER_ENGINE_SEARCH_RANDOM_STREAM_H_
 #define HPLACER_ENGINE_SEARCH_RANDOM_STREAM_H_
@@ -11,14 +11,17 @@
 #include <utility>
 #include <vector>
 
+#include "engine/problem/mix_bits.h"
+
 namespace hplacer {
 
 class RandomStream {
  public:
   explicit RandomStream(uint64_t seed) : state_(seed) {}
-  RandomStream(uint64_t seed, uint64_t a, uint64_t b) : state_(Mix(Mix(Mix(seed) ^ a) ^ b)) {}
+  RandomStream(uint64_t seed, uint64_t a, uint64_t b)
+      : state_(MixBits(MixBits(MixBits(seed) ^ a) ^ b)) {}
 
-  uint64_t Next() { return Mix(state_ += kGamma); }
+  uint64_t Next() { return MixBits(state_ += kGamma); }
 
   // Uniform in 0..count-1; count must be positive.
   int32_t Below(int64_t count) {
@@ -42,12 +45,6 @@ class RandomStream {
 
  private:
   static constexpr uint64_t kGamma = 0x9e3779b97f4a7c15;
-
-  static uint64_t Mix(uint64_t z) {
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
-    z = (z ^ z >> 27) * 0x94d049bb133111eb;
-    return z ^ z >> 31;
-  }
 
   uint64_t state_;
 };

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "engine/problem/mean_costs.h"
+#include "engine/problem/mix_bits.h"
 
 namespace hplacer {
 namespace {
@@ -16,10 +17,7 @@ namespace {
 constexpr int32_t kLookDepth = 2;
 
 uint64_t Mix(uint64_t a, uint64_t b) {
-  uint64_t z = a * 0x9e3779b97f4a7c15 + b + 0x632be59bd9b4e019;
-  z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
-  z = (z ^ z >> 27) * 0x94d049bb133111eb;
-  return z ^ z >> 31;
+  return MixBits(a * 0x9e3779b97f4a7c15 + b + 0x632be59bd9b4e019);
 }
 
 }  // namespace

@@ -65,12 +65,7 @@ class Fifo {
     if (empty()) Clear();
     return item;
   }
-  // Returns its place, for `At` until the next Pop.
-  size_t Push(int32_t item) {
-    items_.push_back(item);
-    return items_.size() - 1;
-  }
-  int32_t& At(size_t place) { return items_[place]; }
+  void Push(int32_t item) { items_.push_back(item); }
 
  private:
   std::vector<int32_t> items_;

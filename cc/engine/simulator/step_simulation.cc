@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <tuple>
+#include <utility>
+
+#include "engine/problem/mix_bits.h"
 
 namespace hplacer {
 
@@ -26,6 +29,7 @@ bool StepSimulation<EventKey, kRecord>::Run(const Problem& problem, const int32_
   ResetMemory();
   ResetBarriers();
   for (int32_t op : graph_->sources) MakeReady(op, ops_[op].device);
+  TakeUpFound(kNone);
   for (;;) {
     startable_channels_.Drain([this](int32_t channel) { StartTransfer(channel); });
     startable_pools_.Drain([this](int32_t pool) {
@@ -147,7 +151,7 @@ void StepSimulation<EventKey, kRecord>::Reset() {
   HoldDevices();
   targets_.Reset(num_devices);
   control_targets_.Reset(num_devices);
-  receivers_.assign(num_devices, {0, 0, kNoGate, 0});
+  receivers_.assign(num_devices, {0, 0, kNoGate});
 }
 
 template <typename EventKey, bool kRecord>
@@ -421,6 +425,7 @@ void StepSimulation<EventKey, kRecord>::Arrive(int32_t index) {
   is_arriving_ = true;
   const Send& send = sends_[index];
   const int32_t buffer = CopyBuffer(index);
+  num_followers_ = buffers_[buffer].readers;
   if (buffers_[buffer].readers == 1) {
     TensorArrived(send.reader, buffer, send.dst_device);
   } else if (send.tensor != kSignal) {
@@ -435,6 +440,7 @@ void StepSimulation<EventKey, kRecord>::Arrive(int32_t index) {
   if (send.gate != kNoGate && --gate_pending_[send.gate] == 0) {
     ControlArrived(send.op, send.dst_device);
   }
+  if (has_launches_) TakeUpFound(send.op);
   is_arriving_ = false;
 }
 
@@ -465,6 +471,7 @@ template <typename EventKey, bool kRecord>
 void StepSimulation<EventKey, kRecord>::StartDevice(int32_t device) {
   is_held_[device] = 0;
   for (const int32_t op : held_[device]) MakeReady(op, device);
+  TakeUpFound(kNone);
 }
 
 // ---- devices whose ops are launched ahead ----
@@ -533,9 +540,71 @@ void StepSimulation<EventKey, kRecord>::FinishLaunch(int32_t op) {
   startable_pools_.Add(device_pool_[device]);
 }
 
-// Puts a launched op behind those that were launched before it: when it runs is known by that.
+// With what is removed behind it.
 template <typename EventKey, bool kRecord>
 void StepSimulation<EventKey, kRecord>::Enqueue(int32_t op, int32_t device) {
+  num_followers_ = 0;
+  PutOnStream(op, device);
+  size_t kept = 0;
+  for (size_t i = 0; thread_ != kNone && i < found_.size(); ++i) {
+    const Found found = found_[i];
+    if (found.item >= 0 && IsRemoved(found.item, device)) {
+      AllocateAtStart(found.item, device);
+      PutOnStream(found.item, device);
+    } else {
+      found_[kept++] = found;
+    }
+  }
+  if (thread_ != kNone) found_.resize(kept);
+  TakeUpFound(op);
+}
+
+// Whether TensorFlow removes it: it hands on what it reads, or only waits, for readers that are all
+// on its device.
+template <typename EventKey, bool kRecord>
+bool StepSimulation<EventKey, kRecord>::IsRemoved(int32_t op, int32_t device) const {
+  const StepGraph::Op& record = op_records_[op];
+  const StepGraph::Op& next = op_records_[op + 1];
+  if (ops_[op].finish_ns > 0 || next.first_tensor - record.first_tensor > 1) return false;
+  const bool has_output = next.first_tensor > record.first_tensor;
+  if (has_output && tensor_records_[record.first_tensor].alias < 0) return false;
+  const auto is_here = [&](int32_t reader) { return ops_[reader].device == device; };
+  if (!std::all_of(consumers_ + record.first_consumer, consumers_ + next.first_consumer, is_here)) {
+    return false;
+  }
+  if (record.control == kNoControl) return true;
+  const StepGraph::Control& control = graph_->controls[record.control];
+  const int32_t* successors = problem_->control_out().data();
+  return std::all_of(successors + control.begin, successors + control.end, is_here);
+}
+
+// In TensorFlow's order: the thread that acts takes them up behind what it has, or each wakes one.
+template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::TakeUpFound(int32_t op) {
+  const bool is_wide = op != kNone && num_followers_ > kMostInOrder;
+  const auto key = [&](const Found& found) {
+    const auto reader = static_cast<uint32_t>(found.reader + 1);
+    return is_wide ? MixBits(static_cast<uint64_t>(op) << 32 | reader) : reader;
+  };
+  if (found_.size() > 1) {
+    std::sort(found_.begin(), found_.end(), [&](const Found& a, const Found& b) {
+      return std::pair(key(a), ~a.item) < std::pair(key(b), ~b.item);
+    });
+  }
+  for (const Found& found : found_) {
+    if (thread_ != kNone) {
+      threads_[thread_].Push(found.item);
+    } else {
+      WakeThread(found.item, ops_[found.item].device);
+    }
+  }
+  found_.clear();
+  num_followers_ = 0;
+}
+
+// Behind what was launched before it: when it runs is known by that.
+template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::PutOnStream(int32_t op, int32_t device) {
   OpState& state = ops_[op];
   const int64_t duration_ns = state.finish_ns;
   const int64_t start_ns = std::max(now_ns_, stream_free_ns_[device]);
@@ -552,7 +621,7 @@ void StepSimulation<EventKey, kRecord>::Enqueue(int32_t op, int32_t device) {
 }
 
 // As PublishTensor, but what is sent is sent in its turn among the consumers here, by the thread
-// that comes upon it.
+// that launched the op.
 template <typename EventKey, bool kRecord>
 void StepSimulation<EventKey, kRecord>::PublishLaunched(int32_t op, int32_t tensor,
                                                         int32_t device) {
@@ -560,7 +629,6 @@ void StepSimulation<EventKey, kRecord>::PublishLaunched(int32_t op, int32_t tens
   const int32_t root = RootOf(tensor, record.alias, device);
   buffers_[tensor] = {record.bytes, 0, root};
   const int32_t end = tensor_records_[tensor + 1].first_consumer;
-  Fifo& thread = threads_[thread_];
   int32_t readers = 0;
   for (int32_t edge = record.first_consumer; edge < end; ++edge) {
     const int32_t consumer = consumers_[edge];
@@ -573,15 +641,16 @@ void StepSimulation<EventKey, kRecord>::PublishLaunched(int32_t op, int32_t tens
     }
     Receiver& receiver = receivers_[reader.device];
     if (receiver.readers++ == 0) {
-      receiver.place = thread.Push(kNone);
+      receiver.reader = consumer;
       targets_.Add(reader.device);
     }
-    receiver.reader = consumer;
   }
   targets_.Drain([&](int32_t to) {
-    thread.At(receivers_[to].place) = AddSend(root, op, tensor, device, to);
+    const int32_t reader = receivers_[to].reader;
+    found_.push_back({AddSend(root, op, tensor, device, to), reader});
     ++readers;
   });
+  num_followers_ += readers;
   Buffer& buffer = buffers_[root];
   buffer.readers += readers;
   if (buffer.readers == 0) Free(device, buffer.bytes, UseOf(root));
@@ -758,6 +827,7 @@ void StepSimulation<EventKey, kRecord>::PublishTensor(int32_t op, int32_t tensor
   }
   int32_t readers = receivers_[device].readers;
   receivers_[device].readers = 0;
+  num_followers_ += readers;
   targets_.Remove(device);
   if (readers < end - record.first_consumer) {
     targets_.Drain([&](int32_t to) {
@@ -813,7 +883,8 @@ void StepSimulation<EventKey, kRecord>::OpenGates(int32_t op, int32_t device) {
   }
   targets_.Drain([&](int32_t to) {
     const int32_t send = AddSend(NoBuffer(), op, kSignal, device, to);
-    if (thread_ != kNone) threads_[thread_].Push(send);
+    if (thread_ != kNone) found_.push_back({send, kNone});
+    ++num_followers_;
   });
 }
 
@@ -880,6 +951,7 @@ void StepSimulation<EventKey, kRecord>::ControlArrived(int32_t op, int32_t devic
     OpState& waiting = ops_[successor];
     const bool is_there = waiting.device == device;
     waiting.pending -= is_there;
+    num_followers_ += is_there;
     if (is_there & (waiting.pending == 0)) MakeReady(successor, device);
   });
 }
@@ -899,8 +971,7 @@ void StepSimulation<EventKey, kRecord>::MakeReady(int32_t op, int32_t device) {
     return;
   }
   if (Launches(device)) {
-    if (thread_ == kNone) return WakeThread(op, device);
-    threads_[thread_].Push(op);
+    found_.push_back({op, op});
     return;
   }
   const int32_t pool = device_pool_[device];

@@ -78,6 +78,8 @@ class StepSimulation {
 
  private:
   static constexpr int32_t kNone = -1;
+  // TensorFlow keeps more edges than these in a hash table (tensorflow/core/graph/edgeset.h).
+  static constexpr int32_t kMostInOrder = 8;
   static constexpr int32_t kNoGate = -1;
 
   struct OpState {
@@ -109,6 +111,11 @@ class StepSimulation {
   struct Launcher {
     Fifo ops;  // whose threads wait for it
     bool is_busy = false;
+  };
+  // What a launched op or an arrived tensor makes ready on a device that launches.
+  struct Found {
+    int32_t item;    // an op or ~send
+    int32_t reader;  // the op, or the first of the readers elsewhere; kNone: a signal
   };
   // What only copies from or to a device that launches have, by send.
   struct Copy {
@@ -162,6 +169,9 @@ class StepSimulation {
   void Launch(int32_t device);
   void RunThread(int32_t thread, int32_t device);
   void Enqueue(int32_t op, int32_t device);
+  void PutOnStream(int32_t op, int32_t device);
+  bool IsRemoved(int32_t op, int32_t device) const;
+  void TakeUpFound(int32_t op);
   void FinishLaunch(int32_t op);
   void IssueCopy(int32_t index);
   void ContinueCopies(int32_t stream);
@@ -224,6 +234,8 @@ class StepSimulation {
   std::vector<uint8_t> is_new_;     // [threads] woken by a transfer, and has launched nothing yet
   bool is_arriving_ = false;        // what becomes ready now does so by a transfer
   int32_t thread_ = kNone;          // the one that acts
+  std::vector<Found> found_;        // since the last TakeUpFound
+  int32_t num_followers_ = 0;       // also those that are not ready yet
   std::vector<int32_t> op_thread_;  // [n] who launches it
   std::vector<std::vector<int32_t>> woken_threads_;  // [m]
   std::vector<Launcher> launchers_;                  // [m]
@@ -262,9 +274,8 @@ class StepSimulation {
   // Scratch of FinishOp.
   struct Receiver {
     int32_t readers;  // 0 between uses
-    int32_t reader;   // one of them
+    int32_t reader;   // one of them, of what is launched the first
     int32_t gate;     // kNoGate between uses
-    size_t place;     // of its send, among what the thread has come upon
   };
   IndexSet targets_, control_targets_;  // devices
   std::vector<Receiver> receivers_;     // [m]
