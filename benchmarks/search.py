@@ -1,7 +1,7 @@
 """How good the placements of `auto` are, how soon, and how fast the search scores them.
 
     python benchmarks/search.py [--output DIR] [--problems DIR] [--seeds 3]
-    python benchmarks/search.py --parts quality scoring --tasks nmt_2 two_tower-8xa100
+    python benchmarks/search.py --parts quality time --tasks nmt_2 two_tower-8xa100
 
 Parts, by the simulator, on the papers' six tasks and the modern workloads:
 
@@ -12,11 +12,6 @@ Parts, by the simulator, on the papers' six tasks and the modern workloads:
              times that planner, or at most 1.05 times the bound.
     time     the best step time of `auto`, `local_search` and `hierarchical` after 1, 3, 10, 30 and
              100 seconds, seed 0, as JSON and PNG; of --time-tasks.
-    scoring  placements near the best one found (a row of units moved to one device, of all lengths
-             up to a quarter of them) scored per second on all cores: each simulated to its end, and
-             each only until it is certain to be no better, with the same answers. And how much of
-             their steps a simulation could take over from the best one's, since it is the same: the
-             share of ops that start before anything differs.
     optimal  200 random problems of at most 3^10 placements (devices of several kinds, shared
              channels, memory limits, colocation; tests/random_problems.py), each against all its
              placements, and problems whose optimum is known by construction
@@ -45,14 +40,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hplacer_optimizer import _engine
-from hplacer_optimizer._engine import Problem, StepTrace
+from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.bench.experiment import prepare
 from hplacer_optimizer.bench.tasks import PAPER, Task, modern_tasks
 from hplacer_optimizer.errors import PlannerUnavailableError
 from hplacer_optimizer.planners import PLANNERS, Budget, Progress
 from hplacer_optimizer.problem.simulator import simulate
 
-PARTS = ("quality", "time", "scoring", "optimal", "large")
+PARTS = ("quality", "time", "optimal", "large")
 BASELINES = (
     *("cpu_only", "gpu_only", "human_expert", "topo", "etf", "heft"),
     *("sct", "metis", "mincut", "scotch"),
@@ -64,7 +59,6 @@ SEARCHES = ("auto", "local_search", "hierarchical")
 BASELINE_GOAL, BOUND_GOAL = 0.9, 1.05
 LARGE_S, LARGE_BYTES = {10_000: 10, 80_000: 60}, 4 * 10**9
 _THREADS = len(os.sched_getaffinity(0))
-_CANDIDATES = 512
 _RANDOM, _RANDOM_PLACEMENTS = 200, 3**10
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # of `tests`, whose problems these are
 
@@ -225,59 +219,6 @@ def draw(task: Task, curves: dict[str, Any], path: Path) -> None:
     figure.savefig(path, dpi=100)
 
 
-# ---- scoring ----
-
-
-def scoring(options: argparse.Namespace) -> dict[str, Any]:
-    found = {}
-    for name in options.tasks:
-        problem = load(name, options)
-        best = PLANNERS["local_search"].plan(problem, budget=Budget(seconds=3)).placement
-        found[name] = scoring_rate(problem, best)
-    return found
-
-
-def scoring_rate(problem: Problem, best: NDArray[np.int32]) -> dict[str, Any]:
-    """Placements per second, whole and cut off at the step time of `best`."""
-    rng = np.random.default_rng(0)
-    placements = np.repeat(best[None], _CANDIDATES, axis=0)
-    ptr = problem.candidate_ptr
-    for placement in placements:
-        size = int(np.exp(rng.uniform(0, np.log(max(2, problem.num_units / 4)))))
-        first = rng.integers(0, problem.num_units)
-        device = rng.choice(problem.candidates[ptr[first] : ptr[first + 1]])
-        for unit in range(first, min(first + size, problem.num_units)):
-            if device in problem.candidates[ptr[unit] : ptr[unit + 1]]:
-                placement[problem.units == unit] = device
-    trace = simulate(problem, best)
-    cutoff_ns = trace.makespan_ns
-    assert cutoff_ns is not None
-    begin_s = time.perf_counter()
-    makespan_ns, feasible, _ = _engine.simulate_batch(problem, placements, _THREADS)
-    whole_s = time.perf_counter() - begin_s
-    begin_s = time.perf_counter()
-    below_ns = _engine.simulate_below(problem, placements, cutoff_ns, _THREADS)
-    below_s = time.perf_counter() - begin_s
-    expected = np.where(feasible & (makespan_ns < cutoff_ns), makespan_ns, -1)
-    return {
-        "whole_per_s": _CANDIDATES / whole_s,
-        "cut_off_per_s": _CANDIDATES / below_s,
-        "same_answers": bool((below_ns == expected).all()),
-        "unchanged_share": unchanged_share(problem, trace, placements != best),
-    }
-
-
-def unchanged_share(problem: Problem, trace: StepTrace, moved: NDArray[np.bool_]) -> float:
-    """Mean over moved[c, n] of the ops that start before the first input of a moved op is there."""
-    arrival_ns = np.full(problem.num_ops, np.iinfo(np.int64).max)
-    edges = np.concatenate([problem.edges[:, [0, 2]], problem.control_edges])
-    np.minimum.at(arrival_ns, edges[:, 1], trace.finish_ns[edges[:, 0]])
-    arrival_ns[np.bincount(edges[:, 1], minlength=problem.num_ops) == 0] = 0
-    first_ns = [arrival_ns[row].min() for row in moved if row.any()]
-    before = np.searchsorted(np.sort(trace.start_ns), first_ns)
-    return float(before.mean() / problem.num_ops)
-
-
 # ---- optimal ----
 
 
@@ -415,14 +356,6 @@ def lines(results: dict[str, Any]) -> str:
                 for moment, ns in found["at_ns"].items()
             )
             told.append(f"{name}, {planner}: {at}")
-    for name, row in results.get("scoring", {}).items():
-        told.append(
-            f"{name}: scored per second {row['whole_per_s']:,.0f} whole, "
-            f"{row['cut_off_per_s']:,.0f} cut off "
-            f"({row['cut_off_per_s'] / row['whole_per_s']:.2f} times), "
-            f"{'same answers' if row['same_answers'] else 'DIFFERENT ANSWERS'}; "
-            f"{row['unchanged_share']:.0%} of the ops are as in the best one"
-        )
     if "optimal" in results:
         for name in ("random", "planted"):
             row = results["optimal"][name]
@@ -459,7 +392,6 @@ def _quality_line(name: str, row: dict[str, Any]) -> str:
 _RUN: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
     "quality": quality,
     "time": over_time,
-    "scoring": scoring,
     "optimal": optimal,
     "large": large,
 }

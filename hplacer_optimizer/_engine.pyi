@@ -320,12 +320,6 @@ def critical_ops(problem: Problem, placement: _Int32) -> _Int32:
     of range.
     """
 
-def simulate_below(problem: Problem, placements: _Int32, cutoff_ns: int, threads: int) -> _Int64:
-    """Makespans of placements [count, n]; -1 if infeasible, or if not below the cutoff.
-
-    Each simulation ends as soon as it is certain that the step lasts `cutoff_ns` or longer.
-    """
-
 # cc/engine/rollout/placement_policy.h and rollout_search.h
 ROLLOUT_FEATURES: tuple[str, ...]  # of a pair (item, device)
 ROLLOUT_CONTEXTS: tuple[str, ...]  # of an item and the step

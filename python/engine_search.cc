@@ -199,20 +199,6 @@ py::array_t<double> RunChainScores(const Problem& problem, const std::vector<int
   return step_ns;
 }
 
-py::array_t<int64_t> Below(const Problem& problem, const Table& placements, int64_t cutoff_ns,
-                           int threads) {
-  CheckShape(placements, problem.num_ops(), "placements");
-  const py::ssize_t count = placements.shape(0);
-  py::array_t<int64_t> makespan_ns(count);
-  const int32_t* devices = placements.data();
-  int64_t* makespan_data = makespan_ns.mutable_data();
-  {
-    const py::gil_scoped_release release;
-    SimulateBelow(problem, devices, count, cutoff_ns, threads, makespan_data);
-  }
-  return makespan_ns;
-}
-
 }  // namespace
 
 void RegisterSearches(py::module_* module) {
@@ -240,8 +226,6 @@ void RegisterSearches(py::module_* module) {
       py::cast(std::vector<std::string>(std::begin(kItemKindNames), std::end(kItemKindNames))));
   module->attr("ROLLOUT_FEATURES") = py::tuple(py::cast(
       std::vector<std::string>(std::begin(kRolloutFeatureNames), std::end(kRolloutFeatureNames))));
-  module->def("simulate_below", &Below, py::arg("problem"), py::arg("placements"),
-              py::arg("cutoff_ns"), py::arg("threads"));
 }
 
 }  // namespace hplacer

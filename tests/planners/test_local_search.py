@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import re
 import threading
@@ -55,48 +54,6 @@ def test_small_problems_are_solved_to_the_optimum(document: dict[str, Any]) -> N
     assert simulate(problem, placement).feasible == feasible.any()
     if feasible.any():
         assert step_ns(problem, placement) == makespan_ns[feasible].min()
-
-
-@settings(max_examples=100, deadline=None)
-@given(document=problems(max_ops=6))
-def test_a_simulation_that_is_cut_off_agrees_with_the_whole_one(document: dict[str, Any]) -> None:
-    problem = problem_from_dict(document)
-    if not np.diff(problem.candidate_ptr).all() or not problem.num_ops:
-        return
-    placements = every_placement(problem)[:500]
-    makespan_ns, feasible, _ = _engine.simulate_batch(problem, placements, 1)
-    for cutoff_ns in np.unique(makespan_ns):
-        expected = np.where(feasible & (makespan_ns < cutoff_ns), makespan_ns, -1)
-        below = _engine.simulate_below(problem, placements, int(cutoff_ns), 2)
-        assert below.tolist() == expected.tolist()
-
-
-def test_a_turn_that_ends_after_the_step_is_no_part_of_it() -> None:
-    """The send waits 1 ns at the most, and the turn that it would wait for lasts longer."""
-    devices = [{"name": f"d{d}", "kind": "cpu", "memory_bytes": 0, "turn_ns": 3} for d in range(3)]
-    link = {"channel": "x", "latency_ns": 0, "bytes_per_s": 10**9, "send_ns": 1}
-    pairs = itertools.permutations(range(3), 2)
-    document = {
-        "format": "hplacer-problem/2",
-        "name": "turns",
-        "device_kinds": ["cpu"],
-        "devices": devices,
-        "links": [{"src": src, "dst": dst} | link for src, dst in pairs],
-        "ops": [
-            {"name": f"op{i}", "type": "T", "cost_ns": {"cpu": 0}, "output_bytes": []}
-            for i in range(6)
-        ],
-        "edges": [],
-        "control_edges": [[3, 4], [3, 5], [0, 1]],
-    }
-    problem = problem_from_dict(document)
-    placements = every_placement(problem)
-    makespan_ns, feasible, _ = _engine.simulate_batch(problem, placements, 1)
-    assert feasible.all()
-    for cutoff_ns in range(1, 8):
-        expected = np.where(makespan_ns < cutoff_ns, makespan_ns, -1)
-        below = _engine.simulate_below(problem, placements, cutoff_ns, 1)
-        assert below.tolist() == expected.tolist()
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@
 
 #include "engine/simulator/infeasibility.h"
 #include "engine/simulator/step_simulation.h"
-#include "engine/simulator/worker_team.h"
 
 namespace hplacer {
 namespace {
@@ -71,26 +70,6 @@ std::unique_ptr<PlacementScorer> MakePlacementScorer(const Problem& problem,
     return std::make_unique<Scorer<ShortEventKey>>(problem, tables);
   }
   return std::make_unique<Scorer<LongEventKey>>(problem, tables);
-}
-
-void SimulateBelow(const Problem& problem, const int32_t* placements, int64_t count,
-                   int64_t cutoff_ns, int threads, int64_t* makespan_ns) {
-  const int64_t n = problem.num_ops();
-  for (int64_t row = 0; row < count; ++row) CheckPlacement(problem, placements + row * n, n);
-  const TailTables tables(problem);
-  WorkerTeam team(threads);
-  std::vector<std::unique_ptr<PlacementScorer>> scorers;
-  for (int i = 0; i < team.size(); ++i) scorers.push_back(MakePlacementScorer(problem, tables));
-  Score cutoff;
-  cutoff.missing_links = 0;
-  cutoff.makespan_ns = cutoff_ns;
-  team.ForEach(static_cast<int32_t>(count), [&](int worker, int32_t row) {
-    const int32_t* placement = placements + row * n;
-    Score score;
-    const bool is_below = HonoursConstraints(problem, placement) &&
-                          scorers[worker]->Run(placement, cutoff, &score, nullptr);
-    makespan_ns[row] = is_below ? score.makespan_ns : -1;
-  });
 }
 
 }  // namespace hplacer

@@ -64,12 +64,6 @@ class PlacementScorer {
 std::unique_ptr<PlacementScorer> MakePlacementScorer(const Problem& problem,
                                                      const TailTables& tables);
 
-// Simulates `count` placements, row-major [count, n], on up to `threads` threads, each only until
-// it is certain that its step lasts `cutoff_ns` or longer. Writes makespan_ns[count]: -1 for those,
-// and for those that are infeasible. Throws ProblemError like Simulate.
-void SimulateBelow(const Problem& problem, const int32_t* placements, int64_t count,
-                   int64_t cutoff_ns, int threads, int64_t* makespan_ns);
-
 }  // namespace hplacer
 
 #endif  // HPLACER_ENGINE_SIMULATOR_PLACEMENT_SCORER_H_

@@ -42,6 +42,41 @@ TEST_CASE("a scorer with a cutoff says what a full simulation says, or that it i
   CHECK(given_up > 500);
 }
 
+TEST_CASE("a turn that ends after the step is no part of it") {
+  // The send waits 1 ns at the most, and the turn that it would wait for lasts longer.
+  ProblemBuilder b;
+  for (int32_t device = 0; device < kDevices; ++device) b.Device();
+  for (int32_t src = 0; src < kDevices; ++src) {
+    for (int32_t dst = 0; dst < kDevices; ++dst) {
+      if (src != dst) b.Link(src, dst, "x");
+    }
+  }
+  b.spec.device_turn_ns.assign(kDevices, 3);
+  b.spec.link_send_ns.assign(b.spec.link_src.size(), 1);
+  for (int32_t op = 0; op < 6; ++op) b.Op(0);
+  b.Control(3, 4);
+  b.Control(3, 5);
+  b.Control(0, 1);
+  const Problem problem = b.Build();
+  const TailTables tables(problem);
+  const auto scorer = MakePlacementScorer(problem, tables);
+  for (int32_t number = 0; number < 729; ++number) {
+    Placement placement(6);
+    for (int32_t op = 0, rest = number; op < 6; ++op, rest /= kDevices) {
+      placement[op] = rest % kDevices;
+    }
+    const StepTrace trace = Simulate(problem, placement);
+    REQUIRE(trace.feasible);
+    for (int64_t cutoff_ns = 1; cutoff_ns < 8; ++cutoff_ns) {
+      const Score cutoff{0, 0, cutoff_ns};
+      Score score;
+      const bool is_better = scorer->Run(placement.data(), cutoff, &score, nullptr);
+      REQUIRE(is_better == (trace.makespan_ns < cutoff_ns));
+      if (is_better) REQUIRE(score.makespan_ns == trace.makespan_ns);
+    }
+  }
+}
+
 TEST_CASE("the critical chain is contiguous in time and ends with the step") {
   for (uint64_t seed = 0; seed < 50; ++seed) {
     const Problem problem = RandomProblem(seed, 40);
