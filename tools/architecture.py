@@ -45,7 +45,7 @@ ORDER = (
     "__main__",
 )
 HEAVY = {
-    *("cma", "keras", "matplotlib", "ortools", "pymetis"),
+    *("cma", "keras", "matplotlib", "pymetis"),
     *("ray", "scipy", "tensorflow", "tf_keras"),
 }
 _NATIVE = {"_engine", "_tf"}  # below everything; `_engine` calls `errors` and its description

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hplacer_optimizer._engine import Problem, StepTrace
+from hplacer_optimizer._engine import LowerBound, Problem, StepTrace, lower_bound
 from hplacer_optimizer.capture.loading import load as load_graph_or_problem
 from hplacer_optimizer.cli.arguments import (
     FAILED,
@@ -40,7 +40,7 @@ from hplacer_optimizer.cli.waiting import waiting
 from hplacer_optimizer.errors import OptionError, ProblemError
 from hplacer_optimizer.inspection.chrome_trace import write_chrome_trace
 from hplacer_optimizer.inspection.loads import channel_loads, device_loads
-from hplacer_optimizer.planners import PLANNERS, Budget, StepBound, get_planner, strongest
+from hplacer_optimizer.planners import PLANNERS, Budget, get_planner
 from hplacer_optimizer.plans.baseline import Baseline, as_json
 from hplacer_optimizer.plans.file import is_plan_file
 from hplacer_optimizer.plans.making import Search, plan_loaded
@@ -106,7 +106,7 @@ def _simulate(options: argparse.Namespace) -> int:
     with waiting(f"placing {options.graph}"):
         placement = _placement(problem, options.placement)
     trace = simulate(problem, placement)
-    return _report_step(problem, placement, trace, strongest(problem, []), {}, options)
+    return _report_step(problem, placement, trace, lower_bound(problem), {}, options)
 
 
 def _plan(options: argparse.Namespace) -> int:
@@ -192,7 +192,7 @@ def _report_step(
     problem: Problem,
     placement: npt.NDArray[np.int32],
     trace: StepTrace,
-    bound: StepBound,
+    bound: LowerBound,
     facts: dict[str, Any],
     options: argparse.Namespace,
 ) -> int:

@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hplacer_optimizer._engine import Problem, StepTrace
+from hplacer_optimizer._engine import LowerBound, Problem, StepTrace, lower_bound
 from hplacer_optimizer.inspection.critical_path import Stage, critical_path
 from hplacer_optimizer.inspection.waits import DeviceWaits, device_waits
-from hplacer_optimizer.problem.bounds import Proof, StepBound, strongest
 from hplacer_optimizer.problem.simulator import simulate
 
 __all__ = ["SimulatedStep"]
@@ -21,20 +20,16 @@ __all__ = ["SimulatedStep"]
 
 @dataclass(frozen=True, kw_only=True)
 class SimulatedStep:
-    """A step, and the bounds of its problem that somebody proved."""
+    """A step, and what is made of it on first use."""
 
     trace: StepTrace
-    proofs: tuple[Proof, ...] = ()
 
     @classmethod
     def of(
-        cls,
-        problem: Problem,
-        placement: Sequence[int] | NDArray[np.integer[Any]],
-        proofs: Sequence[Proof] = (),
+        cls, problem: Problem, placement: Sequence[int] | NDArray[np.integer[Any]]
     ) -> SimulatedStep:
         """Simulates the step; raises ProblemError if the placement does not fit the problem."""
-        return cls(trace=simulate(problem, placement), proofs=tuple(proofs))
+        return cls(trace=simulate(problem, placement))
 
     @property
     def problem(self) -> Problem:
@@ -47,9 +42,9 @@ class SimulatedStep:
         return self.trace.placement
 
     @functools.cached_property
-    def bound(self) -> StepBound:
-        """What no placement beats, as it is found now or as it was proved."""
-        return strongest(self.problem, self.proofs)
+    def bound(self) -> LowerBound:
+        """What no placement beats."""
+        return lower_bound(self.problem)
 
     @functools.cached_property
     def path(self) -> list[Stage]:

@@ -17,7 +17,6 @@ from hplacer_optimizer.errors import OptionError
 from hplacer_optimizer.planners import (
     auto,
     etf,
-    exact,
     heft,
     human_expert,
     local_search,
@@ -31,7 +30,6 @@ from hplacer_optimizer.planners import (
 from hplacer_optimizer.planners.budget import Budget, Progress, ProgressCallback
 from hplacer_optimizer.planners.learning import PRESETS, learn
 from hplacer_optimizer.planners.result import Planner, PlannerResult, Watch
-from hplacer_optimizer.problem.bounds import Proof, StepBound, strongest
 from hplacer_optimizer.support.keywords import close_name
 
 __all__ = [
@@ -42,12 +40,9 @@ __all__ = [
     "PlannerResult",
     "Progress",
     "ProgressCallback",
-    "Proof",
-    "StepBound",
     "check_planner_name",
     "get_planner",
     "is_own",
-    "strongest",
 ]
 
 _SEED = re.compile(r"0|[1-9][0-9]{0,17}")
@@ -108,10 +103,6 @@ PLANNERS: dict[str, PlannerEntry] = {
     "etf": PlannerEntry(
         plan=etf.plan,
         summary="list scheduling by earliest start, within the memories; takes milliseconds",
-    ),
-    "exact": PlannerEntry(
-        plan=exact.plan,
-        summary="the best placement of a small graph, or how far it is from that, by OR-Tools",
     ),
     "gpu_only": PlannerEntry(
         plan=simple.gpu_only,

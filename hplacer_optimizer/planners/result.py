@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.planners.budget import Budget, Progress, ProgressCallback
-from hplacer_optimizer.problem.bounds import Proof
 
 _CURVE_POINTS = 1000
 
@@ -24,7 +23,6 @@ class PlannerResult:
         placement: int32[n], a device index per op.
         notes: a limit that was hit, a quality that was not reached: sentences that name the
             planner.
-        proofs: step times that were proved on the way: no feasible placement beats them.
         curve: how the search went, at most 1,000 points of it, evenly spread.
         steps: of the budget that were used; 0 of a planner that does not search.
         placements: how many were scored.
@@ -40,7 +38,6 @@ class PlannerResult:
 
     placement: NDArray[np.int32]
     notes: Sequence[str] = ()
-    proofs: Sequence[Proof] = ()
     curve: Sequence[Progress] = ()
     steps: int = 0
     placements: int = 0
@@ -115,13 +112,11 @@ class Watch:
         placement: NDArray[np.int32],
         *,
         notes: Sequence[str] = (),
-        proofs: Sequence[Proof] = (),
     ) -> PlannerResult:
         """The result of the searches that were watched."""
         return PlannerResult(
             placement=placement,
             notes=tuple(notes),
-            proofs=tuple(proofs),
             curve=self.curve,
             steps=self.last.steps,
             placements=self.last.placements,

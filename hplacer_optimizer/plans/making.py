@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hplacer_optimizer._engine import Problem, StepTrace
+from hplacer_optimizer._engine import Problem, StepTrace, lower_bound
 from hplacer_optimizer.capture.captured import Captured, build_problem
 from hplacer_optimizer.capture.loading import LoadedGraph, load
 from hplacer_optimizer.capture.runnable_step import RunnableStep
@@ -36,7 +36,6 @@ from hplacer_optimizer.planners import (
     ProgressCallback,
     get_planner,
     is_own,
-    strongest,
 )
 from hplacer_optimizer.planners.host_offload import accelerators_first
 from hplacer_optimizer.planners.isolation import isolated
@@ -408,7 +407,7 @@ def _solve(
     placement = check_placement(problem, found.placement)
     trace = simulate(problem, placement)
     check_constraints(problem, placement)
-    bound = strongest(problem, found.proofs if offered is problem else [])
+    bound = lower_bound(problem)
     limits = {name: getattr(search.budget, name) for name in _LIMITS}
     preset = {"preset": search.options["preset"]} if search.entry.learns else {}
     fields = {

@@ -60,7 +60,7 @@ from hplacer_optimizer.plans.file import (
 )
 from hplacer_optimizer.plans.planned_problem import SECTIONS, PackedProblem
 from hplacer_optimizer.plans.verdict import CREATED, FASTER, Verdict
-from hplacer_optimizer.problem.bounds import Proof, gap
+from hplacer_optimizer.problem.bounds import gap
 from hplacer_optimizer.problem.prediction_error import prediction_error
 from hplacer_optimizer.support.formats import format_ns, format_speedup
 from hplacer_optimizer.support.notebook import Described
@@ -477,10 +477,7 @@ class Plan(Described):
                 "its graph again, or name the graph to a command such as `hplacer report` with "
                 "--graph, and its machine with --machine"
             )
-        proofs = []
-        if self.lower_bound_ns is not None:
-            proofs.append(Proof(self.lower_bound_ns, self.lower_bound_term or ""))
-        return SimulatedStep.of(problem, placement, proofs)
+        return SimulatedStep.of(problem, placement)
 
     def report(self, path: str | os.PathLike[str]) -> None:
         """Writes one HTML page: timelines, waits, memory, graph, baselines, provenance.

@@ -1,40 +1,8 @@
-"""What is known of the best step time of a problem: the engine's lower bound, and proofs."""
+"""How far a step is from the lower bound of its problem."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-
-from hplacer_optimizer._engine import Problem, lower_bound
-
-__all__ = ["Proof", "StepBound", "gap", "strongest"]
-
-
-@dataclass(frozen=True)
-class Proof:
-    """A lower bound; `term` names what binds, as `LowerBound.term`."""
-
-    ns: int
-    term: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class StepBound:
-    """What is known of the best step time of a problem."""
-
-    ns: int | None  # no feasible placement beats it; None: it is proved that none is feasible
-    term: str | None
-    infeasible_because: list[str]
-
-
-def strongest(problem: Problem, proofs: Iterable[Proof]) -> StepBound:
-    """The engine's lower bound, or a proof that is stronger."""
-    bound = lower_bound(problem)
-    ns, term = bound.ns, bound.term
-    for proof in proofs:
-        if ns is not None and proof.ns > ns:
-            ns, term = proof.ns, proof.term
-    return StepBound(ns=ns, term=term, infeasible_because=list(bound.infeasible_because))
+__all__ = ["gap"]
 
 
 def gap(step_time_ns: int | None, lower_bound_ns: int | None) -> float | None:

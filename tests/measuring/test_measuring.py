@@ -88,7 +88,7 @@ def test_what_cannot_be_measured_is_an_error(loaded: LoadedGraph) -> None:
         measure(loaded, placement, steps=0)
     with pytest.raises(OptionError, match="'here' is no address"):
         measure(loaded, placement, devices="here")
-    for planner in ("etf", "exact"):
+    for planner in ("etf", "heft"):
         with pytest.raises(OptionError, match=f"'{planner}' does not measure.*local_search"):
             Search(planner=planner, measuring=Measuring())
 

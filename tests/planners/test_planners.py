@@ -62,9 +62,8 @@ NEEDED_LIBRARY = {
 GOLDEN = Path(__file__).parents[1] / "golden"
 GOLDEN_PROBLEM = GOLDEN / "two_towers.hplacer.json"
 # No random graph is a workload that the expert knows: here it has rules of its own. What learns has
-# tests of its own, in test_learning.py, and `exact` in exact_cases.py.
-ELSEWHERE = (*LEARNED_PLANNERS, "exact")
-QUICK = {name: entry.plan for name, entry in PLANNERS.items() if name not in ELSEWHERE}
+# tests of its own, in test_learning.py.
+QUICK = {name: entry.plan for name, entry in PLANNERS.items() if name not in LEARNED_PLANNERS}
 TESTED = {**QUICK, "human_expert": human_expert.with_rules(GOLDEN / "expert_rules.yaml")}
 LIST_SCHEDULERS = ["etf", "heft", "sct"]
 NEEDED_TYPE = {"cpu_only": "cpu", "gpu_only": "gpu", "human_expert": "gpu"}
@@ -349,7 +348,6 @@ def test_metis_gives_a_device_work_by_its_speed() -> None:
         ("metis", r"pymetis is missing .*pip install 'hplacer-optimizer\[planners\]'"),
         ("mincut", "`amk_grf` was not found .*apt-get install scotch"),
         ("scotch", "`amk_grf` was not found .*apt-get install scotch"),
-        ("exact", r"ortools is missing .*pip install 'hplacer-optimizer\[exact\]'"),
         ("sct", r"scipy is missing .*pip install 'hplacer-optimizer\[planners\]'"),
     ],
 )
@@ -357,7 +355,7 @@ def test_a_missing_library_is_named(
     monkeypatch: pytest.MonkeyPatch, name: str, remedy: str
 ) -> None:
     monkeypatch.setenv("PATH", "")
-    for package in ("ortools", "pymetis", "scipy", "scipy.optimize"):
+    for package in ("pymetis", "scipy", "scipy.optimize"):
         monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(PlannerUnavailableError, match=f"{name}: .*{remedy}"):
         PLANNERS[name].plan(load_problem_file(GOLDEN_PROBLEM))

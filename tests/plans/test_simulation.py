@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from hplacer_optimizer._engine import lower_bound
 from hplacer_optimizer.errors import PlanError
 from hplacer_optimizer.planners import get_planner
 from hplacer_optimizer.plans.simulation import simulate_plan
-from hplacer_optimizer.problem.bounds import strongest
 from hplacer_optimizer.problem.files import load_problem_file
 from hplacer_optimizer.problem.simulator import simulate
 from tests.planned import plan_of
@@ -24,16 +24,8 @@ def test_a_plan_that_holds_its_problem_is_simulated_again() -> None:
     step = simulate_plan(plan_of(problem, placement))
     assert step.placement.tolist() == placement.tolist()
     assert step.trace.makespan_ns == simulate(problem, placement).makespan_ns
-    assert step.bound == strongest(problem, [])
-
-
-def test_the_bound_that_a_planner_proved_counts() -> None:
-    problem = load_problem_file(GOLDEN)
-    known_ns = strongest(problem, []).ns
-    assert known_ns is not None
-    for stated_ns, bound_ns in ((known_ns + 1, known_ns + 1), (known_ns - 1, known_ns)):
-        plan = plan_of(problem, [0] * problem.num_ops, lower_bound_ns=stated_ns)
-        assert simulate_plan(plan).bound.ns == bound_ns
+    bound = lower_bound(problem)
+    assert (step.bound.ns, step.bound.term) == (bound.ns, bound.term)
 
 
 def test_a_plan_without_its_problem_needs_its_graph() -> None:

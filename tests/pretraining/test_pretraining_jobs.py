@@ -26,7 +26,7 @@ from hplacer_optimizer.errors import JobListError, OptionError, PlannerUnavailab
 from hplacer_optimizer.measuring import Effort
 from hplacer_optimizer.measuring.planning import Measuring
 from hplacer_optimizer.options import Options
-from hplacer_optimizer.planners import Budget, PlannerResult, Progress, Proof
+from hplacer_optimizer.planners import Budget, Progress
 from hplacer_optimizer.planners.progress import describe_progress, seconds_left
 from hplacer_optimizer.plans.making import Search, make_plan
 from hplacer_optimizer.plans.plan import Plan
@@ -106,23 +106,6 @@ def test_a_long_learning_curve_is_thinned_out(loaded: jobs.Loaded) -> None:
     assert 500 <= len(steps) <= 1000
     assert set(np.diff(steps)) == {4}
     assert plan.budget["steps_done"] == 4000
-
-
-def test_a_plan_keeps_the_strongest_proof(loaded: jobs.Loaded) -> None:
-    weak, _ = make_plan(loaded.captured, loaded.machine, search(steps=1))
-    assert weak.lower_bound_ns is not None
-    assert weak.step_time_ns is not None
-    proved_ns = weak.step_time_ns
-
-    def proves(problem: Any, **_: Any) -> Any:
-        proofs = [Proof(1, "all that is trivial"), Proof(proved_ns, "all that is tried")]
-        return PlannerResult(placement=weak.placement, proofs=proofs)
-
-    importlib.import_module("own").proves = proves  # type: ignore[attr-defined]
-    plan, _ = make_plan(loaded.captured, loaded.machine, Search(planner="own:proves"))
-    assert weak.lower_bound_ns < proved_ns
-    assert (plan.lower_bound_ns, plan.lower_bound_term) == (proved_ns, "all that is tried")
-    assert plan.gap == 0.0
 
 
 def on_cpu(plan: Plan) -> bool:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from hplacer_optimizer._engine import StepTrace
+from hplacer_optimizer._engine import LowerBound, StepTrace
 from hplacer_optimizer.inspection.critical_path import (
     CHANNEL_WAIT,
     COMPUTE,
@@ -34,7 +34,7 @@ from hplacer_optimizer.inspection.report.html import (
 )
 from hplacer_optimizer.inspection.simulated_step import SimulatedStep
 from hplacer_optimizer.inspection.waits import DeviceWaits
-from hplacer_optimizer.problem.bounds import StepBound, gap
+from hplacer_optimizer.problem.bounds import gap
 from hplacer_optimizer.support.formats import format_bytes, format_ns, format_speedup
 
 __all__ = ["baselines", "header", "learning", "loads", "provenance", "summary", "waits"]
@@ -212,7 +212,7 @@ def _shortened(reason: str, limit: int = 160) -> str:
     return reason if len(reason) <= limit else f"{reason[: limit - 1]}…"
 
 
-def learning(plan: Provenance, bound: StepBound) -> str:
+def learning(plan: Provenance, bound: LowerBound) -> str:
     """The best and the mean step time over the search's steps, as a static chart."""
     points = [point for point in plan.learning_curve if point["best_ns"] is not None]
     if len(points) < 2:

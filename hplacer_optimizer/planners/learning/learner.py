@@ -62,7 +62,7 @@ class Learned(PlannerResult):
     """What a learned planner found.
 
     Its `steps` are updates of the policy, those before a resumed checkpoint included; its `curve`
-    is of this run. Its `placement`, `notes`, `proofs` and `placements` are those of any planner.
+    is of this run. Its `placement`, `notes` and `placements` are those of any planner.
 
     Attributes:
         makespan_ns: by the simulator, or as measured; None if no placement was feasible.
