@@ -124,7 +124,7 @@ sbom: test-matrix ## List what the wheel runs with beside the newest TensorFlow,
 lock: .venv/.locked ## Resolve requirements.lock anew
 	@mkdir -p build
 	@.venv/bin/python -m pip install --quiet --dry-run --ignore-installed --report build/lock.json \
-	  '.[cpu,bench,demo,dev,docs,planners,ray,train]'
+	  '.[cpu,bench,demo,dev,docs,planners,ray]'
 	@.venv/bin/python tools/write_lock.py build/lock.json requirements.lock
 
 # Strict: a page outside of the menu, a broken link and a missing anchor are errors.

@@ -9,11 +9,9 @@ Parts, all by the simulator, on the papers' tasks and calibrated machines:
     ablation    what the networks of `hierarchical` are worth: it as it is, and with parts of it
                 taken away (ABLATION below), each with --placements scored placements, also on the
                 modern tasks; beside `auto` for ten seconds, and the best single device. What is
-                compared is the best placement; all rows of `hierarchical` begin with that of
-                `learned`. Beside them `rollout` (SWEEPS below), whose policies see the schedule:
-                those of docs/results/policies that were trained without the task's family, or
-                random ones. The means of the first and last tenth of what networks drew tell
-                whether they learned.
+                compared is the best placement; all rows of `hierarchical` begin with what
+                `rollout` builds once. The means of the first and last tenth of what networks drew
+                tell whether they learned.
     seconds     `hierarchical` and `auto` with equally many --seconds, on all tasks of the ablation.
     throughput  placements drawn, scored and learned from per second on Inception-V3 (2 K40 and a
                 CPU), start of TensorFlow excluded: with the network sizes of Google's released
@@ -46,7 +44,6 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -56,14 +53,11 @@ from hplacer_optimizer._engine import Problem, lower_bound
 from hplacer_optimizer.bench.experiment import prepare
 from hplacer_optimizer.bench.tasks import PAPER, Task, modern_tasks
 from hplacer_optimizer.errors import HPlacerError
-from hplacer_optimizer.planners import PLANNERS, Budget, Progress, rollout
+from hplacer_optimizer.planners import PLANNERS, Budget, Progress
 from hplacer_optimizer.planners.devices import candidate_mask, devices_of_type, first_candidate
 from hplacer_optimizer.planners.learning import PRESETS, learn
 from hplacer_optimizer.planners.learning.scoring import best_single_device
-from hplacer_optimizer.planners.policies import Portfolio, load_portfolio
 from hplacer_optimizer.problem.simulator import simulate, simulate_batch
-from hplacer_optimizer.training.problems import FAMILIES
-from hplacer_optimizer.training.selection import random_portfolio
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 from benchmarks.rollout import step_ns
@@ -77,12 +71,8 @@ ABLATION: dict[str, dict[str, Any]] = {
     "uniform": {**_NEVER_UPDATED, "refine": 1.0},  # and draw next to nothing: 2 of 64 placements
     "fresh draws only": {"refine": 0.0, "imitate_best": 0.0},  # policy gradient alone
 }
-# `rollout` by policies that are never updated, in as many placements, or in as many seconds as
-# `trained` took.
-SWEEPS = ("policies", "random policies", "policies, as long")
-FOLDS = Path(__file__).resolve().parents[1] / "docs" / "results" / "policies"
 _DRAWING = ("trained", "frozen", "fresh draws only")
-_ROWS = (*ABLATION, *SWEEPS, "auto")
+_ROWS = (*ABLATION, "auto")
 _AUTO_S = 10.0
 _RIVALS = ("hierarchical", "auto")
 CONTROLLER_PER_S, THROUGHPUT_GOAL = 0.6, 15.0
@@ -154,7 +144,7 @@ def _ablation(options: argparse.Namespace, results: dict[str, Any]) -> dict[str,
                 if kind in ABLATION:
                     runs.append(_ablated(problem, kind, seed, options.placements))
                 else:
-                    runs.append(_searched(problem, name, kind, seed, row))
+                    runs.append(_by_auto(problem, seed))
                 _save(options, results)
                 print(name, kind, runs[-1], flush=True)
     return found
@@ -174,34 +164,15 @@ def _ablated(problem: Problem, kind: str, seed: int, placements: int) -> dict[st
     }
 
 
-def _searched(
-    problem: Problem, task: str, kind: str, seed: int, row: dict[str, Any]
-) -> dict[str, Any]:
-    """A run of SWEEPS or of `auto`."""
+def _by_auto(problem: Problem, seed: int) -> dict[str, Any]:
     begin_s = time.monotonic()
-    if kind == "auto":
-        plan, budget = PLANNERS["auto"].plan, Budget(seconds=_AUTO_S)
-    else:
-        plan = partial(rollout.search, portfolio=_policies(task, kind, seed))
-        budget = Budget(steps=row["placements"])
-        if kind == "policies, as long":
-            budget = Budget(seconds=row["runs"]["trained"][seed]["seconds"])
-    answer = plan(problem, budget=budget, seed=seed)
+    answer = PLANNERS["auto"].plan(problem, budget=Budget(seconds=_AUTO_S), seed=seed)
     return {
         "seed": seed,
         "seconds": round(time.monotonic() - begin_s, 1),
         "placements": answer.placements,
         "best_ns": step_ns(problem, answer.placement),
     }
-
-
-def _policies(task: str, kind: str, seed: int) -> Portfolio:
-    if kind == "random policies":
-        return random_portfolio(seed)
-    workload = TASKS[task].workload
-    (family,) = (family for family, (_, ours) in FAMILIES.items() if workload in ours)
-    (fold,) = (path for path in FOLDS.glob("without_*.yaml") if family in path.stem.split("_"))
-    return load_portfolio(fold)
 
 
 def _ablation_lines(found: dict[str, Any]) -> list[str]:

@@ -35,6 +35,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hplacer_optimizer._engine import Problem
+from hplacer_optimizer._engine import ROLLOUT_ITEMS, Problem
 from hplacer_optimizer.bench.experiment import prepare
 from hplacer_optimizer.bench.generated import FAMILIES, generate
 from hplacer_optimizer.bench.tasks import PAPER, modern_tasks
@@ -55,9 +56,8 @@ from hplacer_optimizer.planners import (
     local_search,
     rollout,
 )
-from hplacer_optimizer.planners.policies import BY_HAND, EARLIEST_FINISH, Portfolio, trained
+from hplacer_optimizer.planners.policies import BY_HAND, Policy, Portfolio
 from hplacer_optimizer.problem.simulator import simulate
-from hplacer_optimizer.training.evaluation import one_core
 
 PARTS = ("rollout", "auto", "without", "search", "busy")
 TASKS = {task.name: task for task in (*PAPER, *modern_tasks())}
@@ -69,14 +69,22 @@ QUICK = (
 FIRST_SEED = 1000
 _OTHER_STARTS = ("human_expert", "metis", "mincut", "scotch")
 
+
+def every_chain(*policies: Policy) -> Portfolio:
+    """Each policy with each kind of items, all with units first."""
+    chains = [(i, items) for items in ROLLOUT_ITEMS for i in range(len(policies))]
+    return Portfolio(policies=policies, chains=tuple(chains))
+
+
 VARIANTS: dict[str, dict[str, Any]] = {
     "rollout": {},
     "one pass": {"passes": 1},
     "units alone": {"portfolio": replace(BY_HAND, chains=[(i, "units") for i in range(4)])},
-    "all chains": {"portfolio": Portfolio.of_all(*BY_HAND.policies)},
+    "all chains": {"portfolio": every_chain(*BY_HAND.policies)},
     "no sweeps": {"sweeps": False},
-    "trained": {"portfolio": trained()},
-    "earliest finish alone": {"portfolio": EARLIEST_FINISH},
+    "earliest finish alone": {  # HEFT's rule: no other reason counts
+        "portfolio": every_chain(Policy(weights={"wait": 1, "late": 1, "work": 1}))
+    },
 }
 SEARCH = {
     "search": set(),
@@ -155,6 +163,17 @@ def rollouts(problem: Problem, options: argparse.Namespace) -> dict[str, Any]:
                 found[f"{variant}, s"].append(time.monotonic() - begin_s)
             found[variant].append(step_ns(problem, result.placement))
     return found
+
+
+@contextmanager
+def one_core() -> Iterator[None]:
+    """Within, this thread and the threads that it starts run on one core."""
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cores)})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, cores)
 
 
 def quick_ns(problem: Problem) -> dict[str, int | None]:

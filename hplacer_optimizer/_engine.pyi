@@ -322,7 +322,6 @@ def critical_ops(problem: Problem, placement: _Int32) -> _Int32:
 
 # cc/engine/rollout/placement_policy.h and rollout_search.h
 ROLLOUT_FEATURES: tuple[str, ...]  # of a pair (item, device)
-ROLLOUT_CONTEXTS: tuple[str, ...]  # of an item and the step
 ROLLOUT_ITEMS: tuple[str, ...]  # kinds of items
 
 def rollout_search(
@@ -343,26 +342,11 @@ def rollout_search(
     """Builds placements along the step, and decides parts of the best one again.
 
     `scope`: labels from 0, shape [U] or empty; units of one must have the same candidates.
-    `policies`: [count, features * (1 + contexts) + 1]: weights of ROLLOUT_FEATURES, their gains by
-    ROLLOUT_CONTEXTS, then whether the policy is lazy. `chains`: [count, 2], a policy and one of
-    ROLLOUT_ITEMS, in the order in which they are tried.
+    `policies`: [count, features + 1]: weights of ROLLOUT_FEATURES, then whether the policy is lazy.
+    `chains`: [count, 2], a policy and one of ROLLOUT_ITEMS, in the order in which they are tried.
     `on_progress(evaluations, makespan_ns or None)` says whether to go on. Returns (placement,
     evaluations, whether time or on_progress ended it). Raises InfeasibleError if a unit has no
     candidate.
-    """
-
-def rollout_chain_steps(
-    problem: Problem,
-    scope: _Int32,
-    policies: NDArray[np.float64],
-    chains: _Int32,
-    *,
-    passes: int,
-    threads: int,
-) -> _Float64:
-    """[1 + chains]: the step of the best single device, then what each chain reaches by itself, ns.
-
-    Infinite where nothing fits. Arguments and errors are those of `rollout_search`.
     """
 
 def local_search(

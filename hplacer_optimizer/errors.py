@@ -108,12 +108,5 @@ class CheckpointError(HPlacerError, ValueError):
     """A learned planner's checkpoint is damaged, or of another graph, machine, setting or seed."""
 
 
-class PolicyError(HPlacerError, ValueError):
-    """A policy file is malformed or cannot be read; the message has the faulty field and the file.
-
-    Correct that field, or train the policies anew with `hplacer policy train`.
-    """
-
-
 class JobListError(HPlacerError, ValueError):
     """A list of pretraining jobs is malformed; the message has the path of the faulty field."""

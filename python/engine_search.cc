@@ -118,10 +118,9 @@ Table DrawMoves(RandomMoves* moves, const std::vector<int32_t>& placement, int32
   return rows;
 }
 
-// A row has the weight of each feature, then its gains, a feature's after the other's, then whether
-// the policy is lazy.
+// A row has the weight of each feature, then whether the policy is lazy.
 std::vector<PlacementPolicy> Policies(const Weights& rows) {
-  constexpr py::ssize_t kWidth = kNumRolloutFeatures * (1 + kNumRolloutContexts) + 1;
+  constexpr py::ssize_t kWidth = kNumRolloutFeatures + 1;
   if (rows.ndim() != 2 || rows.shape(0) < 1 || rows.shape(1) != kWidth) {
     throw ProblemError("policies: must have shape [count, " + std::to_string(kWidth) +
                        "], count at least 1");
@@ -131,9 +130,6 @@ std::vector<PlacementPolicy> Policies(const Weights& rows) {
     const double* next = rows.data() + row * kWidth;
     PlacementPolicy policy;
     for (double& weight : policy.weight) weight = *next++;
-    for (RolloutContexts& gains : policy.gain) {
-      for (double& gain : gains) gain = *next++;
-    }
     policy.is_lazy = *next != 0;
     policies.push_back(policy);
   }
@@ -177,28 +173,6 @@ py::tuple RunRolloutSearch(const Problem& problem, const std::vector<int32_t>& s
   return py::make_tuple(PlacementOf(result), result.evaluations, result.ended_by_time);
 }
 
-py::array_t<double> RunChainScores(const Problem& problem, const std::vector<int32_t>& scope,
-                                   const Weights& policies, const Table& chains, int32_t passes,
-                                   int threads) {
-  RolloutOptions options;
-  options.threads = threads;
-  options.scope = scope;
-  options.policies = Policies(policies);
-  options.chains = Chains(chains, options.policies.size());
-  options.passes = passes;
-  std::vector<Score> scores;
-  {
-    const py::gil_scoped_release release;
-    scores = ChainScores(problem, options);
-  }
-  py::array_t<double> step_ns(static_cast<py::ssize_t>(scores.size()));
-  for (size_t i = 0; i < scores.size(); ++i) {
-    step_ns.mutable_at(i) = scores[i].feasible() ? static_cast<double>(scores[i].makespan_ns)
-                                                 : std::numeric_limits<double>::infinity();
-  }
-  return step_ns;
-}
-
 }  // namespace
 
 void RegisterSearches(py::module_* module) {
@@ -217,11 +191,6 @@ void RegisterSearches(py::module_* module) {
               py::arg("policies"), py::arg("chains"), py::kw_only(), py::arg("seed"),
               py::arg("threads"), py::arg("seconds"), py::arg("max_evaluations"),
               py::arg("patience"), py::arg("passes"), py::arg("sweeps"), py::arg("on_progress"));
-  module->def("rollout_chain_steps", &RunChainScores, py::arg("problem"), py::arg("scope"),
-              py::arg("policies"), py::arg("chains"), py::kw_only(), py::arg("passes"),
-              py::arg("threads"));
-  module->attr("ROLLOUT_CONTEXTS") = py::tuple(py::cast(
-      std::vector<std::string>(std::begin(kRolloutContextNames), std::end(kRolloutContextNames))));
   module->attr("ROLLOUT_ITEMS") = py::tuple(
       py::cast(std::vector<std::string>(std::begin(kItemKindNames), std::end(kItemKindNames))));
   module->attr("ROLLOUT_FEATURES") = py::tuple(py::cast(

@@ -11,7 +11,6 @@ import pytest
 
 import hplacer_optimizer as hp
 from hplacer_optimizer.costs.table import Measurement
-from hplacer_optimizer.planners.policies import load_portfolio
 from hplacer_optimizer.problem.files import load_problem_file
 from tests.processes import ROOT
 
@@ -42,7 +41,3 @@ def test_a_machine(directory: Path) -> None:
 def test_a_cost_table(directory: Path) -> None:
     table = hp.CostTable.load(directory / "costs.json")
     assert table.get("op_a", "cpu") == Measurement(time_ns=1200, samples=5)
-
-
-def test_policies(directory: Path) -> None:
-    assert load_portfolio(directory / "policies.yaml").policies

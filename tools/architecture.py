@@ -40,12 +40,11 @@ ORDER = (
     "plugin",
     "__init__",
     "bench",
-    "training",
     "cli",
     "__main__",
 )
 HEAVY = {
-    *("cma", "keras", "matplotlib", "pymetis"),
+    *("keras", "matplotlib", "pymetis"),
     *("ray", "scipy", "tensorflow", "tf_keras"),
 }
 _NATIVE = {"_engine", "_tf"}  # below everything; `_engine` calls `errors` and its description

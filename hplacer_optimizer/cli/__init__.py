@@ -10,8 +10,8 @@
     why.py        why                            cache.py   cache
     pretrain.py   pretrain                       cluster.py  cluster
     calibrate.py  calibrate                      bench_cluster.py  bench predict, bench cluster
-    policy.py     policy                         trying.py  try, measure
-    advise.py     advise                         running.py  run
+    trying.py     try, measure                   advise.py  advise
+    running.py    run
 
     printing.py, tables.py: step times and JSON, tables that fit the terminal
     stored_plans.py, load_tables.py: plans as arguments, tables of what they ask of devices
@@ -49,7 +49,6 @@ from hplacer_optimizer.cli import (
     graphs,
     machines,
     plans,
-    policy,
     pretrain,
     report,
     running,
@@ -81,7 +80,6 @@ _COMMANDS: tuple[Any, ...] = (
     cluster,
     calibrate,
     bench,
-    policy,
     doctor,
     completion,
 )

@@ -131,10 +131,6 @@ PLANNERS: dict[str, PlannerEntry] = {
         uses_host=True,
         summary="the rules that people use for known workloads, or those of a file",
     ),
-    "learned": PlannerEntry(
-        plan=rollout.plan_once,
-        summary="one placement by the trained policies, without a search",
-    ),
     "local_search": PlannerEntry(
         plan=local_search.plan,
         measures=True,
@@ -160,7 +156,7 @@ PLANNERS: dict[str, PlannerEntry] = {
     ),
     "rollout": PlannerEntry(
         plan=rollout.plan,
-        summary="placements along the step by trained policies, parts decided again",
+        summary="placements along the step by a score of each device, parts decided again",
     ),
     "scotch": PlannerEntry(
         plan=scotch.scotch,
@@ -182,9 +178,8 @@ def get_planner(name: str) -> PlannerEntry:
 
     "NAME:SEED" is the planner of that name with a seed that the caller's does not change,
     "NAME:PRESET" one that learns with the hyperparameters of a preset, "human_expert:FILE" the
-    expert with the rules of a file, "learned:FILE" and "rollout:FILE" those with the policies of a
-    file. Raises OptionError, which lists the valid names, and what the readers of these files
-    raise.
+    expert with the rules of a file. Raises OptionError, which lists the valid names, and what the
+    reader of that file raises.
     """
     if name in PLANNERS:
         return PLANNERS[name]
@@ -195,9 +190,6 @@ def get_planner(name: str) -> PlannerEntry:
         return _with_preset(PLANNERS[module_name], function)
     if module_name == "human_expert" and function:
         return PlannerEntry(plan=human_expert.with_rules(function), uses_host=True)
-    if module_name in ("learned", "rollout") and function:
-        sweeps = module_name == "rollout"
-        return PlannerEntry(plan=rollout.with_policies(function, sweeps=sweeps))
     if not (module_name and colon and function):
         raise _unknown(name)
     try:
@@ -227,8 +219,8 @@ def _unknown(name: str) -> OptionError:
 def _valid() -> str:
     names = (name for name, entry in PLANNERS.items() if not entry.for_studies)
     return (
-        f"{', '.join(sorted(names))}, 'NAME:SEED', 'hierarchical:paper', 'human_expert:FILE', "
-        "'learned:FILE', 'rollout:FILE' or 'package.module:function'"
+        f"{', '.join(sorted(names))}, 'NAME:SEED', 'hierarchical:paper', 'human_expert:FILE' "
+        "or 'package.module:function'"
     )
 
 

@@ -22,7 +22,6 @@ from hplacer_optimizer.planners import local_search, rollout
 from hplacer_optimizer.planners.budget import Budget, ProgressCallback
 from hplacer_optimizer.planners.colocation import scopes_of_units
 from hplacer_optimizer.planners.devices import on_device, where_possible
-from hplacer_optimizer.planners.policies import BY_HAND, Portfolio
 from hplacer_optimizer.planners.result import PlannerResult, Watch
 from hplacer_optimizer.planners.robustness import SECONDS, MeanStep, make_robust, seconds_needed
 from hplacer_optimizer.planners.settling import settle
@@ -42,9 +41,8 @@ def plan(
     budget: Budget | None = None,
     seed: int = 0,
     on_progress: ProgressCallback | None = None,
-    portfolio: Portfolio = BY_HAND,
 ) -> PlannerResult:
-    """Plans as any `Planner`, its rollouts by the policies of a portfolio.
+    """Plans as any `Planner`.
 
     A step of the budget is an evaluation of a search; without a budget it is
     `local_search.default_budget`.
@@ -62,7 +60,6 @@ def plan(
         budget=_for_rollouts(budget, problem.num_ops),
         seed=seed,
         on_progress=watch,
-        portfolio=portfolio,
         scopes=scopes,
     )
     watch.begin()

@@ -7,8 +7,6 @@ Event-driven construction by the simulator's own queue rules, in one native call
 
 from __future__ import annotations
 
-import functools
-import os
 import time
 
 import numpy as np
@@ -19,8 +17,8 @@ from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.planners.budget import Budget, ProgressCallback
 from hplacer_optimizer.planners.colocation import scopes_of_units
 from hplacer_optimizer.planners.native_search import search_keywords
-from hplacer_optimizer.planners.policies import BY_HAND, Portfolio, load_portfolio, trained
-from hplacer_optimizer.planners.result import Planner, PlannerResult, Watch
+from hplacer_optimizer.planners.policies import BY_HAND, Portfolio
+from hplacer_optimizer.planners.result import PlannerResult, Watch
 
 _SECONDS_PER_OP, _LEAST_SECONDS, _PATIENCE = 1e-4, 0.5, 1000
 
@@ -46,31 +44,9 @@ def plan(
     return search(problem, budget=budget, seed=seed, on_progress=on_progress)
 
 
-def plan_once(
-    problem: Problem,
-    *,
-    budget: Budget | None = None,
-    seed: int = 0,
-    on_progress: ProgressCallback | None = None,
-    portfolio: Portfolio | None = None,
-) -> PlannerResult:
-    """The planner `learned`: the best chain of a portfolio, by default the trained one.
-
-    Raises PolicyError if the file of the trained policies is damaged.
-    """
-    return search(
-        problem,
-        budget=budget or Budget(patience=_PATIENCE),
-        seed=seed,
-        on_progress=on_progress,
-        portfolio=portfolio or trained(),
-        sweeps=False,
-    )
-
-
-def with_policies(path: str | os.PathLike[str], *, sweeps: bool) -> Planner:
-    """`search`, or without sweeps `plan_once`, by the policies of a file; see `load_portfolio`."""
-    return functools.partial(search if sweeps else plan_once, portfolio=load_portfolio(path))
+def plan_once(problem: Problem) -> NDArray[np.int32]:
+    """The best chain without sweeps, which is the same for any seed."""
+    return search(problem, budget=Budget(patience=_PATIENCE), sweeps=False).placement
 
 
 def search(

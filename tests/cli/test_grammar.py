@@ -109,7 +109,6 @@ AS_JSON: dict[str, tuple[str, ...]] = {
     "export": (GOLDEN, "-o", "again.hplacer.json"),
     "machine list": (),
     "machine show": ("8xv100",),
-    "policy show": (),
     "why": ("train.log",),
 }
 USES_THE_STORE = ("cache", "show", "why")
@@ -209,7 +208,6 @@ WRONG: dict[str, tuple[int, str]] = {
     "plan x --shape x=2,-3": (2, "sizes are whole numbers of at least 0"),
     "cluster start --workers 0": (2, "must be a whole number from 1 to 256"),
     "cache prune --unused-for -1": (2, "must be a number of days, not '-1'"),
-    "policy train -o p.yaml --budget -1m": (2, "must be more than 0"),
     "bench paper --budget 1x": (2, "is no duration"),
     # what is not advised about
     "advise": (2, "name a graph or a script, or a workload"),
@@ -244,10 +242,8 @@ WRONG: dict[str, tuple[int, str]] = {
     "diff x.hplan none.hplan": (1, "none.hplan: there is no such file"),
     "machine show none.yaml": (1, "none.yaml: No such file"),
     "why none.log": (1, "none.log: No such file"),
-    "policy show none.yaml": (1, "none.yaml"),
     "cache import none": (1, "there is no such file or directory"),
     "measure none.hplan --graph none.meta": (1, "none.hplan: there is no such file"),
-    "policy evaluate --problem none.json": (1, "none.json: No such file"),
     "cache remove abc --cache plans": (1, "no plan with 'abc'"),
     "cache restore abc --cache plans": (1, "no plan with 'abc'"),
     "cache export elsewhere abc --cache plans": (1, "no plan with 'abc'"),
@@ -264,7 +260,6 @@ WRONG: dict[str, tuple[int, str]] = {
     "calibrate -o no/m.yaml": (1, "no/m.yaml: its directory"),
     "machine detect -o no/m.yaml": (1, "no/m.yaml: its directory"),
     "cluster start -o no/m.yaml": (1, "no/m.yaml: its directory"),
-    "policy train -o no/p.yaml": (1, "no/p.yaml: its directory"),
     "demo -o no/x.html": (1, "no/x.html: its directory"),
     "bench paper -o train.log/x": (1, "train.log is a file"),
     "bench cluster -o train.log/x": (1, "train.log is a file"),

@@ -152,7 +152,6 @@ def test_a_list_of_plans_keeps_the_columns_that_matter(
         "machine list",
         "machine show 8xv100",
         "machine show 2hosts-2xcpu",
-        "policy show",
         "plan --planner help",
     ],
 )

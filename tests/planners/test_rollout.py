@@ -14,11 +14,15 @@ from hplacer_optimizer.bench.generated import FAMILIES, generate
 from hplacer_optimizer.errors import ProblemError
 from hplacer_optimizer.planners import PLANNERS, Budget, local_search, rollout
 from hplacer_optimizer.planners.colocation import scopes_of_units
-from hplacer_optimizer.planners.policies import BY_HAND, EARLIEST_FINISH, Policy, Portfolio
+from hplacer_optimizer.planners.policies import BY_HAND, Policy, Portfolio
 from hplacer_optimizer.problem.constraints import check_constraints
 from hplacer_optimizer.problem.simulator import simulate
 from tests.large_problem import large_problem
 
+EARLIEST_FINISH = Portfolio(
+    policies=(Policy(weights={"wait": 1, "late": 1, "work": 1}),),
+    chains=tuple((0, items) for items in _engine.ROLLOUT_ITEMS),
+)
 QUICK = ("gpu_only", "topo", "etf", "heft")
 
 
@@ -112,28 +116,6 @@ def test_malformed_policies_and_chains_are_refused() -> None:
     for chain in ([len(rows), 0], [-1, 0], [0, len(_engine.ROLLOUT_ITEMS)], [0, -1]):
         with pytest.raises(ProblemError, match="chains: row 0 names no policy or no kind"):
             run_native(rows, np.array([chain], np.int32))
-
-
-def test_a_gain_counts_as_the_weight_that_it_makes() -> None:
-    """In the first pass "again" is 0, so that a gain of it changes nothing; later it is 1."""
-    problem = generate("layered", 30)
-    scope = scopes_of_units(problem)
-
-    def steps(policy: Policy, passes: int) -> list[float]:
-        portfolio = Portfolio(policies=(policy,), chains=((0, "units"), (0, "clusters")))
-        found = _engine.rollout_chain_steps(
-            problem, scope, portfolio.rows(), portfolio.chain_table(), passes=passes, threads=1
-        )
-        return found.tolist()  # type: ignore[no-any-return]
-
-    policy = BY_HAND.policies[0]
-    gained = replace(policy, gains={"crowding": {"again": 3.0}})
-    assert steps(policy, 1) == steps(gained, 1)
-    assert steps(policy, 3) != steps(gained, 3)
-    devices = np.log2(problem.num_devices) / 4
-    heavier = dict(policy.weights, apart=policy.weights["apart"] * np.exp(0.5 * devices))
-    by_gain = replace(policy, gains={"apart": {"devices": 0.5}})
-    assert steps(replace(policy, weights=heavier), 3) == steps(by_gain, 3)
 
 
 def test_a_local_search_answers_nothing_worse_than_its_start() -> None:

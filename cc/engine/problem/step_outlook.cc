@@ -28,7 +28,6 @@ StepOutlook::StepOutlook(const Problem& problem)
     : before_ns(problem.num_ops(), 0), after_ns(problem.num_ops(), 0) {
   const MeanCosts mean(problem);
   op_ns = mean.op_ns;
-  for (const int64_t ns : mean.tensor_ns) traffic_ns += static_cast<double>(ns);
   const std::vector<int32_t> order = TopologicalOrder(problem);
   const auto way_ns = [&](int32_t src, int32_t dst, int64_t transfer_ns) {
     return problem.units()[src] == problem.units()[dst] ? 0 : transfer_ns;

@@ -21,7 +21,6 @@ struct StepOutlook {
   std::vector<int64_t> after_ns;   // [n] from the begin of the op to the end of the step
   std::vector<int64_t> op_ns;      // [n] mean cost
   int64_t longest_ns = 1;          // of all ways
-  double traffic_ns = 0;           // mean transfers of all tensors, one after the other
 
   // How close the op is to the longest way: at most 1.
   double Criticality(int32_t op) const {

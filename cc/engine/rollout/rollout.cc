@@ -1,7 +1,6 @@
 #include "engine/rollout/rollout.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <numeric>
 
@@ -24,17 +23,6 @@ RolloutSpace::RolloutSpace(const SearchSpace& space, const std::vector<int32_t>&
   for (int32_t unit = 0; unit < problem.num_units(); ++unit) {
     total_work_ns_ += static_cast<double>(space.LeastLoadNs(unit));
   }
-  DescribeStep();
-}
-
-void RolloutSpace::DescribeStep() {
-  const Problem& problem = space_.problem();
-  const auto squash = [](double ratio) { return std::tanh(std::log(ratio) / 2); };
-  const double m = std::max(1, problem.num_devices());
-  const double work_ns = total_work_ns_ + 1;
-  context_[kWidth] = squash(work_ns / static_cast<double>(outlook_.longest_ns) / m);
-  context_[kTraffic] = squash((outlook_.traffic_ns + 1) / work_ns);
-  context_[kMachineSize] = std::min(1.0, std::log2(m) / 4);
 }
 
 Rollout::Rollout(const RolloutSpace& space)
@@ -117,7 +105,6 @@ const std::vector<int32_t>& Rollout::Run(const Items& items, const PlacementPoli
                                          const Begin& begin) {
   items_ = &items;
   policy_ = &policy;
-  has_gains_ = policy.HasGains();
   begin_ = begin;
   Slice();
   Reset();
@@ -286,8 +273,7 @@ void Rollout::Decide(int32_t op, int64_t now_ns) {
     GatherInputs(op, candidates, count, now_ns);
     GatherNeighbours(op, item, candidates, count);
     GatherLoads(item, candidates, count);
-    const RolloutFeatures weight =
-        has_gains_ ? policy_->WeightIn(Context(op, item, now_ns)) : policy_->weight;
+    const RolloutFeatures& weight = policy_->weight;
     double least = std::numeric_limits<double>::infinity();
     for (int32_t i = 0; i < count; ++i) {
       const int32_t device = candidates[i];
@@ -420,22 +406,6 @@ void Rollout::GatherLoads(int32_t item, const int32_t* candidates, int32_t count
     feature[kFull] = space_.TotalWorkNs() * std::max(0.0, fill - kFullFrom);
   }
   for (int32_t i = 0; i < count; ++i) feature_[candidates[i]][kExtraWork] -= least_ns;
-}
-
-// How much each feature counts depends on these.
-RolloutContexts Rollout::Context(int32_t op, int32_t item, int64_t now_ns) const {
-  RolloutContexts context = space_.context();
-  const auto num_items = static_cast<double>(items_->members.ptr.size() - 1);
-  double work_ns = 1;
-  for (int32_t k = items_->members.ptr[item]; k < items_->members.ptr[item + 1]; ++k) {
-    work_ns += static_cast<double>(space_.space().LeastLoadNs(items_->members.items[k]));
-  }
-  context[kTight] = begin_.tightness;
-  context[kSize] = std::tanh(std::log(work_ns * num_items / (space_.TotalWorkNs() + 1)) / 2);
-  context[kCritical] = 2 * space_.outlook().Criticality(op) - 1;
-  context[kProgress] = std::min(1.0, static_cast<double>(now_ns) / (slice_ns_ * kSlices));
-  context[kAgain] = begin_.unit_device != nullptr;
-  return context;
 }
 
 void Rollout::Place(int32_t unit, int32_t device) {

@@ -44,15 +44,10 @@ class RolloutSpace {
   int32_t num_scopes() const { return num_scopes_; }
 
   double TotalWorkNs() const { return total_work_ns_; }
-  // What is the same for all items: kWidth, kTraffic, kMachineSize.
-  const RolloutContexts& context() const { return context_; }
 
  private:
-  void DescribeStep();
-
   const SearchSpace& space_;
   StepOutlook outlook_;
-  RolloutContexts context_{};
   std::vector<uint8_t> on_demand_;
   std::vector<int32_t> scope_;
   int32_t num_scopes_ = 0;
@@ -68,7 +63,6 @@ class Rollout {
     const std::vector<uint8_t>* is_free = nullptr;      // [U] needs the former; none: all are
     const std::vector<int64_t>* finish_ns = nullptr;    // [n] of that placement's step, or none
     const std::vector<int64_t>* unit_bytes = nullptr;   // [U] what each holds, or no limits
-    double tightness = 0;                               // kTight
   };
 
   // Decides all free units. Returns a device per unit.
@@ -106,7 +100,6 @@ class Rollout {
   void GatherInputs(int32_t op, const int32_t* candidates, int32_t count, int64_t now_ns);
   void GatherNeighbours(int32_t op, int32_t item, const int32_t* candidates, int32_t count);
   void GatherLoads(int32_t item, const int32_t* candidates, int32_t count);
-  RolloutContexts Context(int32_t op, int32_t item, int64_t now_ns) const;
   void Place(int32_t unit, int32_t device);
   void PlaceUnasked(int32_t unit);
   void AddLoad(int32_t unit, int32_t device, double sign);
@@ -117,7 +110,6 @@ class Rollout {
   bool all_linked_ = true;
   const Items* items_ = nullptr;
   const PlacementPolicy* policy_ = nullptr;
-  bool has_gains_ = false;  // of the policy
   Begin begin_;
 
   std::vector<int32_t> device_;           // [U] or -1

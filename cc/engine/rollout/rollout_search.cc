@@ -52,17 +52,6 @@ class Search {
     }
   }
 
-  std::vector<Score> ChainScores() {
-    TrySingleDevices();
-    MakeItems();
-    std::vector<Score> scores(1 + chains_.size());
-    scores[0] = result_.score;
-    team_.ForEach(static_cast<int32_t>(chains_.size()), [&](int worker, int32_t i) {
-      scores[1 + i] = RunChain(&workers_[worker], chains_[i], options_.passes, Score()).score;
-    });
-    return scores;
-  }
-
   SearchResult Run() {
     TrySingleDevices();
     MakeItems();
@@ -121,8 +110,6 @@ class Search {
     const std::vector<int64_t>& memory = problem_.spec().device_memory_bytes;
     if (largest_peak > *std::min_element(memory.begin(), memory.end())) {
       unit_bytes_ = HeldBytesByUnit(fullest);
-      const double needed = std::accumulate(unit_bytes_.begin(), unit_bytes_.end(), 0.0);
-      tightness_ = std::min(1.0, needed / (1 + std::accumulate(memory.begin(), memory.end(), 0.0)));
     }
   }
 
@@ -134,11 +121,6 @@ class Search {
       bytes[problem_.units()[op]] += own_bytes[op];
     }
     return bytes;
-  }
-
-  void SetMemory(Rollout::Begin* begin) const {
-    begin->unit_bytes = &unit_bytes_;
-    begin->tightness = tightness_;
   }
 
   // Of the kinds that chains name; where the problem lacks one, another takes its place.
@@ -205,7 +187,7 @@ class Search {
     std::vector<int32_t> unit_device;
     std::vector<int64_t> finish_ns;
     Rollout::Begin begin;
-    if (!unit_bytes_.empty()) SetMemory(&begin);
+    if (!unit_bytes_.empty()) begin.unit_bytes = &unit_bytes_;
     for (int32_t pass = 0; pass < passes; ++pass) {
       unit_device = worker->rollout.Run(items, policy, begin);
       finish_ns = worker->rollout.finish_ns();
@@ -378,7 +360,7 @@ class Search {
     begin.unit_device = &unit_device;
     begin.is_free = &is_free;
     if (!schedule_.finish_ns.empty()) begin.finish_ns = &schedule_.finish_ns;
-    if (!unit_bytes_.empty()) SetMemory(&begin);
+    if (!unit_bytes_.empty()) begin.unit_bytes = &unit_bytes_;
     const std::vector<int32_t>& decided = worker->rollout.Run(items, policy, begin);
     if (decided == unit_device_) return {};
     return Scored(worker, decided, result_.score);
@@ -498,7 +480,6 @@ class Search {
   std::vector<Items> items_;
   std::vector<Chain> chains_;
   std::vector<int64_t> unit_bytes_;  // [U], or empty: memory is no limit
-  double tightness_ = 0;             // how much of all memories they need
   // Of the best placement.
   bool changed_ = true;
   std::vector<int32_t> unit_device_, by_time_;  // [U]
@@ -519,12 +500,6 @@ void Check(const Problem& problem, const RolloutOptions& options) {
 }
 
 }  // namespace
-
-std::vector<Score> ChainScores(const Problem& problem, const RolloutOptions& options) {
-  Check(problem, options);
-  if (problem.num_ops() == 0) return std::vector<Score>(1 + options.chains.size(), NothingToDo());
-  return Search(problem, options).ChainScores();
-}
 
 SearchResult RolloutSearch(const Problem& problem, const RolloutOptions& options) {
   Check(problem, options);

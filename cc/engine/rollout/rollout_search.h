@@ -60,10 +60,6 @@ struct RolloutOptions {
 // may lack memory or links if no placement was found that does not. `is_optimal` is never set.
 SearchResult RolloutSearch(const Problem& problem, const RolloutOptions& options);
 
-// What each chain reaches by itself, and before them all, what the best single device does. Nothing
-// of `limits` counts. Throws as RolloutSearch.
-std::vector<Score> ChainScores(const Problem& problem, const RolloutOptions& options);
-
 }  // namespace hplacer
 
 #endif  // HPLACER_ENGINE_ROLLOUT_ROLLOUT_SEARCH_H_

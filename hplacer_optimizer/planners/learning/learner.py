@@ -25,14 +25,12 @@ from numpy.typing import NDArray
 from hplacer_optimizer import _engine, errors
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.errors import OptionError, PlannerUnavailableError
-from hplacer_optimizer.log import LOGGER
 from hplacer_optimizer.planners import rollout
 from hplacer_optimizer.planners.budget import Budget, Progress, ProgressCallback
 from hplacer_optimizer.planners.learning.measurements import Measurements
 from hplacer_optimizer.planners.learning.models import LEARNED_PLANNERS
 from hplacer_optimizer.planners.learning.scoring import Reward, best_single_device
 from hplacer_optimizer.planners.learning.settings import get_settings
-from hplacer_optimizer.planners.policies import BY_HAND
 from hplacer_optimizer.planners.result import PlannerResult, Watch
 from hplacer_optimizer.problem.constraints import check_constraints
 from hplacer_optimizer.problem.simulator import simulate
@@ -118,7 +116,7 @@ def learn(
             the simulator.
         parallel: how many placements the reward measures at once.
         start: a placement int32[n] that the policy first learns to imitate, and then improves; the
-            result is no worse. None: that of the planner `learned`, or with the preset "paper"
+            result is no worse. None: what `rollout` builds once, or with the preset "paper"
             none.
         checkpoint: directory that keeps the policy, its optimizer, baselines, random state and best
             placement, written whole or not at all every minute and at the end.
@@ -155,7 +153,7 @@ def learn(
         start = np.asarray(start, np.int32)
         check_constraints(problem, start)
     elif not chosen.own_draws_only:
-        start = _of_trained_policies(problem)
+        start = rollout.plan_once(problem)
     file = io.BytesIO()
     _engine.write_problem(problem, file)
     request = {
@@ -238,15 +236,6 @@ def _follow(
 def _with_counts(progress: Progress, measurements: Measurements) -> Progress:
     measured, failed = measurements.counts
     return replace(progress, measured=measured, failed=failed)
-
-
-def _of_trained_policies(problem: Problem) -> NDArray[np.int32]:
-    """Those set by hand stand in for a damaged file."""
-    try:
-        return rollout.plan_once(problem).placement
-    except errors.PolicyError as error:
-        LOGGER.warning("%s; starting from policies that were set by hand", error)
-        return rollout.plan_once(problem, portfolio=BY_HAND).placement
 
 
 def _no_worse(

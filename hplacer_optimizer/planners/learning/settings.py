@@ -88,7 +88,7 @@ class Settings:
     the best. Not in the paper."""
     own_draws_only: bool = False
     """Whether every placement is a fresh draw of the policy, as in the paper. Otherwise training
-    starts from the placement of `learned`, which is the answer where nothing better was drawn."""
+    starts from what `rollout` builds once, which is the answer where nothing better was drawn."""
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):

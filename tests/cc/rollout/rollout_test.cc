@@ -95,23 +95,6 @@ TEST_CASE("the step that a rollout foresees is close to the simulated one") {
   CHECK(error < 0.05);
 }
 
-TEST_CASE("each chain is scored as if it were alone") {
-  const Problem problem = RandomProblem(5, 150);
-  RolloutOptions options = Options(1000);
-  const std::vector<Score> scores = ChainScores(problem, options);
-  REQUIRE(scores.size() == 1 + options.chains.size());
-  options.sweeps = false;
-  Score least = scores[0];
-  for (size_t i = 0; i < options.chains.size(); ++i) {
-    RolloutOptions alone = options;
-    alone.chains = {options.chains[i]};
-    const Score score = RolloutSearch(problem, alone).score;
-    CHECK(score.makespan_ns == std::min(scores[0].makespan_ns, scores[1 + i].makespan_ns));
-    least = std::min(least, scores[1 + i]);
-  }
-  CHECK(RolloutSearch(problem, options).score.makespan_ns == least.makespan_ns);
-}
-
 TEST_CASE("units of an item stay together") {
   const Problem problem = RandomProblem(3, 200);
   const SearchSpace space(problem);
