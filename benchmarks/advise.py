@@ -70,8 +70,6 @@ class Row:
 class Calibrated:
     """A small graph at any batch size, with measured costs: a `Subject`."""
 
-    is_rebuilt = False
-
     def __init__(self, bench: Bench, name: str) -> None:
         self.name, self._bench = name, bench
         self.own_batch_size: int | None = BATCHED[name].args[-1]

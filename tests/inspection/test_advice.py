@@ -92,7 +92,7 @@ def step_of(problem: Problem, batch_size: int | None = 8) -> Step:
 class Small:
     """Captured at every batch size, without TensorFlow."""
 
-    name, own_batch_size, is_rebuilt = "small", 8, True
+    name = "small"
 
     def __init__(self, devices: int = 2, **sizes: int) -> None:
         self._devices, self._sizes = devices, sizes

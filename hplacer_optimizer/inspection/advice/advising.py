@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -251,10 +251,8 @@ class _Adviser:
     def advise(self, batch_size: int | None) -> MachineAdvice:
         """Captures, plans and compares."""
         self._tell(f"{self._name}: capturing the step")
-        with ThreadPoolExecutor(1) as pool:
-            early = self._early_replica(batch_size, pool)
-            step = self._subject.step(self._machine, batch_size)
-            ways = self._ways(step, early, pool)
+        step = self._subject.step(self._machine, batch_size)
+        ways = self._ways(step)
         rows = ways.rows()
         tried = changed_ways(ways, best(rows))
         error = prediction_error(step.cost_source)
@@ -271,38 +269,21 @@ class _Adviser:
             placement=ways.plan,
         )
 
-    def _early_replica(
-        self, batch_size: int | None, pool: ThreadPoolExecutor
-    ) -> dict[int, Future[Step]]:
-        """A replica's step, by its batch size, as it will probably be; {}: nobody can tell yet."""
-        whole = batch_size or self._subject.own_batch_size
-        if self._machine is None or whole is None or not self._subject.is_rebuilt:
-            return {}
-        count = min(_equal_devices_of(self._machine), whole)
-        if count < 2:
-            return {}
-        share = -(-whole // count)
-        return {share: pool.submit(self._subject.step, self._machine, share)}
-
-    def _ways(
-        self, step: Step, early: Mapping[int, Future[Step]], pool: ThreadPoolExecutor
-    ) -> Ways:
-        """The replica's step is captured while a plan is searched for."""
+    def _ways(self, step: Step) -> Ways:
         problem = step.problem
         devices = equal_devices(problem)[: step.batch_size]
         ways = Ways(step=step, singles=dict(_singles(problem)))
-        replica = None
-        if len(devices) > 1:
-            replica = early.get(-(-(step.batch_size or 0) // len(devices)))
-            replica = replica or pool.submit(self._replica, step, len(devices))
-        if problem.num_devices > 1:
-            self._tell(f"{self._name}: searching for a plan")
-            try:
-                ways.plan = self._planned(problem)
-            except InfeasibleError as error:
-                ways.why_no_plan = str(error)
-        if replica is not None:
-            ways.replica, ways.replicas = replica.result(), devices
+        with ThreadPoolExecutor(1) as pool:  # captured while a plan is searched for
+            several = len(devices) > 1
+            replica = pool.submit(self._replica, step, len(devices)) if several else None
+            if problem.num_devices > 1:
+                self._tell(f"{self._name}: searching for a plan")
+                try:
+                    ways.plan = self._planned(problem)
+                except InfeasibleError as error:
+                    ways.why_no_plan = str(error)
+            if replica is not None:
+                ways.replica, ways.replicas = replica.result(), devices
         if ways.replica is not None:
             ways.group = self._group(step, ways.replica, _groups_of(problem, devices))
         return ways
@@ -336,16 +317,6 @@ class _Adviser:
         offered = accelerators_first(problem)
         planner = get_planner("auto")
         return planner.plan(offered, budget=self._budget, seed=self._seed).placement
-
-
-def _equal_devices_of(machine: Machine) -> int:
-    """How many devices there are of the fastest kind that has several, each with its own cores."""
-    found: dict[str, set[str]] = {}
-    for device in machine.devices:
-        found.setdefault(device.kind, set()).add(device.cores or device.name)
-    speed = {kind.name: kind.peak_flops_per_s("float32") for kind in machine.kinds}
-    several = [kind for kind, pools in found.items() if len(pools) > 1]
-    return len(found[max(several, key=lambda kind: speed[kind])]) if several else 1
 
 
 def _without_devices(problem: Problem, devices: Sequence[int]) -> Problem:

@@ -16,7 +16,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 import weakref
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -85,10 +84,6 @@ class Subject(Protocol):
     """What is advised about."""
 
     name: str
-    own_batch_size: int | None
-    """None: not known before it is captured."""
-    is_rebuilt: bool
-    """Whether each batch size is another graph, so that two can be captured at a time."""
 
     def step(self, machine: Machine | str | None, batch_size: int | None) -> Step:
         """On a machine (None: this one, or that of a problem file); None: its own batch size."""
@@ -113,14 +108,12 @@ def subject_of(
 class GraphSubject:
     """A graph that is there, in a file, live, or caught in a script; or a problem file."""
 
-    is_rebuilt = False
-
     def __init__(
         self, source: object, options: Mapping[str, Any], own_batch_size: int | None = None
     ) -> None:
         """`options`: of `load_graph`, but the machine and the batch size."""
         self._source, self._options = source, options
-        self.own_batch_size = own_batch_size
+        self._own_batch_size = own_batch_size
         self._fixed: dict[str | None, Step] = {}  # by machine, of a batch size that is fixed
         self.name = getattr(source, "name", None) or str(source)
 
@@ -128,7 +121,7 @@ class GraphSubject:
         """Captured at that batch size if the graph lets it, else scaled."""
         key = machine if isinstance(machine, str | None) else machine.name
         if key not in self._fixed:
-            loaded = self._load(machine, batch_size or self.own_batch_size)
+            loaded = self._load(machine, batch_size or self._own_batch_size)
             if isinstance(loaded, LoadedGraph):
                 open_size = _open_batch_size(loaded)
                 if open_size is not None:
@@ -141,8 +134,8 @@ class GraphSubject:
     def _remember(self, loaded: LoadedGraph | None, batch_size: int | None) -> int | None:
         """The first batch size that is named is that of a graph which does not tell its own."""
         fed = loaded and _fed_batch_size(loaded)
-        self.own_batch_size = self.own_batch_size or fed or batch_size
-        return self.own_batch_size
+        self._own_batch_size = self._own_batch_size or fed or batch_size
+        return self._own_batch_size
 
     def _load(self, machine: Machine | str | None, batch_size: int | None) -> LoadedGraph | Problem:
         given = {name: value for name, value in self._options.items() if value is not None}
@@ -161,8 +154,6 @@ class GraphSubject:
 class WorkloadSubject:
     """A shipped workload, as NAME or NAME:PARAMETER=VALUE,PARAMETER=VALUE."""
 
-    is_rebuilt = True
-
     def __init__(self, text: str, options: Mapping[str, Any]) -> None:
         """Raises OptionError for an unknown name."""
         name, _, assignments = text.partition(":")
@@ -175,11 +166,10 @@ class WorkloadSubject:
         for assignment in filter(None, assignments.split(",")):
             key, _, value = assignment.partition("=")
             self._parameters[key] = value
-        self.own_batch_size: int | None = self._sized()
+        self._sized()  # a wrong size is told before anything is built
         self._options = options
         self._directory = tempfile.mkdtemp(prefix="hplacer-")
         weakref.finalize(self, shutil.rmtree, self._directory, True)
-        self._locks: dict[int, threading.Lock] = {}
 
     def step(self, machine: Machine | str | None, batch_size: int | None) -> Step:
         """Built with that batch size, and captured."""
@@ -196,9 +186,8 @@ class WorkloadSubject:
 
     def _built(self, batch_size: int) -> Path:
         path = Path(self._directory, f"{self._workload}-{batch_size}.meta")
-        with self._locks.setdefault(batch_size, threading.Lock()):
-            if not path.exists():
-                _build(self._workload, self._parameters | {"batch_size": str(batch_size)}, path)
+        if not path.exists():
+            _build(self._workload, self._parameters | {"batch_size": str(batch_size)}, path)
         return path
 
 
