@@ -63,7 +63,7 @@ absl::Status ResolveByRank(const FingerprintInput& input, const std::vector<uint
   if (assignment.ranks.empty()) {
     return absl::FailedPreconditionError(
         "several nodes are alike but have different devices in the plan, their names changed, and "
-        "the plan was made by an older version, which did not tell them apart");
+        "the plan does not tell them apart");
   }
   const Step& step = *input.step;
   const NodeOrder order = FindNodeOrder(*input.graph, step, input.library, node_hashes);

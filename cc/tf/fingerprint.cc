@@ -47,7 +47,7 @@ class Fingerprinter {
     }
     result.parts.emplace_back("machine", Hex(machine));
     result.parts.emplace_back("constraints", Hex(Constraints()));
-    result.parts.emplace_back("format", std::string("hplacer-plan/2 tensorflow-") + TF_Version());
+    result.parts.emplace_back("format", std::string("hplacer-plan/1 tensorflow-") + TF_Version());
     result.key = Key(result);
     *node_hashes = std::move(down_);
     return result;

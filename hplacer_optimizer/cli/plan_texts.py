@@ -78,8 +78,6 @@ def comparison(plan: Plan | None) -> dict[str, Any]:
 
 
 def _why_left_alone(plan: Plan) -> str:
-    """Of a plan that no run finds nothing is said, nor of one without a baseline: a run that finds
-    it simulates TensorFlow's placement first.
-    """
+    """Of a plan that no run finds nothing is said, nor of one without a baseline."""
     is_known = plan.baseline or plan.is_retired or plan.is_confirmed
     return plan.why_left_alone() if plan.fingerprint and is_known else ""

@@ -1,6 +1,6 @@
 r"""The container of plan files: named sections, each compressed and checked by itself.
 
-    hplacer-plan/4 <SHA-256 of the header> <its length>\n
+    hplacer-plan/1 <SHA-256 of the header> <its length>\n
     {"sections":[[name, length, SHA-256], ...]}          the header
     <section><section>...                                one zlib stream each
 
@@ -22,8 +22,7 @@ from typing import Any, Protocol
 from hplacer_optimizer.errors import PlanError
 
 FORMAT_NAME = "hplacer-plan"
-FORMAT_VERSION = 4
-OLDEST_VERSION = 2  # that is read; its summary has fewer fields
+FORMAT_VERSION = 1
 MAX_SECTION_BYTES = 1 << 30  # decompressed; the node names of 50,000 nodes are about 2 MB
 MAX_HEADER_BYTES = 1 << 16
 
@@ -215,8 +214,6 @@ def _first_line(head: bytes) -> re.Match[bytes]:
     version = int(number[1]) if number else FORMAT_VERSION
     if version > FORMAT_VERSION:
         raise NewerFormatError(f"has format {FORMAT_NAME}/{version}")
-    if version < OLDEST_VERSION:
-        raise PlanError(f"has format {FORMAT_NAME}/{version}, which is not supported")
     line = _LINE.match(head[:_LINE_BYTES])
     if not line:
         truncated = b"\n" not in head[:_LINE_BYTES]

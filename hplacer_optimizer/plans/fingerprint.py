@@ -1,7 +1,7 @@
 """The named parts of a fingerprint: what each stands for, where two differ, and how a lookup that
 found nothing stands in a script's log.
 
-    no stored plan for function train_step: graph=09af.., targets=51c2.., ..., format=hplacer-plan/2
+    no stored plan for function train_step: graph=09af.., targets=51c2.., ..., format=hplacer-plan/1
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from hplacer_optimizer.capture.captured import Captured, build_problem
 from hplacer_optimizer.capture.loading import LoadedGraph, load
 from hplacer_optimizer.capture.runnable_step import RunnableStep
 from hplacer_optimizer.costs.table import CostSummary, CostTable
-from hplacer_optimizer.errors import OptionError, PlanError
+from hplacer_optimizer.errors import OptionError
 from hplacer_optimizer.machines import Machine, full_device_name, machine_to_yaml
 from hplacer_optimizer.measuring.planning import Measuring, plan_by_measuring
 from hplacer_optimizer.planners import (
@@ -41,7 +41,6 @@ from hplacer_optimizer.planners.host_offload import accelerators_first
 from hplacer_optimizer.planners.isolation import isolated
 from hplacer_optimizer.planners.result import Watch
 from hplacer_optimizer.plans.baseline import Baseline
-from hplacer_optimizer.plans.matching import map_nodes, place_by_nodes
 from hplacer_optimizer.plans.plan import CURVE_POINT, Plan
 from hplacer_optimizer.plans.planned_problem import PackedProblem, fields_without_graph
 from hplacer_optimizer.problem.constraints import check_constraints
@@ -265,37 +264,6 @@ def make_plan(
         **placed_nodes(captured, problem, solved.placement),
     )
     return plan, solved.trace
-
-
-def simulated_again(
-    plan: Plan,
-    captured: Captured,
-    machine: Machine,
-    cost_table: CostTable | str | os.PathLike[str] | None = None,
-) -> Plan:
-    """The same placement beside TensorFlow's, simulated on the problem that was captured now.
-
-    For a stored plan that does not know TensorFlow's placement. Raises PlanError if it is a plan of
-    other devices or nodes, CostTableError if the cost table is malformed.
-    """
-    machine = _with_full_names(machine)
-    if list(machine.device_names) != plan.device_names:
-        raise PlanError(f"plan {plan.short_fingerprint} is for other devices")
-    problem, costs = build_problem(captured, machine, cost_table=cost_table)
-    devices = map_nodes(plan, captured)
-    placement = place_by_nodes(problem, captured.node_op, devices)
-    trace = simulate(problem, placement)
-    return replace(
-        plan,
-        **_facts(captured, machine, costs),
-        **_simulated(
-            problem,
-            trace,
-            measured=plan.measured_ns is not None,
-            cost_source=costs.cost_source if costs else ANALYTIC,
-        ),
-        **placed_nodes(captured, problem, placement),
-    )
 
 
 def placed_nodes(

@@ -119,13 +119,6 @@ _SUMMARY: dict[str, Callable[[Any], Any]] = {
     "host": text,
 }
 
-# What older versions of the format lack, with what it is there.
-_NEW_IN_4 = {"step_spread_ns": None, "simulator_version": None}
-_NEW_FIELDS: dict[int, dict[str, Any]] = {
-    2: {"baseline": None, "prediction_error": None} | _NEW_IN_4,
-    3: _NEW_IN_4,
-}
-
 # One check for each field about the nodes, which are sections of their own.
 _COLUMNS: dict[str, Callable[[Any], Any]] = {
     "node_names": node_names,
@@ -631,7 +624,7 @@ def _read_fields(file: PlanFile) -> dict[str, Any]:
 
 
 def _read_sections(file: PlanFile) -> dict[str, Any]:
-    fields = _NEW_FIELDS.get(file.version, {}) | parse_object(file.read("summary"))
+    fields = parse_object(file.read("summary"))
     for name in sorted(_SUMMARY.keys() - fields.keys()):
         raise PlanError(f"has no field {name!r}")
     for name in sorted(fields.keys() - _SUMMARY.keys()):

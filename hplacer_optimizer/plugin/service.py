@@ -32,10 +32,10 @@ from hplacer_optimizer.capture.scripts import child
 from hplacer_optimizer.errors import HPlacerError, PlanError, PlannerUnavailableError, StoreError
 from hplacer_optimizer.log import LOGGER, log_once, warn_once
 from hplacer_optimizer.machines import host
-from hplacer_optimizer.options import EVERY_PLAN, Options
+from hplacer_optimizer.options import Options
 from hplacer_optimizer.planners import Budget, get_planner, local_search
 from hplacer_optimizer.plans.fingerprint import miss_line
-from hplacer_optimizer.plans.making import Search, make_plan, simulated_again
+from hplacer_optimizer.plans.making import Search, make_plan
 from hplacer_optimizer.plans.plan import Plan, load_plan
 from hplacer_optimizer.plans.store import PlanStore
 from hplacer_optimizer.plugin import verifying
@@ -242,18 +242,12 @@ def _look_up(request: Any) -> None:
         _plans[store.directory, request.fingerprint] = plan
         if options.on_miss == "background":
             _search_again(request, options, store)
-    if plan is not None and (_is_decidable(plan, options) or options.on_miss == "skip"):
+    if plan is not None:
         _decide(request, plan, options)
     elif options.on_miss == "skip":
         request.finish_declined("")
     else:
         request.finish_missing(_rates(request.devices))
-
-
-def _is_decidable(plan: Plan, options: Options) -> bool:
-    """Whether TensorFlow's placement is known, or does not matter; old plans do not tell."""
-    is_judged = plan.is_retired or plan.is_confirmed
-    return is_judged or plan.baseline is not None or options.min_gain == EVERY_PLAN
 
 
 def _look_up_pinned(request: Any, path: str) -> None:
@@ -298,7 +292,6 @@ def _plan(request: Any) -> None:
         request.finish_kept(f"the plan {options.plan} (option plan) does not fit it")
         return
     store = PlanStore.from_options(options)
-    # By the lookup: it does not fit, or does not know TensorFlow's placement.
     found = _plans.get((store.directory, request.fingerprint))
     with _stopped_with(request) as stop:
         while not _planning.acquire(timeout=_PATIENCE_S):
@@ -306,32 +299,17 @@ def _plan(request: Any) -> None:
                 raise PlannerUnavailableError("another planner is still running")
         try:
             machine = _detect(request.devices, ask_driver=True)
-            plan = _compared(found, request, machine, options)
-            found = None if plan is not None else found
-            if plan is None and options.on_miss == "background":
+            if options.on_miss == "background":
                 reason = _search_on(request, machine, options, store)
                 request.finish_kept(verifying.choose(request, None, options, reason))
                 return
-            if plan is None:
-                plan = _make_plan(request, machine, options, stop)
+            plan = _make_plan(request, machine, options, stop)
         finally:
             _planning.release()
         _plans[store.directory, plan.fingerprint] = plan
         # A disk may hang: training goes on meanwhile.
         _run_at_most(_STORING_S, _put, store, plan, found is None)
     _decide(request, plan, options)
-
-
-def _compared(
-    found: Plan | None, request: Any, machine: machines.Machine, options: Options
-) -> Plan | None:
-    """A stored plan of an older version, beside TensorFlow's placement; None if there is none."""
-    if found is None or found.baseline is not None:
-        return None
-    try:
-        return simulated_again(found, request, machine, options.cost_table)
-    except PlanError:
-        return None
 
 
 @contextlib.contextmanager

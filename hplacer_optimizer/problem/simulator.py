@@ -19,11 +19,10 @@ from hplacer_optimizer.problem.files import check_placement
 
 __all__ = ["SIMULATOR_VERSION", "StepTrace", "simulate", "simulate_batch", "simulate_default"]
 
-SIMULATOR_VERSION = 4
+SIMULATOR_VERSION = 1
 """Raised by every change that gives a problem and a placement another step time.
 
-Step times of two versions are not compared: plans keep the version that predicted them. In version
-1, transfers were no work for devices.
+Step times of two versions are not compared: plans keep the version that predicted them.
 """
 
 

@@ -162,7 +162,7 @@ def test_equal_towers_are_no_ring() -> None:
         map_nodes(plan, ring)
 
 
-def test_an_old_plan_tells_nothing_apart() -> None:
+def test_a_plan_without_ranks_tells_nothing_apart() -> None:
     ops = [
         Op(type="Placeholder"),
         Op(type="Placeholder"),

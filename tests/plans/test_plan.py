@@ -104,23 +104,23 @@ def with_problem(plan: Plan, problem: Problem | None = None) -> Plan:
     return dataclasses.replace(plan, packed_problem=packed)
 
 
-def frame(header: bytes, rest: bytes = b"", version: int = 4) -> bytes:
+def frame(header: bytes, rest: bytes = b"") -> bytes:
     """A plan file with a valid first line around any header."""
-    line = f"hplacer-plan/{version} {hashlib.sha256(header).hexdigest()} {len(header)}\n"
+    line = f"hplacer-plan/1 {hashlib.sha256(header).hexdigest()} {len(header)}\n"
     return line.encode() + header + rest
 
 
-def pack(sections: dict[str, bytes], version: int = 4) -> bytes:
+def pack(sections: dict[str, bytes]) -> bytes:
     """A plan file with valid checksums around any content of sections."""
     rows = [[name, len(data), hashlib.sha256(data).hexdigest()] for name, data in sections.items()]
-    return frame(json.dumps({"sections": rows}).encode(), b"".join(sections.values()), version)
+    return frame(json.dumps({"sections": rows}).encode(), b"".join(sections.values()))
 
 
 def sections_of(data: bytes) -> dict[str, bytes]:
     """Decompressed, read as docs/reference/plan-format.md says, without the reader under test."""
     line, rest = data.split(b"\n", 1)
     magic, digest, length = line.decode("ascii").split(" ")
-    assert magic == "hplacer-plan/4"
+    assert magic == "hplacer-plan/1"
     header, position = rest[: int(length)], int(length)
     assert hashlib.sha256(header).hexdigest() == digest
     sections = {}
@@ -141,27 +141,14 @@ def changed(**changes: Any) -> bytes:
     return pack({name: zlib.compress(data) for name, data in sections.items()})
 
 
-def without(*names: str, plan: Plan | None = None, version: int = 4) -> bytes:
+def without(*names: str) -> bytes:
     """A file that lacks fields in its summary."""
-    sections = sections_of((plan or make_plan()).to_bytes())
+    sections = sections_of(make_plan().to_bytes())
     summary = json.loads(sections["summary"])
     for name in names:
         del summary[name]
     sections["summary"] = json.dumps(summary).encode()
-    return pack({name: zlib.compress(data) for name, data in sections.items()}, version)
-
-
-NEW_IN_4 = ("step_spread_ns", "simulator_version")
-
-
-def version_2(plan: Plan) -> bytes:
-    """The plan as a version wrote it that knew no baselines."""
-    return without("baseline", "prediction_error", *NEW_IN_4, plan=plan, version=2)
-
-
-def version_3(plan: Plan) -> bytes:
-    """The plan as the version before this one wrote it."""
-    return without(*NEW_IN_4, plan=plan, version=3)
+    return pack({name: zlib.compress(data) for name, data in sections.items()})
 
 
 def test_a_file_is_what_the_format_page_says() -> None:
@@ -572,9 +559,8 @@ DELETE = "delete the file"
         (GOOD[:-1], "is damaged or truncated", DELETE),
         (GOOD + b"x", "is damaged or truncated", DELETE),
         (b"PK\3\4" + GOOD, "is not a plan file", DELETE),
-        (GOOD.replace(b"plan/4 ", b"plan/0 "), "has a damaged header", DELETE),
-        (GOOD.replace(b"plan/4 ", b"plan/1 "), "plan/1, which is not supported", DELETE),
-        (GOOD.replace(b"plan/4 ", b"plan/5 "), "has format hplacer-plan/5", "upgrade hplacer-opt"),
+        (GOOD.replace(b"plan/1 ", b"plan/0 "), "has a damaged header", DELETE),
+        (GOOD.replace(b"plan/1 ", b"plan/5 "), "has format hplacer-plan/5", "upgrade hplacer-opt"),
         (b"hplacer-plan/12 anything", "has format hplacer-plan/12", "upgrade hplacer-optimizer"),
         (GOOD[:-1] + bytes([GOOD[-1] ^ 1]), "checksum of the section 'node_devices'", DELETE),
         (GOOD.replace(b"sections", b"sectionz"), "the checksum of the header", DELETE),
@@ -629,7 +615,7 @@ def test_a_bad_file_names_itself_the_reason_and_the_remedy(
     assert remedy in message
 
 
-def test_a_file_of_an_older_version_has_no_ranks() -> None:
+def test_a_file_may_have_no_ranks() -> None:
     sections = sections_of(GOOD)
     del sections["node_ranks"]
     old = Plan.from_bytes(pack({name: zlib.compress(data) for name, data in sections.items()}))
@@ -661,7 +647,7 @@ def test_random_bytes_are_a_plan_error(data: bytes) -> None:
     packed = zlib.compress(data)
     for candidate in (
         data,
-        b"hplacer-plan/4 " + data,
+        b"hplacer-plan/1 " + data,
         frame(data),
         frame(packed),
         pack({"summary": data}),
@@ -694,32 +680,6 @@ def test_names_are_split_only_when_asked_for() -> None:
     assert names[1] == "b/c"
     assert names[:1] == ["a"]
     assert list(NodeNames("")) == []
-
-
-def test_a_file_of_version_2_has_no_baseline(tmp_path: Path) -> None:
-    path = tmp_path / "x.hplan"
-    path.write_bytes(version_2(with_problem(make_plan(baseline=BASELINE, prediction_error=0.25))))
-    old = load_plan(path)
-    old.verify()
-    assert dataclasses.replace(old, packed_problem=None) == make_plan()
-    assert (old.baseline, old.prediction_error, old.speedup) == (None, None, None)
-    assert "placement is not known" in old.why_left_alone()
-    old.save(path)
-    assert path.read_bytes().startswith(b"hplacer-plan/4 ")
-    assert load_plan(path) == old
-    with pytest.raises(PlanError, match="has no field 'baseline'"):
-        Plan.from_bytes(without("baseline"))
-
-
-def test_a_file_of_version_3_does_not_tell_how_its_step_varies(tmp_path: Path) -> None:
-    path, plan = tmp_path / "x.hplan", make_plan(baseline=BASELINE, prediction_error=0.25)
-    newer = dataclasses.replace(plan, step_spread_ns=(40, 50), simulator_version=2)
-    path.write_bytes(version_3(newer))
-    assert load_plan(path) == plan
-    load_plan(path).save(path)
-    assert path.read_bytes().startswith(b"hplacer-plan/4 ")
-    with pytest.raises(PlanError, match="has no field 'simulator_version'"):
-        Plan.from_bytes(without("simulator_version"))
 
 
 @pytest.mark.parametrize(

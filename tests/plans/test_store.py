@@ -21,7 +21,6 @@ import pytest
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.errors import PlanError, StoreError
 from hplacer_optimizer.planners import get_planner
-from hplacer_optimizer.plans.baseline import Baseline
 from hplacer_optimizer.plans.directories import local
 from hplacer_optimizer.plans.plan import Plan, load_plan
 from hplacer_optimizer.plans.store import PlanStore, default_directory
@@ -154,21 +153,6 @@ def test_of_plans_that_cannot_be_compared_the_newer_simulator_s_stays(directory:
     for plan, written in [*steps, (unknown, False)]:
         assert store.put(plan) is written
     assert store.get(FINGERPRINT) == newer
-
-
-def test_a_plan_of_equal_steps_that_knows_the_baseline_takes_the_place(
-    directory: Path, towers: Problem
-) -> None:
-    good, bad = get_planner("etf").plan(towers).placement, np.zeros(towers.num_ops, np.int32)
-    store, placed = PlanStore(directory), towers.replace(default_device=bad)
-    baseline = Baseline.of(placed)
-    assert store.put(plan_of(towers, good))
-    assert not store.put(plan_of(placed, bad, baseline=baseline))
-    knows = plan_of(placed, good, baseline=baseline)
-    assert store.put(knows)
-    assert not store.put(plan_of(placed, good, baseline=baseline, seed=9))
-    assert not store.put(plan_of(towers, good))
-    assert store.get(knows.fingerprint) == knows
 
 
 @pytest.mark.parametrize("damage", [b"", b"garbage", make_plan().to_bytes()[:-5]])

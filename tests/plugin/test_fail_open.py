@@ -393,7 +393,7 @@ def store_with(name, data, mode=0o700):
 os.umask(0o022)
 damaged = bytearray(good)
 damaged[len(damaged) // 2] ^= 255
-newer = re.sub(rb"hplacer-plan/4", b"hplacer-plan/9", good, count=1)
+newer = re.sub(rb"hplacer-plan/1", b"hplacer-plan/9", good, count=1)
 foreign = dataclasses.replace(plan, device_names=[n.replace("CPU", "GPU") for n in DEVICES])
 cases = {{
     "below_a_file": try_store(base / "file" / "cache", "a"),

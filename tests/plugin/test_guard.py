@@ -91,21 +91,6 @@ def test_a_pinned_plan_is_the_only_one(tmp_path: Path) -> None:
     assert not os.path.exists(empty["cache"])  # nothing was planned
 
 
-def test_a_stored_plan_that_knows_no_baseline_gets_one(tmp_path: Path) -> None:
-    train(tmp_path)
-    made = stored(tmp_path)
-    path = PlanStore(str(tmp_path / "cache")).path(made.fingerprint)
-    old = dataclasses.replace(made, baseline=None, prediction_error=None)
-    old.save(path)
-
-    entry, _ = train(tmp_path, min_gain=None, planner="etf")
-    assert entry["outcome"] == "kept"
-    again = stored(tmp_path)
-    assert again.baseline == made.baseline is not None
-    assert again.planner == made.planner  # it was not planned anew
-    assert again.node_devices.tolist() == made.node_devices.tolist()
-
-
 def test_threads_that_arrive_together_keep_it_together(tmp_path: Path) -> None:
     code = """
 on(min_gain=1000)

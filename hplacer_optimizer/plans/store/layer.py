@@ -261,7 +261,7 @@ def _wins(plan: Plan, existing: Plan, stored_fits: bool) -> bool:
         return False
     if plan.better_than(existing):
         return True
-    # A plan without ranks is of an older version, and fits no graph with other names.
+    # A plan without ranks fits no graph with other names.
     fits_more = len(plan.node_ranks) > 0 and not len(existing.node_ranks)
     return fits_more and not existing.better_than(plan)
 
@@ -305,8 +305,6 @@ def _is_better(plan: Plan, existing: Plan) -> bool:
     found = _with_step(existing, again)
     if plan.simulator_version != SIMULATOR_VERSION:
         plan = _with_step(plan, plan.simulated())
-    if existing.baseline is None and plan.baseline is not None:
-        return not found.better_than(plan)  # an equal plan that knows more
     return plan.better_than(found)
 
 
