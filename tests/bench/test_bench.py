@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.fit_papers_machine import Efficiency, Observation, fit, observe
 from hplacer_optimizer.bench import experiment as runner
 from hplacer_optimizer.bench import tables
-from hplacer_optimizer.bench.calibration import Efficiency, Observation, fit, observe
 from hplacer_optimizer.bench.tasks import (
     OUT_OF_MEMORY,
     PAPER,
