@@ -361,14 +361,14 @@ def local_search(
     patience: int | None,
     without: Collection[str],
     on_progress: Callable[[int, int | None], bool],
-) -> tuple[_Int32, int, bool, bool]:
+) -> tuple[_Int32, int, bool]:
     """Searches for a fast placement from many starts, among them those of shape [count, n].
 
     `clusterings`: labels from 0 of shape [count, U]; units of one must have the same candidates.
     `without`: parts of the search that are left out, of "screen", "joins", "clusters", "members"
     and "crossing". `on_progress(evaluations, makespan_ns or None)` says whether to go on. Returns
-    (placement, evaluations, whether time or on_progress ended it, whether it is proved to be
-    optimal). Raises InfeasibleError if a unit has no candidate.
+    (placement, evaluations, whether time or on_progress ended it). Raises InfeasibleError if a unit
+    has no candidate.
     """
 
 class RandomMoves:

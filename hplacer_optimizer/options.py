@@ -150,11 +150,6 @@ class Options:
             object.__setattr__(self, field.name, check(field, getattr(self, field.name)))
         _check_planner(self.planner)
 
-    @property
-    def wait_s(self) -> float:
-        """Longest wait of the training process for a plan; one that learns has its whole budget."""
-        return self.timeout_s + (self.budget_s if self.on_miss == "learn" else 0.0)
-
     @classmethod
     def from_user(cls, value: object) -> Options | None:
         """What a user may give: True, a dict of options, Options; None where False or None."""

@@ -101,8 +101,7 @@ py::tuple RunLocalSearch(const Problem& problem, const Table& starts, const Tabl
     const py::gil_scoped_release release;
     result = LocalSearch(problem, options);
   }
-  return py::make_tuple(PlacementOf(result), result.evaluations, result.ended_by_time,
-                        result.is_optimal);
+  return py::make_tuple(PlacementOf(result), result.evaluations, result.ended_by_time);
 }
 
 Table DrawMoves(RandomMoves* moves, const std::vector<int32_t>& placement, int32_t count,

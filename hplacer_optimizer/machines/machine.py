@@ -71,10 +71,6 @@ class DeviceKind:
         if self.launches_ahead and (self.type == "CPU" or self.slots != 1):
             raise MachineError("launches_ahead: is of accelerators, which run one op at a time")
 
-    def peak_flops_per_s(self, dtype: str) -> float:
-        """The rate of a dtype by name; float32's if it has none of its own."""
-        return self.flops_per_s.get(dtype, self.flops_per_s["float32"])
-
 
 @dataclass(frozen=True, kw_only=True)
 class Device:

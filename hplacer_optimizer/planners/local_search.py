@@ -81,7 +81,7 @@ def search(
     all_starts = np.array(rows, np.int32).reshape(len(rows), problem.num_ops)
     if scopes is None:
         scopes = scopes_of_units(problem)
-    placement, evaluations, ended_by_time, _ = _engine.local_search(
+    placement, evaluations, ended_by_time = _engine.local_search(
         problem,
         all_starts,
         scopes.reshape(int(scopes.size > 0), problem.num_units),

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import hplacer_optimizer as hp
 from hplacer_optimizer import machines
 from hplacer_optimizer.errors import MachineError
-from hplacer_optimizer.machines.machine import DTYPES, Device, DeviceKind, Link, Machine
+from hplacer_optimizer.machines.machine import Device, DeviceKind, Link, Machine
 from hplacer_optimizer.support.document import MAX_BYTES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -196,13 +196,6 @@ def test_the_executor_has_a_part_in_the_launch(
 ) -> None:
     text = SMALL.replace("launch_overhead: 1 us", f"launch_overhead: {launch}")
     assert load(tmp_path, text).kinds[1].executor_overhead_ns == executor_ns
-
-
-def test_a_dtype_without_a_rate_runs_at_that_of_float32(tmp_path: Path) -> None:
-    k40, cpu = load(tmp_path, SMALL).kinds
-    assert [cpu.peak_flops_per_s(dtype) for dtype in DTYPES] == [100e9] * 5
-    assert k40.peak_flops_per_s("float64") == 1.43e12
-    assert k40.peak_flops_per_s("float16") == k40.peak_flops_per_s("float32") == 4.29e12
 
 
 @pytest.mark.parametrize(

@@ -154,7 +154,7 @@ def run_engine(
     steps: int | None = None,
     without: str | None = None,
 ) -> tuple[NDArray[np.int32], int]:
-    placement, evaluations, _, _ = _engine.local_search(
+    placement, evaluations, _ = _engine.local_search(
         problem,
         np.zeros((0, problem.num_ops), np.int32),
         np.zeros((0, problem.num_units), np.int32),

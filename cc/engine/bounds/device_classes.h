@@ -31,7 +31,6 @@ class DeviceClasses {
 
   int32_t num_classes() const { return static_cast<int32_t>(first_device_.size()); }
   int32_t OfDevice(int32_t device) const { return of_device_[device]; }
-  int32_t FirstDevice(int32_t c) const { return first_device_[c]; }
   int32_t Size(int32_t c) const { return size_[c]; }
   int32_t Slots(int32_t c) const { return problem_.spec().device_slots[first_device_[c]]; }
   // What all ops that run at one time are worth at most, if one on class c is worth value[c] >= 0:

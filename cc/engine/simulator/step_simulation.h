@@ -62,8 +62,7 @@ class StepSimulation {
   // With a cutoff there is no trace either if the run ended early.
   bool Run(const Problem& problem, const int32_t* placement, const StepCutoff* cutoff);
 
-  // Whether the last run met its cutoff, and how many ops it had started.
-  bool was_cut_off() const { return was_cut_off_; }
+  // By the last run.
   int32_t num_started() const { return num_started_; }
   int64_t makespan_ns() const { return makespan_ns_; }
   const std::vector<int64_t>& peak_bytes() const { return peak_bytes_; }
