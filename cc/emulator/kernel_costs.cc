@@ -86,6 +86,8 @@ class Estimates {
       OpInfo::TensorProperties* input = info.add_inputs();
       input->set_dtype(kernel.input_type(i));
       if (!context->has_input(i)) continue;
+      // The op has run: what it destroyed is not there any more.
+      if (kernel.type_string() == "DestroyTemporaryVariable") continue;
       if (context->input_is_ref(i)) {
         describe(context->mutable_input(i, /*lock_held=*/false), input);
         continue;
