@@ -8,7 +8,8 @@ The papers' tasks run on the machines as their data sheets have them, whose GPUs
     python -m benchmarks.agreement --output docs/results/emulation
     python -m benchmarks.agreement --tasks inception_v3 nmt_2 --planning-s 5
 
-Every task runs in a process of its own. Tasks that the output has are not run again.
+Every task runs in a process of its own. Tasks that the output has are not run again. The problems
+and placements lie in build/agreement/, where benchmarks/launch_rules.py finds them.
 """
 
 from __future__ import annotations
@@ -39,11 +40,16 @@ from benchmarks.emulation import (
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.errors import HPlacerError
 from hplacer_optimizer.planners import Budget, get_planner
+from hplacer_optimizer.problem.files import save_problem
 
-PLANNERS = ("human_expert", "metis", "mincut", "heft", "etf")
+PLANNERS = ("human_expert", "scotch", "mincut", "metis", "etf", "heft", "hierarchical")
 SEARCHES = ("rollout", "auto")  # each with two seeds
 STEPS = 5
+DEFAULT = "TensorFlow's"
 PEAKS = ("peak_bytes", "simulated_peak_bytes")  # of the GPUs; of all devices, the GPUs last
+TRIED = Path(
+    "build/agreement"
+)  # <task>.json.gz: the problem; <task>.npz: placements by their names
 _APART = 0.03  # of two executed steps that are not just as long
 
 
@@ -75,8 +81,13 @@ def run_task(name: str, sizes: dict[str, Any], planning_s: float) -> None:
     task = TASKS[name]
     task = replace(task, machine=task.machine.replace("papers-", "1cpu-"))
     loaded = load_task(task, sizes, compute=False)
+    made = {}
     for label, placement in placements(loaded.problem, planning_s):
+        made[label] = placement
         print_row(measure(loaded, label, placement, steps=STEPS))
+    TRIED.mkdir(parents=True, exist_ok=True)
+    save_problem(loaded.problem, TRIED / f"{name}.json.gz")
+    np.savez_compressed(TRIED / f"{name}.npz", **made)
 
 
 # ---- in the process of the benchmark ----
@@ -126,6 +137,24 @@ def run_line_of(name: str, rows: Sequence[dict[str, Any]]) -> str:
     )
 
 
+def gain_line_of(name: str, rows: Sequence[dict[str, Any]]) -> str:
+    """How many times as fast as TensorFlow's placement each planner's plans run."""
+    executed_ns = {
+        r["placement"]: float(np.median(r["steps_ns"])) for r in rows if "error" not in r
+    }
+    predicted_ns = {row["placement"]: row["simulated_ns"] for row in rows}
+    default_ns = executed_ns.get(DEFAULT)
+    cells = []
+    for planner in (*PLANNERS, *SEARCHES):
+        labels = [planner] if planner in PLANNERS else [f"{planner} 0", f"{planner} 1"]
+        steps_ns = [executed_ns[label] for label in labels if label in executed_ns]
+        cells.append(", ".join(f"{default_ns / ns:.2f}" for ns in steps_ns) if default_ns else "")
+    said = [predicted_ns[f"auto {seed}"] for seed in (0, 1) if f"auto {seed}" in predicted_ns]
+    cells.append(", ".join(f"{predicted_ns[DEFAULT] / ns:.2f}" for ns in said))
+    step = f"{default_ns / 1e6:.1f}" if default_ns else "does not fit"
+    return f"| {name} | {step} | " + " | ".join(cells) + " |"
+
+
 def held_over_simulated(row: dict[str, Any]) -> NDArray[np.float64]:
     """Peak memory, of the GPUs that hold at least half of what the fullest one holds."""
     peak, simulated = (np.array(row[key][-len(row["peak_bytes"]) :], float) for key in PEAKS)
@@ -168,6 +197,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     print("\n| task | steps differ by | memory over simulated | real s a step | process, GiB |")
     print("|---|---|---|---|---|")
     print("\n".join(run_line_of(name, known[name]) for name in measured))
+    print(f"\n| task | {DEFAULT}, ms | {' | '.join((*PLANNERS, *SEARCHES))} | `auto` predicted |")
+    print("|---|" + "---|" * (len(PLANNERS) + len(SEARCHES) + 2))
+    print("\n".join(gain_line_of(name, known[name]) for name in measured))
     return 0
 
 

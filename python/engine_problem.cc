@@ -63,6 +63,12 @@ class Keywords {
     return Take<std::vector<std::string>>(name);
   }
 
+  // 0 where it is not given.
+  template <typename T>
+  T TakeOptional(const char* name) {
+    return kwargs_.contains(name) ? Take<T>(name) : T{};
+  }
+
   std::vector<std::string> TakeOptionalStrings(const char* name) {
     if (kwargs_.contains(name) && !kwargs_[name].is_none()) return TakeStrings(name);
     kwargs_.attr("pop")(name, py::none());
@@ -92,6 +98,7 @@ Problem MakeProblem(const py::kwargs& kwargs) {
   spec.device_start_ns = keywords.TakeOptionalArray<int64_t>("device_start_ns");
   spec.device_turn_ns = keywords.TakeOptionalArray<int64_t>("device_turn_ns");
   spec.device_launch_ns = keywords.TakeOptionalArray<int64_t>("device_launch_ns");
+  spec.launch_seed = keywords.TakeOptional<int64_t>("launch_seed");
   spec.link_src = keywords.TakeArray<int32_t>("link_src");
   spec.link_dst = keywords.TakeArray<int32_t>("link_dst");
   spec.link_channel = keywords.TakeStrings("link_channel");
@@ -142,6 +149,7 @@ py::dict KeywordsOf(const py::object& problem) {
                            "device_start_ns",
                            "device_turn_ns",
                            "device_launch_ns",
+                           "launch_seed",
                            "link_src",
                            "link_dst",
                            "link_channel",
@@ -204,6 +212,8 @@ Attributes:
         are ops to run, equal for devices that share their slots; 0 by default.
     device_launch_ns: int64[m], what it takes the host to launch an op there, ahead of the time
         when it starts; 0 by default: ops are not launched ahead.
+    launch_seed: draws the order of launches where TensorFlow's own differs from start to start;
+        0 by default. Problem files do not have it.
     device_pool: int32[m], equal for devices that share their slots; numbered from 0.
     link_src, link_dst: int32[L], devices.
     link_channel: L names; links of one channel take turns.
@@ -296,6 +306,8 @@ void AddDeviceProperties(ProblemClass* cls) {
   AddArray(cls, "device_start_ns", &ProblemSpec::device_start_ns);
   AddArray(cls, "device_turn_ns", &ProblemSpec::device_turn_ns);
   AddArray(cls, "device_launch_ns", &ProblemSpec::device_launch_ns);
+  cls->def_property_readonly("launch_seed",
+                             [](const Problem& problem) { return problem.spec().launch_seed; });
   AddIndex(cls, "device_pool", &Problem::device_pool);
   AddArray(cls, "link_src", &ProblemSpec::link_src);
   AddArray(cls, "link_dst", &ProblemSpec::link_dst);

@@ -97,11 +97,14 @@ def draw_problems(
 ) -> Iterator[Problem]:
     """The problem with other costs, so many times; what is free stays free.
 
+    Where TensorFlow's order of launches differs from start to start, each has another one.
+
     Raises ProblemError where the times of a problem would no longer fit into 64 bits.
     """
     costs = OtherCosts(problem, errors)
     for draw in range(draws):
-        yield costs.problem(np.random.default_rng([seed, draw]).standard_normal(costs.size))
+        wrong = np.random.default_rng([seed, draw]).standard_normal(costs.size)
+        yield costs.problem(wrong, launch_seed=1 + draw)
 
 
 class OtherCosts:
@@ -120,13 +123,14 @@ class OtherCosts:
         of_links = (len(_LINK_TIMES) + len(_LINK_RATES)) * _count(self._link_class)
         self.size = kinds * (1 + types) + of_ops + 1 + problem.num_devices + of_links
 
-    def problem(self, wrong: NDArray[np.float64]) -> Problem:
+    def problem(self, wrong: NDArray[np.float64], *, launch_seed: int = 0) -> Problem:
         """With each cost wrong by so many of its standard deviations, float64[size].
 
         Raises ProblemError where the times would no longer fit into 64 bits.
         """
         problem, errors, factors = self._problem, self._errors, _Factors(wrong)
         return problem.replace(
+            launch_seed=launch_seed,
             cost_ns=_longer(problem.cost_ns, self._op_factors(factors)),
             device_turn_ns=_longer(problem.device_turn_ns, factors.of(errors.turn, ())),
             device_start_ns=_longer(

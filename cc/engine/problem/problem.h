@@ -70,6 +70,8 @@ struct ProblemSpec {
   std::vector<int64_t> device_turn_ns;
   // [m] what it takes the host to launch an op there; 0: ops are not launched ahead.
   std::vector<int64_t> device_launch_ns;
+  // Which of the orders that nobody knows the launches follow: see simulator.h.
+  int64_t launch_seed = 0;
   std::vector<int32_t> link_src, link_dst;  // [L] devices
   std::vector<std::string> link_channel;    // [L] links of one name share one channel
   std::vector<int64_t> link_latency_ns;     // [L]

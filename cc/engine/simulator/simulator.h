@@ -23,13 +23,14 @@
 // (common_runtime/executor.cc; common_runtime/gpu/gpu_util.cc and pluggable_device_util.cc alike):
 //  * An op is ready when its inputs on its device have been launched, and the others are there.
 //    Threads of the host launch what is ready, each what it comes upon: what follows the op that it
-//    launched, in the order of numbers. One more thread wakes up for every op that is ready from the
-//    beginning, or that a transfer makes ready. If such an op is free the same holds of its
+//    launched, in the order of numbers. One more thread wakes up for every op that is ready from
+//    the beginning, or that a transfer makes ready. If such an op is free the same holds of its
 //    successors, as TensorFlow removes most of these ops from the graph.
 //  * TensorFlow also removes an op that is free, and hands on what it reads or only waits, unless
 //    something elsewhere reads it. What follows it follows the op before it.
 //  * Where more than eight follow an op, or an arrived tensor, TensorFlow has them in a hash table,
-//    whose order differs from process to process. So here they have an order like a random one.
+//    whose order differs from process to process. So here they have an order like a random one, by
+//    the problem's `launch_seed`.
 //  * A device launches for one thread at a time, in the order in which they ask for it. A launch
 //    takes `launch_ns`; an op that is free is not launched.
 //  * What is launched runs as soon as what was launched on the device before it is done.

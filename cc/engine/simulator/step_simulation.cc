@@ -581,10 +581,11 @@ bool StepSimulation<EventKey, kRecord>::IsRemoved(int32_t op, int32_t device) co
 // In TensorFlow's order: the thread that acts takes them up behind what it has, or each wakes one.
 template <typename EventKey, bool kRecord>
 void StepSimulation<EventKey, kRecord>::TakeUpFound(int32_t op) {
+  const uint64_t seed = MixBits(static_cast<uint64_t>(problem_->spec().launch_seed));
   const bool is_wide = op != kNone && num_followers_ > kMostInOrder;
   const auto key = [&](const Found& found) {
     const auto reader = static_cast<uint32_t>(found.reader + 1);
-    return is_wide ? MixBits(static_cast<uint64_t>(op) << 32 | reader) : reader;
+    return is_wide ? MixBits(seed ^ (static_cast<uint64_t>(op) << 32 | reader)) : reader;
   };
   if (found_.size() > 1) {
     std::sort(found_.begin(), found_.end(), [&](const Found& a, const Found& b) {

@@ -1,0 +1,164 @@
+"""Does each rule of the simulator for launches earn its place? Left out, how far off is a step?
+
+Builds the engine once as it is and once without each rule, and simulates the placements that
+benchmarks/agreement.py executed. That has to run first, in the same checkout.
+
+    python -m benchmarks.launch_rules
+    python -m benchmarks.launch_rules --executed docs/results/emulation --tasks inception_v3 nmt_2
+
+The build takes a minute or two, and some seconds for each rule.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.agreement import TRIED
+from benchmarks.emulation import TASKS
+
+ROOT = Path(__file__).resolve().parent.parent
+TREE = ROOT / "build" / "launch_rules"
+SOURCE = "cc/engine/simulator/step_simulation.cc"
+# Without the rule, this text of SOURCE becomes that.
+RULES: dict[str, tuple[str, str]] = {
+    "launches take time": ("now_ns_ + launch_ns_[device]", "now_ns_"),
+    "arrivals wake threads of their own": (
+        "is_arriving_ = is_new_[thread];",
+        "is_arriving_ = false;",
+    ),
+    "copies wait for all that is launched where they start": (
+        "ready_ns = std::max(ready_ns, stream_free_ns_[send.src_device]);",
+        "ready_ns = std::max(ready_ns, ops_[send.op].finish_ns);",
+    ),
+    "and where they end": ("if (is_to && (!is_from || send.bytes > 0)) {", "if (false) {"),
+    "copies of no bytes are free": (
+        "if (!is_copy || send.bytes > 0) return WaitForChannel(index);",
+        "return WaitForChannel(index);",
+    ),
+    "what only hands on is removed": ("if (ops_[op].finish_ns > 0 || ", "if (true || "),
+    "many followers have an order like a random one": (
+        "op != kNone && num_followers_ > kMostInOrder",
+        "false",
+    ),
+}
+
+
+def cache_of(build: Path) -> list[str]:
+    """The settings of a build, as arguments of CMake."""
+    names = ("CMAKE_CXX_COMPILER", "CMAKE_CXX_FLAGS", "CMAKE_BUILD_TYPE", "CMAKE_MAKE_PROGRAM")
+    found = []
+    for line in (build / "CMakeCache.txt").read_text().splitlines():
+        name, _, value = line.partition("=")
+        if name.partition(":")[0] in (*names, "HPLACER_SUFFIX"):
+            found.append(f"-D{name}={value}")
+        elif name.startswith("HPLACER_INCLUDES"):
+            found.append(f"-D{name}={value.replace(str(ROOT / 'cc'), str(TREE / 'cc'))}")
+    return found
+
+
+def build_engines(rules: Sequence[str]) -> dict[str, Path]:
+    """The engine as it is, under "", and without each rule."""
+    (native,) = (ROOT / "build" / "native").iterdir()
+    shutil.rmtree(TREE, ignore_errors=True)
+    for name in ("cc", "python"):
+        shutil.copytree(ROOT / name, TREE / name)
+    shutil.copy(ROOT / "CMakeLists.txt", TREE)
+    cmake = Path(sys.executable).with_name("cmake")
+    out = TREE / "out"
+    subprocess.run(
+        [cmake, "-S", TREE, "-B", out, "-G", "Ninja", "-DHPLACER_TENSORFLOWS=", *cache_of(native)],
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
+    text = (TREE / SOURCE).read_text()
+    engines = {}
+    for number, rule in enumerate(("", *rules)):
+        old, new = RULES[rule] if rule else ("", "")
+        if rule and text.count(old) != 1:
+            raise SystemExit(f"{SOURCE} has {text.count(old)} times what the rule is: {old}")
+        (TREE / SOURCE).write_text(text.replace(old, new) if rule else text)
+        subprocess.run(
+            [cmake, "--build", out, "--target", "_engine"], check=True, stdout=subprocess.DEVNULL
+        )
+        (module,) = out.glob("_engine*.so")
+        engines[rule] = Path(shutil.copy(module, TREE / f"{number}{module.name}"))
+        print(f"built without: {rule or 'nothing'}", file=sys.stderr, flush=True)
+    return engines
+
+
+def simulate_task(name: str, engine: Path) -> None:
+    """In a process of its own: prints the steps of the task's placements as JSON."""
+    spec = importlib.util.spec_from_file_location("hplacer_optimizer._engine", engine)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    from hplacer_optimizer.problem.files import load_problem_file
+    from hplacer_optimizer.problem.simulator import simulate
+
+    problem = load_problem_file(TRIED / f"{name}.json.gz")
+    placements = np.load(TRIED / f"{name}.npz")
+    print(
+        json.dumps(
+            {label: simulate(problem, placements[label]).makespan_ns for label in placements}
+        )
+    )
+
+
+def steps_ns_by(engine: Path, task: str) -> dict[str, int]:
+    """What a process with the engine simulates, by placement."""
+    command = [sys.executable, "-m", "benchmarks.launch_rules", "--simulate", task, str(engine)]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    steps_ns: dict[str, int] = json.loads(done.stdout)
+    return steps_ns
+
+
+def cell_of(rows: Sequence[dict[str, Any]], simulated_ns: dict[str, int]) -> str:
+    """Of one task: the median error, and how much longer plans of `auto` take than simulated."""
+    ratios = {
+        row["placement"]: float(np.median(row["steps_ns"])) / simulated_ns[row["placement"]]
+        for row in rows
+        if "error" not in row
+    }
+    error = np.median([abs(1 / ratio - 1) for ratio in ratios.values()])
+    autos = [f"{ratio - 1:+.1%}" for label, ratio in ratios.items() if label.startswith("auto")]
+    return f"{error:.1%}; {', '.join(autos)}"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Prints the errors of the simulated steps, of all placements and of those of `auto`."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--tasks", nargs="+", choices=TASKS, metavar="NAME", help="default: all run"
+    )
+    parser.add_argument("--executed", type=Path, default=TRIED, metavar="DIR", help="its output")
+    parser.add_argument("--simulate", nargs=2, help=argparse.SUPPRESS)  # a task, an engine
+    options = parser.parse_args(argv)
+    if options.simulate:
+        simulate_task(options.simulate[0], Path(options.simulate[1]))
+        return 0
+    executed = json.loads((options.executed / "agreement.json").read_text())
+    tasks = [name for name in options.tasks or executed if (TRIED / f"{name}.npz").exists()]
+    engines = build_engines(list(RULES))
+    print("| without | " + " | ".join(tasks) + " |\n|---|" + "---|" * len(tasks))
+    for rule, engine in engines.items():
+        cells = [cell_of(executed[name], steps_ns_by(engine, name)) for name in tasks]
+        print(f"| {rule or 'nothing'} | " + " | ".join(cells) + " |", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
