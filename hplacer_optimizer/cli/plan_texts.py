@@ -7,6 +7,7 @@ from typing import Any
 
 from hplacer_optimizer.cli.tables import print_line
 from hplacer_optimizer.plans.baseline import as_json
+from hplacer_optimizer.plans.guard import Here, decide
 from hplacer_optimizer.plans.plan import Plan
 from hplacer_optimizer.support.formats import format_speedup
 
@@ -80,4 +81,4 @@ def comparison(plan: Plan | None) -> dict[str, Any]:
 def _why_left_alone(plan: Plan) -> str:
     """Of a plan that no run finds nothing is said, nor of one without a baseline."""
     is_known = plan.baseline or plan.is_retired or plan.is_confirmed
-    return plan.why_left_alone() if plan.fingerprint and is_known else ""
+    return decide(plan, Here.now()).why if plan.fingerprint and is_known else ""

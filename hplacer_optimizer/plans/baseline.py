@@ -1,9 +1,4 @@
-"""TensorFlow's own placement, what every plan is compared with, and the guard between the two.
-
-A plan takes effect if TensorFlow's placement does not fit, or if the plan is predicted to be faster
-by more than such predictions are wrong. A predicted gain within that error says nothing: a transfer
-that costs more than it was thought to can turn it into a loss.
-"""
+"""TensorFlow's own placement, what every plan is compared with."""
 
 from __future__ import annotations
 
@@ -12,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from hplacer_optimizer._engine import Problem
-from hplacer_optimizer.options import EVERY_PLAN
 from hplacer_optimizer.plans.fields import boolean, count, list_of, optional, record
 from hplacer_optimizer.problem.simulator import simulate_default
 from hplacer_optimizer.support.formats import format_ns, format_speedup
@@ -76,36 +70,3 @@ class Baseline:
 def as_json(baseline: Baseline | None) -> Mapping[str, Any] | None:
     """What a plan file holds of it."""
     return None if baseline is None else dict(vars(baseline))
-
-
-def why_left_alone(
-    *,
-    step_ns: int | None,
-    feasible: bool,
-    baseline: Baseline | None,
-    error: float,
-    min_gain: float | None,
-) -> str:
-    """Why a plan does not take effect, as a sentence; "" if it does.
-
-    The gain is by how much more steps a second there are, from -1. It has to exceed `min_gain`, or
-    if that is None the `error` of the prediction.
-    """
-    if min_gain == EVERY_PLAN:
-        return ""
-    if baseline is None:
-        return "TensorFlow's own placement is not known, so that nothing can be compared with it"
-    if not baseline.feasible or baseline.step_time_ns is None:
-        return ""
-    own = format_ns(baseline.step_time_ns)
-    if not feasible or step_ns is None:
-        return f"the plan may not fit into memory, and TensorFlow's placement does ({own})"
-    times = f"{format_ns(step_ns)} instead of {own}"
-    if step_ns >= baseline.step_time_ns and (min_gain is None or min_gain >= 0):
-        return f"nothing faster than TensorFlow's placement was found: {times}"
-    gain = baseline.step_time_ns / max(step_ns, 1) - 1
-    if min_gain is None:
-        return "" if gain > error else f"{times} is within the error of the prediction"
-    return (
-        "" if gain > min_gain else f"{times} is less than option min_gain asks for ({min_gain:g})"
-    )

@@ -27,7 +27,7 @@ from hplacer_optimizer.errors import PlanError, StoreError
 from hplacer_optimizer.inspection.loads import short_names
 from hplacer_optimizer.inspection.report import write_report
 from hplacer_optimizer.inspection.simulated_step import SimulatedStep
-from hplacer_optimizer.plans.baseline import Baseline, as_json, why_left_alone
+from hplacer_optimizer.plans.baseline import Baseline, as_json
 from hplacer_optimizer.plans.directories.paths import open_file, write_file
 from hplacer_optimizer.plans.fields import (
     NodeNames,
@@ -58,10 +58,10 @@ from hplacer_optimizer.plans.file import (
     compress,
     parse_object,
 )
+from hplacer_optimizer.plans.guard import Here, decide
 from hplacer_optimizer.plans.planned_problem import SECTIONS, PackedProblem
-from hplacer_optimizer.plans.verdict import CREATED, FASTER, Verdict
+from hplacer_optimizer.plans.verdict import CREATED, FASTER, SLOWER, Verdict
 from hplacer_optimizer.problem.bounds import gap
-from hplacer_optimizer.problem.prediction_error import prediction_error
 from hplacer_optimizer.support.formats import format_ns, format_speedup
 from hplacer_optimizer.support.notebook import Described
 
@@ -339,54 +339,25 @@ class Plan(Described):
     @property
     def _compared(self) -> Baseline | None:
         """TensorFlow's own placement, known in the same way as `step_ns`."""
-        if self.measured_ns is None:
-            return self.baseline
-        measured = self._measured("baseline_ns")
-        if measured is None:
-            return None
-        return Baseline(step_time_ns=measured, feasible=True, peak_bytes=[])
+        return self.baseline if self.measured_ns is None else self.measured_baseline
 
     def why_left_alone(self, min_gain: float | None = None) -> str:
         """Why a training run keeps TensorFlow's own placement, as a sentence; "": it does not.
 
-        A verdict that was measured on this hardware comes before all predictions, and before
-        `min_gain` if it says that the plan is slower.
-
         Args:
-            min_gain: the gain that is asked for, as a share; 0.2: 1.2 times as many steps a second;
-                -1: any. None: more than the prediction may be wrong, or any where both were
-                measured.
+            min_gain: as the option; None: more than the prediction may be wrong.
         """
-        if self.is_retired:
-            return (
-                f"it was measured, {self.verdict}, so that the plan is retired; "
-                f"`hplacer cache restore {self.fingerprint[:8]}` takes that back"
-            )
-        if self.is_confirmed and self.verdict:
-            gain = self.verdict.speedup - 1
-            if min_gain is None or gain > min_gain:
-                return ""
-            return f"{self.verdict} is less than option min_gain asks for ({min_gain:g})"
-        both_measured = self.measured_ns is not None and self._compared is not None
-        error = 0.0 if both_measured else self.prediction_error
-        return why_left_alone(
-            step_ns=self.step_ns if both_measured else self.step_time_ns,
-            feasible=self.feasible,
-            baseline=self._compared if both_measured else self.baseline,
-            error=prediction_error(self.cost_source) if error is None else error,
-            min_gain=min_gain,
-        )
+        return decide(self, Here.now(min_gain=min_gain)).why
 
     @property
     def is_retired(self) -> bool:
         """Whether it was measured on this hardware to be slower than TensorFlow's placement."""
-        return self.verdict is not None and self.verdict.retires
+        return self.verdict is not None and self.verdict.outcome_here == SLOWER
 
     @property
     def is_confirmed(self) -> bool:
         """Whether it was measured on this hardware to be faster than TensorFlow's placement."""
-        verdict = self.verdict
-        return verdict is not None and verdict.outcome == FASTER and verdict.binds
+        return self.verdict is not None and self.verdict.outcome_here == FASTER
 
     def places_as(self, other: Plan) -> bool:
         """Whether both have the same nodes on the same devices."""
@@ -408,6 +379,14 @@ class Plan(Described):
     def measured_ns(self) -> int | None:
         """The measured step time of a plan whose reward was measured."""
         return self._measured("step_ns")
+
+    @property
+    def measured_baseline(self) -> Baseline | None:
+        """TensorFlow's own placement, if that was measured, too."""
+        measured = None if self.measured_ns is None else self._measured("baseline_ns")
+        if measured is None:
+            return None
+        return Baseline(step_time_ns=measured, feasible=True, peak_bytes=[])
 
     def _measured(self, name: str) -> int | None:
         measured = self.planner_options.get("measured")

@@ -57,6 +57,26 @@ def emulated_here() -> str | None:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Hardware:
+    """What a verdict is of.
+
+    Attributes:
+        host: where.
+        models: of the processor and the accelerators there.
+        emulated: the name of the machine that the devices are emulated as; None: real devices.
+    """
+
+    host: str
+    models: list[str]
+    emulated: str | None = None
+
+    @classmethod
+    def here(cls) -> Hardware:
+        """That of this process."""
+        return cls(host=socket.gethostname(), models=list(host.models()), emulated=emulated_here())
+
+
+@dataclass(frozen=True, kw_only=True)
 class Verdict:
     """A plan measured beside TensorFlow's own placement.
 
@@ -88,14 +108,7 @@ class Verdict:
     def now(cls, **fields: Any) -> Verdict:
         """Of what was just measured on this host's devices; the fields up to `by`."""
         measured = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-        models = list(host.models())
-        return cls(
-            **fields,
-            measured=measured,
-            host=socket.gethostname(),
-            models=models,
-            emulated=emulated_here(),
-        )
+        return cls(**fields, measured=measured, **vars(Hardware.here()))
 
     @classmethod
     def of_turns(cls, baseline: Turns, planned: Turns, by: str) -> Verdict:
@@ -142,21 +155,26 @@ class Verdict:
             return SLOWER
         return FASTER if self.low > 1.0 else NO_DIFFERENCE
 
-    @property
-    def binds(self) -> bool:
-        """Whether these are the devices that were measured; elsewhere a verdict is advice.
+    def outcome_on(self, hardware: Hardware) -> str | None:
+        """The outcome if that is what was measured; None: elsewhere a verdict is advice.
 
         Emulated devices are the same on every host.
         """
-        here = emulated_here()
-        if self.emulated is not None or here is not None:
-            return self.emulated == here
-        return self.host == socket.gethostname() and self.models == list(host.models())
+        if self.emulated is not None or hardware.emulated is not None:
+            is_same = self.emulated == hardware.emulated
+        else:
+            is_same = (self.host, self.models) == (hardware.host, hardware.models)
+        return self.outcome if is_same else None
 
     @property
-    def retires(self) -> bool:
-        """Whether the plan must not take effect here."""
-        return self.outcome == SLOWER and self.binds
+    def outcome_here(self) -> str | None:
+        """The same for the hardware of this process."""
+        return self.outcome_on(Hardware.here())
+
+    @property
+    def binds(self) -> bool:
+        """Whether it counts on the hardware of this process."""
+        return self.outcome_here is not None
 
     def __str__(self) -> str:
         """As "1.62x TensorFlow's placement (1.58x to 1.66x; 10.1 ms instead of 16.4 ms)"."""

@@ -35,6 +35,7 @@ from hplacer_optimizer.machines import host
 from hplacer_optimizer.options import Options
 from hplacer_optimizer.planners import Budget, get_planner, local_search
 from hplacer_optimizer.plans.fingerprint import miss_line
+from hplacer_optimizer.plans.guard import APPLY, KEEP, MEASURE, Here, decide
 from hplacer_optimizer.plans.making import Search, make_plan
 from hplacer_optimizer.plans.plan import Plan, load_plan
 from hplacer_optimizer.plans.store import PlanStore
@@ -301,7 +302,8 @@ def _plan(request: Any) -> None:
             machine = _detect(request.devices, ask_driver=True)
             if options.on_miss == "background":
                 reason = _search_on(request, machine, options, store)
-                request.finish_kept(verifying.choose(request, None, options, reason))
+                verifying.remember(request, None, options, moves=False)
+                request.finish_kept(reason)
                 return
             plan = _make_plan(request, machine, options, stop)
         finally:
@@ -427,12 +429,13 @@ def _search_again(request: Any, options: Options, store: PlanStore) -> None:
 
 def _decide(request: Any, plan: Plan, options: Options) -> None:
     """The plan takes effect if it is better than TensorFlow's placement, for all that is known."""
-    reason = plan.why_left_alone(options.min_gain)
-    reason = verifying.choose(request, plan, options, reason)
-    if reason:
-        request.finish_kept(reason)
-    else:
+    verifies = verifying.timed_start(request, options) is not None
+    decision = decide(plan, Here.now(min_gain=options.min_gain, verifies=verifies))
+    applied = verifying.remember(request, plan, options, moves=decision.action != KEEP)
+    if decision.action == APPLY or (decision.action == MEASURE and applied):
         _assign(request, plan)
+    else:
+        request.finish_kept(decision.why)
 
 
 def _assign(request: Any, plan: Plan) -> None:

@@ -1,7 +1,7 @@
 """Option `verify`: starts of a training script time their own steps, with a plan and without it.
 
 named      in the training process: the entry of the optimizer names this start
-choose     where graphs are placed, also in a server: with the plan or without; the store remembers
+remember   where graphs are placed, also in a server: with the plan or without; the store remembers
 Verifier   in the training process: once enough steps are timed, the store remembers that, too, and
            with enough starts the plan gets a verdict
 """
@@ -36,7 +36,6 @@ from hplacer_optimizer.support.installed import own_version
 
 _LONGEST_S = 1200.0  # of watching; steps that are not known then stay unknown
 _AT_EXIT_S = 2.0
-_THIS_START_MEASURES = "this start times TensorFlow's own placement (option verify)"
 _MAX_SCRIPT_BYTES = 1 << 20
 
 _lock = threading.Lock()
@@ -47,25 +46,28 @@ _sides: dict[str, bool] = {}  # by start, where graphs are placed: whether plans
 # ---- where graphs are placed ----
 
 
-def choose(request: Any, plan: Plan | None, options: Options, reason: str) -> str:
-    """Why a graph keeps TensorFlow's placement in this start; "": its plan takes effect.
+def timed_start(request: Any, options: Options) -> str | None:
+    """The name of this start if it times the steps of the graph."""
+    return options.start if options.verify and request.trains else None
+
+
+def remember(request: Any, plan: Plan | None, options: Options, *, moves: bool) -> bool:
+    """Whether this start is one with the plan; the store remembers it if steps are timed.
 
     Args:
         request: of the graph.
         plan: that there is.
         options: of the request.
-        reason: why it would keep TensorFlow's placement anyhow; "": it would not.
+        moves: whether the plan may take effect.
     """
-    if not options.verify or options.start is None or not request.trains:
-        return reason
+    start, applied = timed_start(request, options), moves
+    if start is None:
+        return moves
     if plan is not None and plan.verdict is not None and plan.verdict.binds:
-        return reason  # that is known
-    name, start = None if plan is None else placement_id(plan), options.start
-    script = start.partition(".")[0]
-    moves = plan is not None and not reason
-    applied = moves
+        return moves  # that is known
+    name, script = None if plan is None else placement_id(plan), start.partition(".")[0]
 
-    def remember(found: list[Start]) -> list[Start]:
+    def add(found: list[Start]) -> list[Start]:
         nonlocal applied
         if any(one.start == start for one in found):  # such as when it is traced again
             applied = _sides.get(start, applied)
@@ -77,11 +79,11 @@ def choose(request: Any, plan: Plan | None, options: Options, reason: str) -> st
 
     store = PlanStore.from_options(options)
     try:
-        store.change_starts(request.fingerprint, remember)
+        store.change_starts(request.fingerprint, add)
     except HPlacerError as error:
         warn_once(f"verify {store.directory}", f"option verify has no effect: {error}")
-        return reason
-    return reason or ("" if applied else _THIS_START_MEASURES)
+        return moves
+    return applied
 
 
 # ---- the training process ----

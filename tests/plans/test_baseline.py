@@ -1,4 +1,4 @@
-"""TensorFlow's own placement beside a plan, and the guard that decides between the two."""
+"""TensorFlow's own placement beside a plan."""
 
 from __future__ import annotations
 
@@ -7,105 +7,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import hplacer_optimizer as hp
 from hplacer_optimizer.errors import PlanError
-from hplacer_optimizer.options import EVERY_PLAN
-from hplacer_optimizer.plans.baseline import Baseline, why_left_alone
+from hplacer_optimizer.plans.baseline import Baseline
 from hplacer_optimizer.plans.plan import Plan
 from hplacer_optimizer.problem.files import load_problem_file
-from hplacer_optimizer.problem.prediction_error import prediction_error
 from tests.plans.test_plan import make_plan
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "two_towers.hplacer.json"
 MS = 1_000_000
 
-times = st.integers(1, 10**12)
-gains = st.floats(0.0, 100.0)
-
 
 def baseline_of(step_time_ns: int | None, *, feasible: bool = True) -> Baseline:
     return Baseline(step_time_ns=step_time_ns, feasible=feasible, peak_bytes=[1, 2])
-
-
-def left_alone(
-    step_ns: int | None,
-    baseline: Baseline | None,
-    *,
-    feasible: bool = True,
-    error: float = 0.5,
-    min_gain: float | None = None,
-) -> str:
-    return why_left_alone(
-        step_ns=step_ns, feasible=feasible, baseline=baseline, error=error, min_gain=min_gain
-    )
-
-
-# ---- the guard ----
-
-
-@pytest.mark.parametrize(
-    ("step_ns", "baseline", "options", "reason"),
-    [
-        (2 * MS, baseline_of(4 * MS), {}, ""),
-        (2 * MS, baseline_of(3 * MS), {}, "2 ms instead of 3 ms is within the error of the"),
-        (3 * MS, baseline_of(3 * MS), {}, "nothing faster than TensorFlow's placement was found"),
-        (4 * MS, baseline_of(3 * MS), {"min_gain": 0.0}, "found: 4 ms instead of 3 ms"),
-        (2 * MS, baseline_of(3 * MS), {"min_gain": 0.4}, ""),
-        (2 * MS, baseline_of(3 * MS), {"min_gain": 0.5}, "option min_gain asks for (0.5)"),
-        (4 * MS, baseline_of(3 * MS), {"min_gain": -0.5}, ""),
-        (4 * MS, baseline_of(3 * MS), {"min_gain": -0.25}, "4 ms instead of 3 ms is less than"),
-        (9 * MS, None, {}, "TensorFlow's own placement is not known"),
-        (9 * MS, baseline_of(3 * MS, feasible=False), {}, ""),
-        (9 * MS, baseline_of(None), {}, ""),
-        (2 * MS, baseline_of(3 * MS), {"feasible": False}, "the plan may not fit into memory"),
-        (None, baseline_of(3 * MS), {}, "TensorFlow's placement does (3 ms)"),
-        (9 * MS, baseline_of(3 * MS, feasible=False), {"feasible": False}, ""),
-        (9 * MS, None, {"min_gain": EVERY_PLAN}, ""),
-        (9 * MS, baseline_of(3 * MS), {"min_gain": EVERY_PLAN, "feasible": False}, ""),
-    ],
-)
-def test_why_a_plan_is_left_alone(
-    step_ns: int | None, baseline: Baseline | None, options: dict[str, Any], reason: str
-) -> None:
-    found = left_alone(step_ns, baseline, **options)
-    assert reason in found
-    assert bool(found) == bool(reason)
-
-
-@given(times, times, gains)
-def test_it_takes_effect_where_the_gain_exceeds_the_error(
-    step_ns: int, own_ns: int, error: float
-) -> None:
-    takes_effect = not left_alone(step_ns, baseline_of(own_ns), error=error)
-    assert takes_effect == (own_ns / step_ns - 1 > error)
-    asked = not left_alone(step_ns, baseline_of(own_ns), error=0.0, min_gain=error)
-    assert asked == takes_effect
-
-
-@given(times, times, times, st.none() | st.floats(-1, 100))
-def test_a_faster_plan_is_not_left_alone_where_a_slower_one_is_not(
-    a_ns: int, b_ns: int, own_ns: int, min_gain: float | None
-) -> None:
-    fast, slow = sorted((a_ns, b_ns))
-    if not left_alone(slow, baseline_of(own_ns), min_gain=min_gain):
-        assert not left_alone(fast, baseline_of(own_ns), min_gain=min_gain)
-
-
-@given(times, times, st.floats(-1, 100), st.floats(-1, 100))
-def test_who_asks_for_more_gets_no_more_plans(
-    step_ns: int, own_ns: int, a: float, b: float
-) -> None:
-    less, more = sorted((a, b))
-    if left_alone(step_ns, baseline_of(own_ns), min_gain=less):
-        assert left_alone(step_ns, baseline_of(own_ns), min_gain=more)
-
-
-def test_measured_costs_predict_better_than_estimated_ones() -> None:
-    assert 0 < prediction_error("measured") < prediction_error("analytic")
-    assert prediction_error("measured, analytic") == prediction_error("analytic")
 
 
 # ---- what is simulated of it ----
@@ -192,29 +107,6 @@ def test_a_plan_compares_simulated_with_simulated_and_measured_with_measured() -
         measured_plan(20, None, baseline=baseline),
     ):
         assert unknown.speedup is None
-
-
-def test_the_error_of_a_plans_prediction_decides() -> None:
-    twice = make_plan(baseline=baseline_of(82_400_000), prediction_error=0.9)
-    assert twice.why_left_alone() == ""
-    assert (
-        "is within the error"
-        in make_plan(baseline=baseline_of(82_400_000), prediction_error=1.1).why_left_alone()
-    )
-    assert "(1.5)" in twice.why_left_alone(1.5)
-    own_ns = round(41_200_000 * (1.01 + prediction_error("measured")))
-    for source, decides in (("measured", ""), ("analytic", "is within the error")):
-        reason = make_plan(cost_source=source, baseline=baseline_of(own_ns)).why_left_alone()
-        assert decides in reason
-        assert bool(reason) == bool(decides)
-
-
-def test_what_was_measured_has_no_error_of_a_prediction() -> None:
-    slow = baseline_of(1)  # as it is simulated
-    assert measured_plan(20, 21, baseline=slow).why_left_alone() == ""
-    assert "nothing faster" in measured_plan(20, 20, baseline=slow).why_left_alone()
-    assert "(0.1)" in measured_plan(20, 21, baseline=slow).why_left_alone(0.1)
-    assert "nothing faster" in measured_plan(20, None, baseline=slow).why_left_alone()
 
 
 @pytest.mark.parametrize(

@@ -73,9 +73,9 @@ def test_what_is_no_verdict_is_refused(wrong: dict[str, Any]) -> None:
 
 def test_it_binds_where_it_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     assert verdict(SLOWER).binds
-    assert verdict(SLOWER).retires
+    assert verdict(SLOWER).outcome_here == SLOWER
     assert not verdict(SLOWER, host="worker-9").binds
-    assert not verdict(SLOWER, models=["another processor"]).retires
+    assert verdict(SLOWER, models=["another processor"]).outcome_here is None
     judged = plan(SLOWER)
     monkeypatch.setattr(verdict_module.socket, "gethostname", lambda: "worker-9")
     assert not judged.is_retired

@@ -290,9 +290,9 @@ def _wins_by_verdict(plan: Plan, existing: Plan) -> bool | None:
 
 def _counted_outcome(verdict: Verdict | None, are_real: bool) -> str | None:
     """What a verdict says between placements; None: nothing."""
-    if verdict is None or (verdict.emulated is not None and (are_real or not verdict.binds)):
+    if verdict is None or (verdict.emulated is not None and are_real):
         return None
-    return verdict.outcome
+    return verdict.outcome if are_real else verdict.outcome_here
 
 
 def _is_better(plan: Plan, existing: Plan) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 from hplacer_optimizer.errors import PlanError, StoreError
 from hplacer_optimizer.log import LOGGER
 from hplacer_optimizer.options import Options
+from hplacer_optimizer.plans.guard import Here, decide
 from hplacer_optimizer.plans.store import PlanStore
 from hplacer_optimizer.plugin import switch
 from hplacer_optimizer.plugin.disabling import is_disabled
@@ -54,7 +55,7 @@ def variable_scope(plan: ModelPlan) -> Iterator[None]:
         )
     check_devices(plan)
     options = switch.options_in_force() or Options()
-    if is_left_alone(plan, plan.step.why_left_alone(options.min_gain)):
+    if is_left_alone(plan, decide(plan.step, Here.now(min_gain=options.min_gain)).why):
         yield
         return
     publish(plan)

@@ -1,0 +1,139 @@
+"""The guard: whether a plan takes effect, or TensorFlow's own placement is kept, and why.
+
+    measured here        a plan that was slower does not take effect, one that was faster does
+    option min_gain=-1   every other plan does
+    predicted            one that fits does if TensorFlow's placement does not fit, or if it is
+                         faster by more than such predictions are wrong
+    option verify        what would take effect without having been measured here is measured
+
+A predicted gain within the error says nothing: a transfer that costs more than it was thought to
+can turn it into a loss.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from hplacer_optimizer.options import EVERY_PLAN
+from hplacer_optimizer.plans.baseline import Baseline
+from hplacer_optimizer.plans.verdict import FASTER, SLOWER, Hardware, Verdict
+from hplacer_optimizer.problem.prediction_error import prediction_error
+from hplacer_optimizer.support.formats import format_ns
+
+__all__ = ["APPLY", "KEEP", "MEASURE", "Decision", "Here", "Judged", "decide"]
+
+APPLY, KEEP, MEASURE = "apply", "keep", "measure"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Here:
+    """What matters of the place where the plan would take effect.
+
+    Attributes:
+        hardware: that there is.
+        min_gain: the gain that is asked for, as a share; 0.2: 1.2 times as many steps a second; -1:
+            any. None: more than the prediction may be wrong, or any where both were measured.
+        verifies: whether this start times its steps (option verify).
+    """
+
+    hardware: Hardware
+    min_gain: float | None = None
+    verifies: bool = False
+
+    @classmethod
+    def now(cls, *, min_gain: float | None = None, verifies: bool = False) -> Here:
+        """On the hardware of this process."""
+        return cls(hardware=Hardware.here(), min_gain=min_gain, verifies=verifies)
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What becomes of a plan.
+
+    Attributes:
+        action: APPLY, KEEP TensorFlow's placement, or MEASURE: starts do either in turn.
+        why: a sentence on why TensorFlow's placement is kept; "": it is not.
+    """
+
+    action: str
+    why: str = ""
+
+
+class Judged(Protocol):
+    """What of a plan decides; the fields are described at `Plan`."""
+
+    @property
+    def fingerprint(self) -> str: ...
+    @property
+    def feasible(self) -> bool: ...
+    @property
+    def step_time_ns(self) -> int | None: ...
+    @property
+    def measured_ns(self) -> int | None: ...
+    @property
+    def baseline(self) -> Baseline | None: ...
+    @property
+    def measured_baseline(self) -> Baseline | None: ...
+    @property
+    def prediction_error(self) -> float | None: ...
+    @property
+    def cost_source(self) -> str: ...
+    @property
+    def verdict(self) -> Verdict | None: ...
+
+
+def decide(plan: Judged, here: Here) -> Decision:
+    """Whether the plan takes effect here; a function of these two alone."""
+    measured = plan.verdict.outcome_on(here.hardware) if plan.verdict else None
+    if why := _why_kept(plan, measured, here.min_gain):
+        return Decision(KEEP, why)
+    if here.verifies and measured is None:
+        return Decision(MEASURE, "this start times TensorFlow's own placement (option verify)")
+    return Decision(APPLY)
+
+
+def _why_kept(plan: Judged, measured: str | None, min_gain: float | None) -> str:
+    """`measured`: the outcome of the verdict here; None: there is none that counts."""
+    if measured == SLOWER:
+        return (
+            f"it was measured, {plan.verdict}, so that the plan is retired; "
+            f"`hplacer cache restore {plan.fingerprint[:8]}` takes that back"
+        )
+    if measured == FASTER and plan.verdict:
+        return _too_small(plan.verdict.speedup - 1, min_gain, str(plan.verdict))
+    if min_gain == EVERY_PLAN:
+        return ""
+    step_ns, baseline, error = _steps(plan)
+    if baseline is None:
+        return "TensorFlow's own placement is not known, so that nothing can be compared with it"
+    if not baseline.feasible or baseline.step_time_ns is None:
+        if plan.feasible:
+            return ""
+        return "the plan may not fit into memory, and neither may TensorFlow's placement"
+    own = format_ns(baseline.step_time_ns)
+    if not plan.feasible or step_ns is None:
+        return f"the plan may not fit into memory, and TensorFlow's placement does ({own})"
+    times = f"{format_ns(step_ns)} instead of {own}"
+    if step_ns >= baseline.step_time_ns and (min_gain is None or min_gain >= 0):
+        return f"nothing faster than TensorFlow's placement was found: {times}"
+    gain = baseline.step_time_ns / max(step_ns, 1) - 1
+    if min_gain is None:
+        return "" if gain > error else f"{times} is within the error of the prediction"
+    return _too_small(gain, min_gain, times)
+
+
+def _too_small(gain: float, min_gain: float | None, what: str) -> str:
+    if min_gain is None or gain > min_gain:
+        return ""
+    return f"{what} is less than option min_gain asks for ({min_gain:g})"
+
+
+def _steps(plan: Judged) -> tuple[int | None, Baseline | None, float]:
+    """The step, that under TensorFlow's placement, and by how much the gain may be too large."""
+    if plan.measured_baseline is not None:
+        return plan.measured_ns, plan.measured_baseline, 0.0
+    error = plan.prediction_error
+    if error is None:
+        error = prediction_error(plan.cost_source)
+    return plan.step_time_ns, plan.baseline, error

@@ -1,0 +1,263 @@
+"""The guard: which plans take effect, and why TensorFlow's placement is kept."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hplacer_optimizer.options import EVERY_PLAN
+from hplacer_optimizer.plans.baseline import Baseline
+from hplacer_optimizer.plans.guard import APPLY, KEEP, MEASURE, Decision, Here, decide
+from hplacer_optimizer.plans.verdict import Hardware, Verdict
+from hplacer_optimizer.problem.prediction_error import prediction_error
+from tests.plans.test_baseline import baseline_of, measured_plan
+from tests.plans.test_plan import make_plan
+
+MS = 1_000_000
+HERE = Hardware(host="worker-0", models=["cpu", "gpu"])
+EMULATED = Hardware(host="worker-0", models=["cpu"], emulated="8xa100")
+FASTER, SLOWER, ALIKE = (1.4, 1.5, 1.6), (0.4, 0.5, 0.6), (0.9, 1.0, 1.1)
+
+DOES_NOT_FIT = {"feasible": False}
+TOO_LARGE = baseline_of(3 * MS, feasible=False)
+
+times = st.integers(1, 10**12)
+gains = st.floats(0.0, 100.0)
+
+
+def verdict(of: tuple[float, float, float], hardware: Hardware = HERE) -> Verdict:
+    low, speedup, high = of
+    return Verdict(
+        speedup=speedup,
+        low=low,
+        high=high,
+        plan_ns=2 * MS,
+        baseline_ns=3 * MS,
+        turns=4,
+        by="hplacer try train.py",
+        measured="2026-05-01T12:00:00Z",
+        **vars(hardware),
+    )
+
+
+def decided(
+    step_ns: int | None,
+    baseline: Baseline | None,
+    *,
+    min_gain: float | None = None,
+    verifies: bool = False,
+    hardware: Hardware = HERE,
+    **plan: Any,
+) -> Decision:
+    """`step_ns`, `baseline` and `plan`: of the plan, whose prediction is off by up to a half."""
+    judged = make_plan(
+        **{"step_time_ns": step_ns, "baseline": baseline, "prediction_error": 0.5, **plan}
+    )
+    return decide(judged, Here(hardware=hardware, min_gain=min_gain, verifies=verifies))
+
+
+def check(found: Decision, action: str, why: str) -> None:
+    assert found.action == action
+    assert why in found.why
+    assert bool(found.why) == bool(why)
+
+
+@pytest.mark.parametrize(
+    ("step_ns", "baseline", "options", "why"),
+    [
+        (2 * MS, baseline_of(4 * MS), {}, ""),
+        (2 * MS, baseline_of(3 * MS), {}, "2 ms instead of 3 ms is within the error of the"),
+        (3 * MS, baseline_of(3 * MS), {}, "nothing faster than TensorFlow's placement was found"),
+        (4 * MS, baseline_of(3 * MS), {"min_gain": 0.0}, "found: 4 ms instead of 3 ms"),
+        (2 * MS, baseline_of(3 * MS), {"min_gain": 0.0}, ""),
+        (2 * MS, baseline_of(3 * MS), {"min_gain": 0.4}, ""),
+        (2 * MS, baseline_of(3 * MS), {"min_gain": 0.5}, "option min_gain asks for (0.5)"),
+        (4 * MS, baseline_of(3 * MS), {"min_gain": -0.5}, ""),
+        (4 * MS, baseline_of(3 * MS), {"min_gain": -0.25}, "4 ms instead of 3 ms is less than"),
+        (9 * MS, baseline_of(3 * MS), {"min_gain": EVERY_PLAN}, ""),
+        # TensorFlow's placement is not known.
+        (9 * MS, None, {}, "TensorFlow's own placement is not known"),
+        (9 * MS, None, {"min_gain": 0.0}, "TensorFlow's own placement is not known"),
+        (9 * MS, None, DOES_NOT_FIT, "TensorFlow's own placement is not known"),
+        (None, None, {}, "TensorFlow's own placement is not known"),
+        (9 * MS, None, {"min_gain": EVERY_PLAN}, ""),
+        # One of the two does not fit, or cannot run.
+        (9 * MS, TOO_LARGE, {}, ""),
+        (9 * MS, TOO_LARGE, {"min_gain": 0.5}, ""),
+        (9 * MS, baseline_of(None), {}, ""),
+        (2 * MS, baseline_of(3 * MS), DOES_NOT_FIT, "the plan may not fit into memory, and Tensor"),
+        (None, baseline_of(3 * MS), {}, "TensorFlow's placement does (3 ms)"),
+        (9 * MS, baseline_of(3 * MS), {"min_gain": EVERY_PLAN, **DOES_NOT_FIT}, ""),
+        # Neither does.
+        (2 * MS, TOO_LARGE, DOES_NOT_FIT, "and neither may TensorFlow's placement"),
+        (2 * MS, TOO_LARGE, {"min_gain": 0.0, **DOES_NOT_FIT}, "and neither may TensorFlow's"),
+        (2 * MS, TOO_LARGE, {"min_gain": -0.9, **DOES_NOT_FIT}, "and neither may TensorFlow's"),
+        (None, baseline_of(None, feasible=False), DOES_NOT_FIT, "and neither may TensorFlow's"),
+        (2 * MS, TOO_LARGE, {"min_gain": EVERY_PLAN, **DOES_NOT_FIT}, ""),
+    ],
+)
+@pytest.mark.parametrize("verifies", [False, True])
+def test_what_is_predicted_decides(
+    step_ns: int | None,
+    baseline: Baseline | None,
+    options: dict[str, Any],
+    why: str,
+    verifies: bool,
+) -> None:
+    found = decided(step_ns, baseline, verifies=verifies, **options)
+    if verifies and not why:
+        check(found, MEASURE, "this start times TensorFlow's own placement (option verify)")
+    else:
+        check(found, KEEP if why else APPLY, why)
+
+
+WITHIN = "is within the error of the prediction"
+RETIRED = "so that the plan is retired; `hplacer cache restore 3f9c2b1a` takes that back"
+
+
+@pytest.mark.parametrize(
+    ("of", "measured_on", "here", "min_gain", "why"),
+    [
+        # Measured here: that comes before what is predicted, here a gain within the error.
+        (FASTER, HERE, HERE, None, ""),
+        (FASTER, HERE, HERE, 0.0, ""),
+        (FASTER, HERE, HERE, 0.4, ""),
+        (FASTER, HERE, HERE, 0.6, "is less than option min_gain asks for (0.6)"),
+        (FASTER, HERE, HERE, EVERY_PLAN, ""),
+        (SLOWER, HERE, HERE, None, RETIRED),
+        (SLOWER, HERE, HERE, 0.0, RETIRED),
+        (SLOWER, HERE, HERE, EVERY_PLAN, RETIRED),
+        (ALIKE, HERE, HERE, None, WITHIN),
+        (ALIKE, HERE, HERE, EVERY_PLAN, ""),
+        # Measured elsewhere.
+        (FASTER, HERE, Hardware(host="worker-9", models=["cpu", "gpu"]), None, WITHIN),
+        (SLOWER, HERE, Hardware(host="worker-9", models=["cpu", "gpu"]), EVERY_PLAN, ""),
+        (SLOWER, HERE, Hardware(host="worker-0", models=["cpu"]), EVERY_PLAN, ""),
+        # Emulated devices decide nothing on real ones, and real ones nothing on them.
+        (FASTER, EMULATED, HERE, None, WITHIN),
+        (SLOWER, EMULATED, HERE, EVERY_PLAN, ""),
+        (FASTER, EMULATED, Hardware(host="worker-0", models=["cpu"]), None, WITHIN),
+        (FASTER, HERE, EMULATED, None, WITHIN),
+        (SLOWER, HERE, EMULATED, EVERY_PLAN, ""),
+        (FASTER, EMULATED, Hardware(host="worker-9", models=[], emulated="8xa100"), None, ""),
+        (SLOWER, EMULATED, EMULATED, EVERY_PLAN, RETIRED),
+        (FASTER, EMULATED, Hardware(host="worker-0", models=[], emulated="8xv100"), None, WITHIN),
+    ],
+)
+def test_what_was_measured_here_comes_before(
+    of: tuple[float, float, float],
+    measured_on: Hardware,
+    here: Hardware,
+    min_gain: float | None,
+    why: str,
+) -> None:
+    found = decided(
+        2 * MS,
+        baseline_of(3 * MS),
+        verdict=verdict(of, measured_on),
+        hardware=here,
+        min_gain=min_gain,
+    )
+    check(found, KEEP if why else APPLY, why)
+
+
+@pytest.mark.parametrize(
+    ("of", "measured_on", "action"),
+    [
+        (None, HERE, MEASURE),
+        (FASTER, HERE, APPLY),
+        (ALIKE, HERE, APPLY),
+        (SLOWER, HERE, KEEP),
+        (FASTER, EMULATED, MEASURE),
+        (SLOWER, Hardware(host="worker-9", models=[]), MEASURE),
+    ],
+)
+def test_what_was_measured_here_is_not_measured_again(
+    of: tuple[float, float, float] | None, measured_on: Hardware, action: str
+) -> None:
+    judged = of and verdict(of, measured_on)
+    assert decided(2 * MS, baseline_of(9 * MS), verdict=judged, verifies=True).action == action
+
+
+def test_a_plan_without_a_known_baseline_follows_its_verdict() -> None:
+    assert decided(2 * MS, None, verdict=verdict(FASTER)) == Decision(APPLY)
+    assert RETIRED in decided(2 * MS, None, verdict=verdict(SLOWER)).why
+
+
+def test_what_was_seen_to_run_fits() -> None:
+    assert decided(2 * MS, TOO_LARGE, verdict=verdict(FASTER), **DOES_NOT_FIT).action == APPLY
+    assert decided(2 * MS, TOO_LARGE, verdict=verdict(ALIKE), **DOES_NOT_FIT).action == KEEP
+
+
+@given(times, times, gains)
+def test_it_takes_effect_where_the_gain_exceeds_the_error(
+    step_ns: int, own_ns: int, error: float
+) -> None:
+    takes_effect = not decided(step_ns, baseline_of(own_ns), prediction_error=error).why
+    assert takes_effect == (own_ns / step_ns - 1 > error)
+    asked = decided(step_ns, baseline_of(own_ns), prediction_error=0.0, min_gain=error)
+    assert (not asked.why) == takes_effect
+
+
+@given(times, times, times, st.none() | st.floats(-1, 100))
+def test_a_faster_plan_is_not_left_alone_where_a_slower_one_is_not(
+    a_ns: int, b_ns: int, own_ns: int, min_gain: float | None
+) -> None:
+    fast, slow = sorted((a_ns, b_ns))
+    if not decided(slow, baseline_of(own_ns), min_gain=min_gain).why:
+        assert not decided(fast, baseline_of(own_ns), min_gain=min_gain).why
+
+
+@given(times, times, st.floats(-1, 100), st.floats(-1, 100))
+def test_who_asks_for_more_gets_no_more_plans(
+    step_ns: int, own_ns: int, a: float, b: float
+) -> None:
+    less, more = sorted((a, b))
+    if decided(step_ns, baseline_of(own_ns), min_gain=less).why:
+        assert decided(step_ns, baseline_of(own_ns), min_gain=more).why
+
+
+@given(
+    st.none() | times,
+    st.none() | st.builds(baseline_of, st.none() | times, feasible=st.booleans()),
+    st.none() | st.floats(-1, 100, exclude_min=True),
+)
+def test_what_does_not_fit_takes_effect_only_where_every_plan_does(
+    step_ns: int | None, baseline: Baseline | None, min_gain: float | None
+) -> None:
+    assert decided(step_ns, baseline, min_gain=min_gain, feasible=False).action == KEEP
+    assert decided(step_ns, baseline, min_gain=EVERY_PLAN, feasible=False).action == APPLY
+
+
+# ---- errors of predictions ----
+
+
+def test_measured_costs_predict_better_than_estimated_ones() -> None:
+    assert 0 < prediction_error("measured") < prediction_error("analytic")
+    assert prediction_error("measured, analytic") == prediction_error("analytic")
+
+
+def test_the_error_of_a_plans_prediction_decides() -> None:
+    twice = make_plan(baseline=baseline_of(82_400_000), prediction_error=0.9)
+    assert twice.why_left_alone() == ""
+    assert (
+        "is within the error"
+        in make_plan(baseline=baseline_of(82_400_000), prediction_error=1.1).why_left_alone()
+    )
+    assert "(1.5)" in twice.why_left_alone(1.5)
+    own_ns = round(41_200_000 * (1.01 + prediction_error("measured")))
+    for source, decides in (("measured", ""), ("analytic", "is within the error")):
+        reason = make_plan(cost_source=source, baseline=baseline_of(own_ns)).why_left_alone()
+        assert decides in reason
+        assert bool(reason) == bool(decides)
+
+
+def test_what_was_measured_has_no_error_of_a_prediction() -> None:
+    slow = baseline_of(1)  # as it is simulated
+    assert measured_plan(20, 21, baseline=slow).why_left_alone() == ""
+    assert "nothing faster" in measured_plan(20, 20, baseline=slow).why_left_alone()
+    assert "(0.1)" in measured_plan(20, 21, baseline=slow).why_left_alone(0.1)
+    assert "nothing faster" in measured_plan(20, None, baseline=slow).why_left_alone()
