@@ -26,6 +26,7 @@ from hplacer_optimizer.plans.comparison import (
 )
 from hplacer_optimizer.plans.fingerprint import differences
 from hplacer_optimizer.plans.plan import Plan
+from hplacer_optimizer.plans.ranking import predicted_alike
 from hplacer_optimizer.support.formats import format_bytes, format_speedup
 
 _MAX_SCOPES = 40
@@ -47,7 +48,7 @@ def _diff(options: argparse.Namespace) -> int:
     if step_a is None or step_b is None:
         step_a = step_b = None  # what is simulated now is not compared with what a plan states
     shared = on_one_problem(a, b) if step_a and step_b else None
-    comparable = step_a is not None or a.predicted_as(b)
+    comparable = step_a is not None or predicted_alike(a, b)
     basis = _basis(shared is not None, step_a is not None, comparable)
     facts_a, facts_b = step_facts(a, step_a), step_facts(b, shared or step_b)
     moves = compare_nodes(a, b, options.depth)

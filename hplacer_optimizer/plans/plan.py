@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import functools
 import io
-import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -392,29 +391,6 @@ class Plan(Described):
         measured = self.planner_options.get("measured")
         found = measured.get(name) if isinstance(measured, dict) else None
         return found if isinstance(found, int) else None
-
-    def better_than(self, other: Plan) -> bool:
-        """Feasible beats infeasible, then measured beats simulated, then the newer simulator's
-        prediction the older one's, then the smaller step time wins; a tie is not better.
-        """
-
-        def rank(plan: Plan) -> tuple[bool, bool, int, float]:
-            is_simulated = plan.measured_ns is None
-            age = -(plan.simulator_version or 0) if is_simulated else 0
-            time_ns = math.inf if plan.step_ns is None else float(plan.step_ns)
-            return not plan.feasible, is_simulated, age, time_ns
-
-        return rank(self) < rank(other)
-
-    def predicted_as(self, other: Plan) -> bool:
-        """Whether the simulated step times of both can be compared as they stand.
-
-        That is so if one simulator predicted them, for one machine and with costs from one source.
-        """
-        if None in (self.simulator_version, self.machine):
-            return False
-        basis = ("simulator_version", "machine", "cost_source", "assumptions")
-        return all(getattr(self, name) == getattr(other, name) for name in basis)
 
     def problem(self) -> Problem | None:
         """The problem that was planned, read from the file on the first call; None if it is not

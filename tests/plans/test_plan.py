@@ -741,39 +741,6 @@ def test_format_ns(duration_ns: int, text: str) -> None:
     assert format_ns(duration_ns) == text
 
 
-def test_better_than_is_a_strict_order() -> None:
-    fast, slow = make_plan(step_time_ns=1), make_plan(step_time_ns=2)
-    unknown, infeasible = make_plan(step_time_ns=None), make_plan(step_time_ns=0, feasible=False)
-    measured = [
-        make_plan(planner_options={"measured": {"step_ns": ns}}, simulator_version=version)
-        for ns, version in ((8, 1), (9, 2))
-    ]
-    newer = [make_plan(step_time_ns=ns, simulator_version=2) for ns in (30, 40)]
-    older = make_plan(step_time_ns=3, simulator_version=1)
-    ranking = [*measured, *newer, older, fast, slow, unknown, infeasible]
-    for i, plan in enumerate(ranking):
-        for j, other in enumerate(ranking):
-            assert plan.better_than(other) == (i < j)
-
-
-def test_stated_steps_are_compared_only_where_one_model_predicted_them() -> None:
-    plan = make_plan(simulator_version=2)
-    assert plan.predicted_as(make_plan(simulator_version=2, planner="heft", step_time_ns=1))
-    for other in (
-        {"simulator_version": 1},
-        {"simulator_version": None},
-        {"machine": "format: hplacer-machine/1\nname: other\n"},
-        {"machine": None},
-        {"cost_source": "measured"},
-        {"assumptions": ["loop_trip_count=20"]},
-    ):
-        changed_plan = make_plan(**{"simulator_version": 2, **other})
-        assert not plan.predicted_as(changed_plan)
-        assert not changed_plan.predicted_as(plan)
-    unknown = make_plan()
-    assert not unknown.predicted_as(unknown)
-
-
 def test_a_large_plan_loads_fast() -> None:
     count = 50_000
     random = np.random.default_rng(0)

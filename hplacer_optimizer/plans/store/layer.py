@@ -17,22 +17,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
-
 from hplacer_optimizer.errors import HPlacerError, PlanError, StoreError
-from hplacer_optimizer.inspection.simulated_step import SimulatedStep
 from hplacer_optimizer.log import LOGGER
-from hplacer_optimizer.plans.comparison import on_one_problem
 from hplacer_optimizer.plans.directories.files import Files, FileStatus
 from hplacer_optimizer.plans.directories.gfile import GfileFiles
 from hplacer_optimizer.plans.directories.local import LocalFiles
 from hplacer_optimizer.plans.file import NewerFormatError
 from hplacer_optimizer.plans.plan import FINGERPRINT_HEX_DIGITS, Plan
+from hplacer_optimizer.plans.ranking import replaces
 from hplacer_optimizer.plans.starts import Start
 from hplacer_optimizer.plans.starts import from_bytes as starts_from_bytes
 from hplacer_optimizer.plans.starts import to_bytes as starts_to_bytes
-from hplacer_optimizer.plans.verdict import FASTER, NO_DIFFERENCE, SLOWER, Verdict
-from hplacer_optimizer.problem.simulator import SIMULATOR_VERSION
+from hplacer_optimizer.plans.verdict import Hardware
 
 SUFFIX = ".hplan"
 _STARTS_SUFFIX = ".starts"  # what option verify knows of a graph
@@ -112,7 +108,9 @@ class Layer:
                 self._files.remove_leftovers()
             try:
                 existing = self.get(plan.fingerprint)
-                if existing and not _wins(plan, existing, stored_fits):
+                if existing and not replaces(
+                    plan, existing, Hardware.here(), stored_fits=stored_fits
+                ):
                     return False
             except NewerFormatError:
                 return False
@@ -245,84 +243,6 @@ class Layer:
             with contextlib.suppress(StoreError):  # somebody else's file
                 self._remove(fingerprint)
                 LOGGER.debug("evicted plan %s from %s", fingerprint, self.address)
-
-
-def _wins(plan: Plan, existing: Plan, stored_fits: bool) -> bool:
-    """Whether it takes the place of the plan that is there."""
-    if stored_fits:
-        by_verdict = _wins_by_verdict(plan, existing)
-        return _is_better(plan, existing) if by_verdict is None else by_verdict
-    # A fingerprint covers devices and nodes: a plan of others fits no graph at all.
-    if set(existing.device_names) != set(plan.device_names):
-        return True
-    if not np.isin(existing.node_hashes, plan.node_hashes).all():
-        return True
-    if _placements_scored(plan) < _placements_scored(existing):
-        return False
-    if plan.better_than(existing):
-        return True
-    # A plan without ranks fits no graph with other names.
-    fits_more = len(plan.node_ranks) > 0 and not len(existing.node_ranks)
-    return fits_more and not existing.better_than(plan)
-
-
-def _wins_by_verdict(plan: Plan, existing: Plan) -> bool | None:
-    """The same, by what was measured beside TensorFlow's placement; None: that does not tell.
-
-    A verdict of emulated devices never takes the place of one of real devices, and chooses between
-    placements only where the devices are emulated as the same machine.
-    """
-    if plan.places_as(existing):
-        if plan.verdict:
-            return plan.verdict.replaces(existing.verdict)
-        return False if existing.verdict else None
-    verdicts = [p.verdict for p in (plan, existing)]
-    are_real = any(verdict and verdict.emulated is None for verdict in verdicts)
-    new, old = (_counted_outcome(verdict, are_real) for verdict in verdicts)
-    if FASTER in (new, old) and new != old:  # never for one that is only predicted to be better
-        return new == FASTER
-    if SLOWER in (new, old) and new != old:
-        return old == SLOWER and plan.feasible
-    if plan.verdict and existing.verdict and new and old and new != NO_DIFFERENCE:
-        return plan.verdict.speedup > existing.verdict.speedup
-    return None
-
-
-def _counted_outcome(verdict: Verdict | None, are_real: bool) -> str | None:
-    """What a verdict says between placements; None: nothing."""
-    if verdict is None or (verdict.emulated is not None and are_real):
-        return None
-    return verdict.outcome if are_real else verdict.outcome_here
-
-
-def _is_better(plan: Plan, existing: Plan) -> bool:
-    """Whether it is better where both are simulated under the costs and links of the new one."""
-    if plan.measured_ns is not None or existing.measured_ns is not None:
-        return plan.better_than(existing)
-    again = on_one_problem(plan, existing)
-    if again is None:
-        return plan.better_than(existing)
-    found = _with_step(existing, again)
-    if plan.simulator_version != SIMULATOR_VERSION:
-        plan = _with_step(plan, plan.simulated())
-    return plan.better_than(found)
-
-
-def _with_step(plan: Plan, step: SimulatedStep) -> Plan:
-    """The plan with what this version of the simulator predicts."""
-    trace = step.trace
-    return replace(
-        plan,
-        step_time_ns=trace.makespan_ns,
-        feasible=trace.feasible,
-        simulator_version=SIMULATOR_VERSION,
-    )
-
-
-def _placements_scored(plan: Plan) -> int:
-    """How much was searched for it."""
-    scored = plan.budget.get("placements_scored")
-    return scored if isinstance(scored, int) else 0
 
 
 def is_fingerprint(text: str) -> bool:
