@@ -41,7 +41,8 @@ from hplacer_optimizer.planners.host_offload import accelerators_first
 from hplacer_optimizer.planners.isolation import isolated
 from hplacer_optimizer.planners.result import Watch
 from hplacer_optimizer.plans.baseline import Baseline
-from hplacer_optimizer.plans.plan import CURVE_POINT, Plan
+from hplacer_optimizer.plans.plan import Plan
+from hplacer_optimizer.plans.plan_format import CURVE_POINT
 from hplacer_optimizer.plans.planned_problem import PackedProblem, fields_without_graph
 from hplacer_optimizer.problem.constraints import check_constraints
 from hplacer_optimizer.problem.cost_errors import step_spread_ns, typical_errors

@@ -2,10 +2,12 @@
 
     Plan --save--> plan file --load_plan--> Plan
 
-The file format is described in docs/reference/plan-format.md. Everything that is read is checked: a
-damaged, foreign or newer file is a `PlanError` that names the file, the reason and the remedy,
-never a wrong placement. The per-node columns are packed, so that a plan of 50,000 nodes loads in a
-few milliseconds; node names are split, and the planned problem is read, only when somebody asks.
+The per-node columns are packed, so that a plan of 50,000 nodes loads in a few milliseconds; node
+names are split, and the planned problem is read, only when somebody asks.
+
+    plan_format.py   its fields and its file
+    guard.py         whether it takes effect
+    ranking.py       which of two plans is better
 """
 
 from __future__ import annotations
@@ -13,8 +15,8 @@ from __future__ import annotations
 import functools
 import io
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,110 +26,22 @@ import numpy.typing as npt
 from hplacer_optimizer._engine import Problem, StepTrace
 from hplacer_optimizer.errors import PlanError, StoreError
 from hplacer_optimizer.inspection.loads import short_names
-from hplacer_optimizer.inspection.report import write_report
 from hplacer_optimizer.inspection.simulated_step import SimulatedStep
-from hplacer_optimizer.plans.baseline import Baseline, as_json
+from hplacer_optimizer.plans.baseline import Baseline
 from hplacer_optimizer.plans.directories.paths import open_file, write_file
-from hplacer_optimizer.plans.fields import (
-    NodeNames,
-    boolean,
-    column,
-    count,
-    integer,
-    interval,
-    json_object,
-    list_of,
-    matching,
-    node_names,
-    number,
-    optional,
-    record,
-    share,
-    text,
-    text_map,
-    word,
-)
-from hplacer_optimizer.plans.file import (
-    BinaryFile,
-    NewerFormatError,
-    PlanFile,
-    Section,
-    assemble,
-    canonical_json,
-    compress,
-    parse_object,
-)
+from hplacer_optimizer.plans.fields import NodeNames, node_names
+from hplacer_optimizer.plans.file import BinaryFile, PlanFile, Section, assemble
 from hplacer_optimizer.plans.guard import Here, decide
+from hplacer_optimizer.plans.plan_format import CHECKS, naming, pack, summary, unpack
 from hplacer_optimizer.plans.planned_problem import SECTIONS, PackedProblem
-from hplacer_optimizer.plans.verdict import CREATED, FASTER, SLOWER, Verdict
+from hplacer_optimizer.plans.verdict import FASTER, SLOWER, Verdict
 from hplacer_optimizer.problem.bounds import gap
 from hplacer_optimizer.support.formats import format_ns, format_speedup
 from hplacer_optimizer.support.notebook import Described
 
 __all__ = ["NodeNames", "Plan", "load_plan"]
 
-FINGERPRINT_HEX_DIGITS = 32
-_STRUCTURE_BYTES = 8
 MAX_DEVICES = 1 << 16  # device indices are 16 bits wide in the file
-
-_REPLACE = "if it is a plan store's, delete the file: the next run plans again"
-_UPGRADE = "made by a newer version: upgrade hplacer-optimizer"
-
-# Of a point of a learning curve; the keys are some of `planners.Progress`.
-CURVE_POINT: dict[str, Callable[[Any], Any]] = {
-    "steps": count,
-    "best_ns": optional(count),
-    "placements": count,
-    "mean_ns": optional(number),
-    "infeasible": share,
-}
-
-# One check for each field of the summary.
-_SUMMARY: dict[str, Callable[[Any], Any]] = {
-    "fingerprint": matching(
-        rf"([0-9a-f]{{{FINGERPRINT_HEX_DIGITS}}})?",
-        f"{FINGERPRINT_HEX_DIGITS} lower-case hex digits, or empty",
-    ),
-    "fingerprint_parts": text_map,
-    "label": text,
-    "planner": text,
-    "planner_notes": list_of(text),
-    "planner_options": json_object,
-    "seed": integer,
-    "budget": json_object,
-    "step_time_ns": optional(count),
-    "step_spread_ns": optional(interval),
-    "simulator_version": optional(count),
-    "lower_bound_ns": optional(count),
-    "lower_bound_term": optional(text),
-    "feasible": boolean,
-    "peak_bytes": list_of(count),
-    "device_names": list_of(text),
-    "device_kinds": list_of(text),
-    "machine": optional(text),
-    "num_ops": count,
-    "num_units": count,
-    "planning_s": number,
-    "learning_curve": list_of(record(CURVE_POINT)),
-    "cost_source": text,
-    "assumptions": list_of(text),
-    "baseline": Baseline.checked,
-    "prediction_error": optional(number),
-    "versions": text_map,
-    "created": matching(CREATED, "a UTC time such as 2024-05-01T12:00:00Z"),
-    "host": text,
-}
-
-# One check for each field about the nodes, which are sections of their own.
-_COLUMNS: dict[str, Callable[[Any], Any]] = {
-    "node_names": node_names,
-    "node_hashes": column(np.uint64),
-    "node_ranks": column(np.uint32),
-    "structure": word,
-    "node_devices": column(np.int32),
-}
-
-_VERDICT: dict[str, Callable[[Any], Any]] = {"verdict": Verdict.checked}  # a section of its own
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -220,7 +134,7 @@ class Plan(Described):
     packed_problem: PackedProblem | None = None
 
     def __post_init__(self) -> None:
-        for name, check in (_SUMMARY | _COLUMNS | _VERDICT).items():
+        for name, check in CHECKS.items():
             try:
                 object.__setattr__(self, name, check(getattr(self, name)))
             except ValueError as error:
@@ -246,7 +160,7 @@ class Plan(Described):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Plan) or self.packed_problem != other.packed_problem:
             return False
-        return self._sections() == other._sections()
+        return pack(vars(self)) == pack(vars(other))
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -290,8 +204,7 @@ class Plan(Described):
 
     def summary(self) -> dict[str, Any]:
         """Every field that JSON can hold: all but the columns and the problem."""
-        fields = {name: getattr(self, name) for name in _SUMMARY}
-        return fields | {"baseline": as_json(self.baseline)}
+        return summary(vars(self))
 
     def summary_line(self) -> str:
         """One line for people, such as
@@ -434,6 +347,8 @@ class Plan(Described):
         or the new one, never a part. Raises PlanError if the plan holds no problem, OSError if the
         page cannot be written.
         """
+        from hplacer_optimizer.inspection.report import write_report  # not in every lookup
+
         write_report(self.simulated(), self, path)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -449,7 +364,7 @@ class Plan(Described):
         packed = self.packed_problem
         if packed is None:
             return None
-        with _naming(packed.source):
+        with naming(packed.source):
             return packed.read_problem(num_ops=self.num_ops, device_names=self.device_names)
 
     @functools.cached_property
@@ -460,7 +375,7 @@ class Plan(Described):
         packed = self.packed_problem
         if packed is None:
             return None, None
-        with _naming(packed.source):
+        with naming(packed.source):
             placement, node_op = packed.read_columns(
                 num_ops=self.num_ops,
                 num_nodes=len(self.node_names),
@@ -473,7 +388,7 @@ class Plan(Described):
     def to_bytes(self) -> bytes:
         """The content of a plan file; the same plan gives the same bytes (with the same zlib)."""
         problem = self.packed_problem.load(SECTIONS) if self.packed_problem else {}
-        return assemble({**self._sections(), **problem})
+        return assemble({**pack(vars(self)), **problem})
 
     @classmethod
     def from_bytes(cls, data: bytes, source: object = "plan") -> Plan:
@@ -481,14 +396,14 @@ class Plan(Described):
 
         Every checksum is verified, that of the problem included.
         """
-        with _naming(source):
+        with naming(source):
             file = PlanFile(io.BytesIO(data))
             file.check_length()
             sections = {name: file.section(name) for name in file.names}
             packed = PackedProblem.from_file(
                 file, lambda names: {name: sections[name] for name in names}, source
             )
-            return cls(**_read_fields(file), packed_problem=packed)
+            return cls(**unpack(file), packed_problem=packed)
 
     @classmethod
     def from_file(
@@ -501,7 +416,7 @@ class Plan(Described):
 
         `problem()` opens the file again. Raises PlanError that starts with `source`, a path.
         """
-        with _naming(source):
+        with naming(source):
             opened = PlanFile(file)
 
             def load(names: Sequence[str]) -> Mapping[str, Section]:
@@ -512,23 +427,7 @@ class Plan(Described):
                     return {name: current.section(name) for name in names}
 
             packed = PackedProblem.from_file(opened, load, source)
-            return cls(**_read_fields(opened), packed_problem=packed)
-
-    def _sections(self) -> dict[str, Section]:
-        """What applying the plan needs, in the order of the file."""
-        parts = list(self.fingerprint_parts.items())
-        summary = self.summary() | {"fingerprint_parts": parts}
-        structure = self.structure.to_bytes(_STRUCTURE_BYTES, "little")
-        verdict = self.verdict and compress(canonical_json(self.verdict.as_json()))
-        ranks = {"node_ranks": compress(structure + self.node_ranks.astype("<u4").tobytes())}
-        return {
-            "summary": compress(canonical_json(summary)),
-            "node_names": compress(self.node_names_blob.encode()),
-            "node_hashes": compress(self.node_hashes.astype("<u8").tobytes(), level=0),
-            **(ranks if len(self.node_ranks) else {}),
-            "node_devices": compress(self.node_devices.astype("<u2").tobytes()),
-            **({"verdict": verdict} if verdict else {}),
-        }
+            return cls(**unpack(opened), packed_problem=packed)
 
 
 def load_plan(path: str | os.PathLike[str]) -> Plan:
@@ -556,56 +455,3 @@ def load_plan(path: str | os.PathLike[str]) -> Plan:
         if file is None:
             raise StoreError(f"{path}: there is no such file")
         return Plan.from_file(file, path, reopen)
-
-
-@contextmanager
-def _naming(source: object) -> Iterator[None]:
-    """Adds the file and the remedy to what is wrong."""
-    try:
-        yield
-    except NewerFormatError as error:
-        raise NewerFormatError(f"{source}: {error}; {_UPGRADE}") from None
-    except PlanError as error:
-        raise PlanError(f"{source}: {error}; {_REPLACE}") from None
-
-
-def _read_fields(file: PlanFile) -> dict[str, Any]:
-    """The keywords of `Plan`, the problem excepted."""
-    fields = _read_sections(file)
-    try:
-        return {**fields, "fingerprint_parts": _parts(fields["fingerprint_parts"])}
-    except ValueError as error:
-        raise PlanError(f"plan.fingerprint_parts {error}") from None
-
-
-def _read_sections(file: PlanFile) -> dict[str, Any]:
-    fields = parse_object(file.read("summary"))
-    for name in sorted(_SUMMARY.keys() - fields.keys()):
-        raise PlanError(f"has no field {name!r}")
-    for name in sorted(fields.keys() - _SUMMARY.keys()):
-        raise PlanError(f"has the unknown field {name!r}")
-    try:
-        fields["node_names"] = NodeNames(file.read("node_names").decode())
-        for name, dtype in (("node_hashes", "<u8"), ("node_devices", "<u2")):
-            fields[name] = np.frombuffer(file.read(name), dtype)
-        if "node_ranks" in file.names:
-            raw = file.read("node_ranks")
-            if len(raw) <= _STRUCTURE_BYTES:
-                raise ValueError(f"the section 'node_ranks' has {len(raw)} bytes")
-            fields["structure"] = int.from_bytes(raw[:_STRUCTURE_BYTES], "little")
-            fields["node_ranks"] = np.frombuffer(raw[_STRUCTURE_BYTES:], "<u4")
-        if "verdict" in file.names:
-            fields["verdict"] = parse_object(file.read("verdict"))
-    except PlanError:
-        raise
-    except ValueError as error:
-        raise PlanError(f"holds columns that cannot be read: {error}") from None
-    return fields
-
-
-def _parts(value: Any) -> dict[str, str]:
-    """JSON objects have no order and parts do, so the file holds a list of [name, value] pairs."""
-    pairs = list_of(list_of(text))(value)
-    if any(len(pair) != 2 for pair in pairs) or len({pair[0] for pair in pairs}) != len(pairs):
-        raise ValueError("must be a list of [name, value] pairs with distinct names")
-    return dict(pairs)

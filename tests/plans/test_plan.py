@@ -16,13 +16,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import hplacer_optimizer.plans.plan as plan_module
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.errors import PlanError, ProblemError, StoreError
 from hplacer_optimizer.planners import Progress
 from hplacer_optimizer.plans import file as plan_file
+from hplacer_optimizer.plans import plan_format
 from hplacer_optimizer.plans.baseline import Baseline
-from hplacer_optimizer.plans.plan import CURVE_POINT, NodeNames, Plan, load_plan
+from hplacer_optimizer.plans.plan import NodeNames, Plan, load_plan
+from hplacer_optimizer.plans.plan_format import CHECKS, CURVE_POINT
 from hplacer_optimizer.plans.planned_problem import PackedProblem
 from hplacer_optimizer.plans.verdict import Verdict
 from hplacer_optimizer.support.formats import format_ns
@@ -370,9 +371,8 @@ def test_a_problem_of_other_devices_or_another_number_of_ops() -> None:
 
 
 def test_every_field_is_checked() -> None:
-    checked = {**plan_module._SUMMARY, **plan_module._COLUMNS, **plan_module._VERDICT}
     fields = [field.name for field in dataclasses.fields(Plan)]
-    assert fields == [*checked, "packed_problem"]
+    assert fields == [*CHECKS, "packed_problem"]
 
 
 def test_every_field_counts_for_equality() -> None:
@@ -657,7 +657,7 @@ def test_random_bytes_are_a_plan_error(data: bytes) -> None:
             Plan.from_bytes(candidate)
 
 
-@given(st.sampled_from(sorted(plan_module._SUMMARY)), JSON)
+@given(st.sampled_from(sorted(plan_format.SUMMARY)), JSON)
 def test_any_json_in_any_field_is_a_plan_or_a_plan_error(name: str, value: object) -> None:
     try:
         plan = Plan.from_bytes(changed(**{name: value}))

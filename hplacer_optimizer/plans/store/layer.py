@@ -23,7 +23,8 @@ from hplacer_optimizer.plans.directories.files import Files, FileStatus
 from hplacer_optimizer.plans.directories.gfile import GfileFiles
 from hplacer_optimizer.plans.directories.local import LocalFiles
 from hplacer_optimizer.plans.file import NewerFormatError
-from hplacer_optimizer.plans.plan import FINGERPRINT_HEX_DIGITS, Plan
+from hplacer_optimizer.plans.plan import Plan
+from hplacer_optimizer.plans.plan_format import FINGERPRINT_HEX_DIGITS
 from hplacer_optimizer.plans.ranking import replaces
 from hplacer_optimizer.plans.starts import Start
 from hplacer_optimizer.plans.starts import from_bytes as starts_from_bytes

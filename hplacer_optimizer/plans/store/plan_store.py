@@ -17,7 +17,8 @@ from pathlib import Path
 from hplacer_optimizer.errors import HPlacerError, PlanError, StoreError
 from hplacer_optimizer.log import warn_once
 from hplacer_optimizer.options import Options
-from hplacer_optimizer.plans.plan import FINGERPRINT_HEX_DIGITS, Plan
+from hplacer_optimizer.plans.plan import Plan
+from hplacer_optimizer.plans.plan_format import FINGERPRINT_HEX_DIGITS
 from hplacer_optimizer.plans.starts import Start
 from hplacer_optimizer.plans.store.layer import MAX_BYTES, Layer, StoreEntry
 from hplacer_optimizer.support.notebook import Described
