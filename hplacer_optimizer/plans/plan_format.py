@@ -51,17 +51,6 @@ from hplacer_optimizer.plans.file import (
 )
 from hplacer_optimizer.plans.verdict import CREATED, Verdict
 
-__all__ = [
-    "CHECKS",
-    "CURVE_POINT",
-    "FINGERPRINT_HEX_DIGITS",
-    "SUMMARY",
-    "naming",
-    "pack",
-    "summary",
-    "unpack",
-]
-
 FINGERPRINT_HEX_DIGITS = 32
 _STRUCTURE_BYTES = 8
 
