@@ -7,9 +7,11 @@ The papers' tasks run on the machines as their data sheets have them, whose GPUs
 
     python -m benchmarks.agreement --output docs/results/emulation
     python -m benchmarks.agreement --tasks inception_v3 nmt_2 --planning-s 5
+    python -m benchmarks.agreement --only auto --output docs/results/emulation
 
-Every task runs in a process of its own. Tasks that the output has are not run again. The problems
-and placements lie in build/agreement/, where benchmarks/launch_rules.py finds them.
+Every task runs in a process of its own. Tasks that the output has are not run again but with
+--only. The problems and placements lie in build/agreement/, where benchmarks/launch_rules.py finds
+them.
 """
 
 from __future__ import annotations
@@ -56,16 +58,21 @@ _APART = 0.03  # of two executed steps that are not just as long
 # ---- in the process of a task ----
 
 
-def placements(problem: Problem, planning_s: float) -> Iterator[tuple[str, NDArray[np.int32]]]:
-    """Placements with their names; those that a planner refuses to make are left out."""
-    yield from simple_placements(problem).items()
+def placements(
+    problem: Problem, planning_s: float, only: str = ""
+) -> Iterator[tuple[str, NDArray[np.int32]]]:
+    """Placements whose names begin so; those that a planner refuses to make are left out."""
+    simple = simple_placements(problem)
     gpus = gpus_of(problem)
     for seed, (share, number) in enumerate(itertools.product((0.02, 0.1), sorted({2, len(gpus)}))):
         name = f"{share:.0%} random moves over {number}"
-        yield name, random_moves(problem, share, gpus[:number], seed)
+        simple[name] = random_moves(problem, share, gpus[:number], seed)
+    yield from ((name, placement) for name, placement in simple.items() if name.startswith(only))
     made = [(name, 0) for name in PLANNERS]
     made += [(name, seed) for name in SEARCHES for seed in (0, 1)]
     for name, seed in made:
+        if not name.startswith(only):
+            continue
         budget = Budget(seconds=planning_s)
         try:
             result = get_planner(name).plan(problem, budget=budget, seed=seed)
@@ -76,27 +83,28 @@ def placements(problem: Problem, planning_s: float) -> Iterator[tuple[str, NDArr
         yield label, np.asarray(result.placement, np.int32)
 
 
-def run_task(name: str, sizes: dict[str, Any], planning_s: float) -> None:
-    """Prints a line of JSON for each placement."""
+def run_task(name: str, sizes: dict[str, Any], planning_s: float, only: str) -> None:
+    """Prints a line of JSON for each placement whose name begins so."""
     task = TASKS[name]
     task = replace(task, machine=task.machine.replace("papers-", "1cpu-"))
     loaded = load_task(task, sizes, compute=False)
-    made = {}
-    for label, placement in placements(loaded.problem, planning_s):
+    file = TRIED / f"{name}.npz"
+    made = dict(np.load(file)) if only and file.exists() else {}
+    for label, placement in placements(loaded.problem, planning_s, only):
         made[label] = placement
         print_row(measure(loaded, label, placement, steps=STEPS))
     TRIED.mkdir(parents=True, exist_ok=True)
     save_problem(loaded.problem, TRIED / f"{name}.json.gz")
-    np.savez_compressed(TRIED / f"{name}.npz", **made)
+    np.savez_compressed(file, **made)
 
 
 # ---- in the process of the benchmark ----
 
 
-def rows_of(name: str, planning_s: float, *, small: bool) -> Iterator[dict[str, Any]]:
+def rows_of(name: str, planning_s: float, *, small: bool, only: str) -> Iterator[dict[str, Any]]:
     """What the task's process tells."""
     arguments = ["benchmarks.agreement", "--task", name, "--planning-s", str(planning_s)]
-    return rows_told([*arguments, *["--small"] * small])
+    return rows_told([*arguments, "--only", only, *["--small"] * small])
 
 
 def ratio(row: dict[str, Any]) -> float:
@@ -170,20 +178,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS), metavar="NAME")
     parser.add_argument("--planning-s", type=float, default=10.0, help="of a search, default: 10")
     parser.add_argument("--output", type=Path, default=Path("build/agreement"), metavar="DIR")
+    parser.add_argument("--only", default="", metavar="NAME", help="placements that begin so")
     parser.add_argument("--small", action="store_true", help="small sizes, where there are any")
     parser.add_argument("--task", choices=TASKS, help=argparse.SUPPRESS)  # one, as JSON
     options = parser.parse_args(argv)
     if options.task:
         sizes = SMALL.get(options.task, {}) if options.small else {}
-        run_task(options.task, sizes, options.planning_s)
+        run_task(options.task, sizes, options.planning_s, options.only)
         return 0
     file = options.output / "agreement.json"
     known = json.loads(file.read_text()) if file.exists() else {}
     for name in options.tasks:
-        if name in known:
+        if name in known and not options.only:
             continue
-        rows = []
-        for row in rows_of(name, options.planning_s, small=options.small):
+        rows = [row for row in known.get(name, []) if not row["placement"].startswith(options.only)]
+        for row in rows_of(name, options.planning_s, small=options.small, only=options.only):
             rows.append(row)
             what = row.get("error") or f"executed is {ratio(row):.3f} of simulated"
             print(f"{name}, {row['placement']}: {what}", file=sys.stderr, flush=True)
