@@ -226,6 +226,7 @@ report(rows=rows)
     # Without what TensorFlow removes, cuts of the chains would have a hundred times as many.
     assert max(real for _, real in report) > 20
     for predicted, real in report:
-        assert abs(predicted - real) <= 0.45 * real + 1
+        # The cuts follow the numbers of units; a random one makes half as many transfers again.
+        assert abs(predicted - real) <= 0.55 * real + 1
     predicted, real = map(sum, zip(*report, strict=True))
     assert predicted == pytest.approx(real, rel=0.25)
