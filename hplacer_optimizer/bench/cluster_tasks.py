@@ -90,21 +90,44 @@ TASKS: tuple[ClusterTask, ...] = (
 def cuts_by_hand(
     problem: Problem, own: tuple[Rules, ...]
 ) -> Iterator[tuple[str, NDArray[np.int32]]]:
-    """What a person would try: the task's own cuts, and those by the order of the variables.
+    """What a person would try: the task's own cuts, and those by the order of the layers.
 
     The first quarter, half or three quarters of the variables, with the ops near them, are on
     worker 0, the others on worker 1; or they take turns.
     """
     for number, rules in enumerate(own, start=1):
         yield f"by hand {number}", place_by_hand(problem, rules)
-    names = zip(problem.op_names, problem.op_types, strict=True)
-    variables = [name for name, kind in names if kind in _VARIABLES]
+    variables = _variables_by_layer(problem)
     for share in _SHARES:
         first = round(share * len(variables))
         workers = [int(index >= first) for index in range(len(variables))]
         yield f"by hand, cut at {share:.0%}", _by_variables(problem, variables, workers)
     turns = [index % 2 for index in range(len(variables))]
     yield "by hand, in turn", _by_variables(problem, variables, turns)
+
+
+def _variables_by_layer(problem: Problem) -> list[str]:
+    """Their names, scope after scope, as the step comes to the first op that reads each.
+
+    What reads nothing but one variable and constants is taken for the variable.
+    """
+    reads: list[list[int]] = [[] for _ in range(problem.num_ops)]
+    for src, _, dst in problem.edges.tolist():
+        if problem.op_types[src] != "Const":
+            reads[dst].append(src)
+    variable_of = [op if kind in _VARIABLES else -1 for op, kind in enumerate(problem.op_types)]
+    variables = [op for op, variable in enumerate(variable_of) if variable == op]
+    first_use = dict.fromkeys(variables, problem.num_ops)
+    for op, sources in enumerate(reads):  # in topological order
+        read = {variable_of[src] for src in sources}
+        if len(read) == 1:
+            variable_of[op] = read.pop()
+        for variable in read - {-1}:
+            first_use[variable] = min(first_use[variable], op)
+    variables.sort(key=first_use.__getitem__)
+    scopes = [problem.op_names[op].partition("/")[0] for op in variables]
+    by_scope = sorted(zip(scopes, variables, strict=True), key=lambda pair: scopes.index(pair[0]))
+    return [problem.op_names[op] for _, op in by_scope]
 
 
 def _by_variables(problem: Problem, variables: list[str], workers: list[int]) -> NDArray[np.int32]:

@@ -13,7 +13,7 @@ import pytest
 
 import hplacer_optimizer as hp
 from hplacer_optimizer.bench import cluster
-from hplacer_optimizer.bench.cluster_tasks import TASKS, place_by_hand
+from hplacer_optimizer.bench.cluster_tasks import TASKS, cuts_by_hand, place_by_hand
 from hplacer_optimizer.bench.prediction import (
     Prediction,
     ablations,
@@ -26,6 +26,7 @@ from hplacer_optimizer.measuring.turns import Turns
 from hplacer_optimizer.planners import Budget, get_planner
 from hplacer_optimizer.problem.constraints import check_constraints
 from tests.cli.test_cli import error_of, hplacer
+from tests.documents import problem_from_dict
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 GOLDEN = Path(__file__).parents[1] / "golden" / "two_towers.hplacer.json"
@@ -60,6 +61,32 @@ def test_by_hand_follows_the_rules_and_then_the_neighbours() -> None:
     free = np.diff(problem.allowed_ptr) == problem.num_devices
     assert (placement[named & free] == 1).all()
     check_constraints(problem, placement)
+
+
+def test_cuts_by_hand_follow_the_layers_and_not_the_numbers_of_ops() -> None:
+    """A chain of in/a, out and in/b, numbered backwards: scopes stay together."""
+    names = ["out", "in/b", "in/a", "x", "scale", "in/a/scaled", "use_a", "use_out", "use_b"]
+    types = {"x": "Placeholder", "scale": "Const"} | dict.fromkeys(names[:3], "VarHandleOp")
+    reads = {
+        "in/a/scaled": ["in/a", "scale"],
+        "use_a": ["x", "in/a/scaled"],
+        "use_out": ["use_a", "out"],
+        "use_b": ["use_out", "in/b"],
+    }
+    ops = [
+        {"name": name, "type": types.get(name, "Mul"), "cost_ns": {"cpu": 1}, "output_bytes": [4]}
+        for name in names
+    ]
+    edges = [
+        [names.index(src), 0, names.index(dst)] for dst, sources in reads.items() for src in sources
+    ]
+    devices = [{"name": f"worker {i}", "kind": "cpu", "memory_bytes": 99} for i in range(2)]
+    document = {"format": "hplacer-problem/2", "name": "layers", "device_kinds": ["cpu"]}
+    document |= {"devices": devices, "links": [], "ops": ops, "edges": edges}
+    cuts = dict(cuts_by_hand(problem_from_dict(document), ()))
+    workers = {name: [int(cut[names.index(name)]) for cut in cuts.values()] for name in names[:3]}
+    assert list(cuts)[-1] == "by hand, in turn"
+    assert workers == {"in/a": [0, 0, 0, 0], "in/b": [1, 0, 0, 1], "out": [1, 1, 1, 0]}
 
 
 def test_predictions_are_summed_up_and_drawn(tmp_path: Path) -> None:
