@@ -52,12 +52,14 @@ class StepCapture {
         EstimateCosts(step_.nodes, input_.library, options_, &costs_, &out_->assumptions);
     if (!status.ok()) return status;
     FindConstants();
-    if (status = NumberOps(OrderedInputs(step_)); !status.ok()) return status;
+    InputLists inputs = OrderedInputs(step_);
+    if (status = NumberOps(inputs); !status.ok()) return status;
     const std::vector<int32_t> by_op = PositionsByOp();
     FindRemoved(by_op);
     JoinUnits(by_op);
     // Grappler runs twice, the second time on what the first one left.
-    if (status = NumberOps(LeftInputs()); !status.ok()) return status;
+    KeepLeftInputs(&inputs);
+    if (status = NumberOps(inputs); !status.ok()) return status;
     trips_ = TripsOfNodes();
     FillOps();
     FillEdges();
@@ -126,19 +128,17 @@ class StepCapture {
   }
 
   // What is left of the nodes' inputs when constants are known and other nodes are removed.
-  InputLists LeftInputs() const {
-    InputLists inputs = OrderedInputs(step_);
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      const size_t num_data = std::count_if(
+  void KeepLeftInputs(InputLists* inputs) const {
+    for (size_t i = 0; i < inputs->size(); ++i) {
+      std::vector<int32_t>& sources = (*inputs)[i];
+      const auto num_data = std::count_if(
           step_.edges.begin() + step_.first_edge[i], step_.edges.begin() + step_.first_edge[i + 1],
           [](const StepEdge& edge) { return edge.dst_input != tensorflow::Graph::kControlSlot; });
-      inputs[i].resize(is_static_[i] || removed_.is_removed[i] ? 0 : num_data);
-      if (removed_.is_removed[i]) continue;
-      const auto first = inputs[i].insert(inputs[i].end(), removed_.waits_for[i].begin(),
-                                          removed_.waits_for[i].end());
-      SortByName(step_, first, inputs[i].end());
+      sources.resize(is_static_[i] || removed_.is_removed[i] ? 0 : num_data);
+      const auto& waits_for = removed_.waits_for[i];  // nothing, where the node is removed itself
+      const auto first = sources.insert(sources.end(), waits_for.begin(), waits_for.end());
+      SortByName(step_, first, sources.end());
     }
-    return inputs;
   }
 
   // Position -> op, ops in the order in which TensorFlow has them, with every collapsed loop as one

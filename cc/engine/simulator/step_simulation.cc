@@ -158,6 +158,7 @@ template <typename EventKey, bool kRecord>
 void StepSimulation<EventKey, kRecord>::ResetLaunches() {
   const auto num_devices = static_cast<size_t>(problem_->num_devices());
   launch_ns_ = problem_->spec().device_launch_ns.data();
+  launch_seed_ = MixBits(static_cast<uint64_t>(problem_->spec().launch_seed));
   idle_threads_.clear();
   for (size_t i = threads_.size(); i-- > 0;) {
     threads_[i].Clear();
@@ -540,13 +541,19 @@ void StepSimulation<EventKey, kRecord>::FinishLaunch(int32_t op) {
   startable_pools_.Add(device_pool_[device]);
 }
 
-// With what is removed behind it.
 template <typename EventKey, bool kRecord>
 void StepSimulation<EventKey, kRecord>::Enqueue(int32_t op, int32_t device) {
   num_followers_ = 0;
   PutOnStream(op, device);
+  if (thread_ != kNone) PassRemoved(device);
+  TakeUpFound(op);
+}
+
+// Finds what follows what is removed in its place.
+template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::PassRemoved(int32_t device) {
   size_t kept = 0;
-  for (size_t i = 0; thread_ != kNone && i < found_.size(); ++i) {
+  for (size_t i = 0; i < found_.size(); ++i) {  // grows
     const Found found = found_[i];
     if (found.item >= 0 && IsRemoved(found.item, device)) {
       AllocateAtStart(found.item, device);
@@ -555,8 +562,7 @@ void StepSimulation<EventKey, kRecord>::Enqueue(int32_t op, int32_t device) {
       found_[kept++] = found;
     }
   }
-  if (thread_ != kNone) found_.resize(kept);
-  TakeUpFound(op);
+  found_.resize(kept);
 }
 
 // Whether TensorFlow removes it: it hands on what it reads, or only waits, for readers that are all
@@ -581,11 +587,10 @@ bool StepSimulation<EventKey, kRecord>::IsRemoved(int32_t op, int32_t device) co
 // In TensorFlow's order: the thread that acts takes them up behind what it has, or each wakes one.
 template <typename EventKey, bool kRecord>
 void StepSimulation<EventKey, kRecord>::TakeUpFound(int32_t op) {
-  const uint64_t seed = MixBits(static_cast<uint64_t>(problem_->spec().launch_seed));
   const bool is_wide = op != kNone && num_followers_ > kMostInOrder;
   const auto key = [&](const Found& found) {
     const auto reader = static_cast<uint32_t>(found.reader + 1);
-    return is_wide ? MixBits(seed ^ (static_cast<uint64_t>(op) << 32 | reader)) : reader;
+    return is_wide ? MixBits(launch_seed_ ^ (static_cast<uint64_t>(op) << 32 | reader)) : reader;
   };
   if (found_.size() > 1) {
     std::sort(found_.begin(), found_.end(), [&](const Found& a, const Found& b) {

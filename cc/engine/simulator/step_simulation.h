@@ -169,6 +169,7 @@ class StepSimulation {
   void RunThread(int32_t thread, int32_t device);
   void Enqueue(int32_t op, int32_t device);
   void PutOnStream(int32_t op, int32_t device);
+  void PassRemoved(int32_t device);
   bool IsRemoved(int32_t op, int32_t device) const;
   void TakeUpFound(int32_t op);
   void FinishLaunch(int32_t op);
@@ -227,6 +228,7 @@ class StepSimulation {
   // Of problems with launches.
   bool has_launches_ = false;
   const int64_t* launch_ns_ = nullptr;  // [m]
+  uint64_t launch_seed_ = 0;            // the problem's, mixed
   std::vector<int32_t> pool_device_;    // [pools] the last of its devices
   std::vector<Fifo> threads_;           // of the host: ops and ~sends that each has come upon
   std::vector<int32_t> idle_threads_;
@@ -273,7 +275,7 @@ class StepSimulation {
   // Scratch of FinishOp.
   struct Receiver {
     int32_t readers;  // 0 between uses
-    int32_t reader;   // one of them, of what is launched the first
+    int32_t reader;   // one of them; where the source launches, the first
     int32_t gate;     // kNoGate between uses
   };
   IndexSet targets_, control_targets_;  // devices
