@@ -8,8 +8,8 @@ order gives.
 
 In the end units move where that makes the step shorter on average over costs with typical errors
 (robustness.py), and those whose move does not pay go back where TensorFlow has them (settling.py).
-For the costs as they stand, the step may become 1% longer by that. But for these, the result is
-never worse than that of any planner which it starts from.
+For the costs as they stand, the step may become 1% longer by that. But for these and
+for launches, the result is never worse than that of any planner which it starts from.
 """
 
 from __future__ import annotations
