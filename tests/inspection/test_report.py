@@ -25,7 +25,7 @@ from hplacer_optimizer.inspection.loads import channel_loads, device_loads, shor
 from hplacer_optimizer.inspection.report import write_report
 from hplacer_optimizer.inspection.report.baselines import BASELINES, simulate_baselines
 from hplacer_optimizer.inspection.report.columns import Columns
-from hplacer_optimizer.inspection.report.document import pack_steps
+from hplacer_optimizer.inspection.report.document import NO_CHANNEL, pack_steps
 from hplacer_optimizer.inspection.simulated_step import SimulatedStep
 from hplacer_optimizer.planners import get_planner
 from hplacer_optimizer.plans.baseline import Baseline
@@ -132,11 +132,16 @@ def check_spans(step: SimulatedStep, own: dict[str, Any], durations: dict[Any, i
     )
     assert ops == dict(enumerate(times))
     assert sends == {
-        i: (problem.channel_names[x["channel"]], x["start_ns"], x["carried_ns"])
+        i: (lane_of(problem, x), x["start_ns"], x["carried_ns"])
         for i, x in enumerate(trace.transfers)
     }
     assert path["begin"].tolist() == [stage.begin_ns for stage in step.path]
     assert path["item"].tolist() == [stage.item for stage in step.path]
+
+
+def lane_of(problem: hp.Problem, transfer: Any) -> str:
+    takes_time = transfer["carried_ns"] > transfer["start_ns"]
+    return problem.channel_names[transfer["channel"]] if takes_time else NO_CHANNEL
 
 
 def test_memory_of_many_ops_keeps_its_peaks() -> None:

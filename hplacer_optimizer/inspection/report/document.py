@@ -20,8 +20,9 @@ from hplacer_optimizer.inspection.report.columns import EXACT, Columns
 from hplacer_optimizer.inspection.simulated_step import SimulatedStep
 from hplacer_optimizer.inspection.tracks import assign_slots, memory_steps
 
-__all__ = ["pack_steps"]
+__all__ = ["NO_CHANNEL", "pack_steps"]
 
+NO_CHANNEL = "no channel"  # names the lane of transfers that take no time
 _WINDOWS = 2500  # of memory over time, more than a screen has pixels
 
 _Int64 = NDArray[np.int64]
@@ -156,7 +157,8 @@ def _lanes(
 
     A span's `item` is an op in a device's lane, a transfer in a channel's. Its `gap` is the time
     since the span before ended, or since the step began; `extra` is what it lasts longer than
-    expected.
+    expected. Spans of a lane never overlap: transfers that take no time, which a busy channel does
+    not hold up, have a lane of their own.
     """
     assert trace.start_ns is not None
     assert trace.finish_ns is not None
@@ -170,11 +172,12 @@ def _lanes(
         for device in range(problem.num_devices)
         for slot in range(slots[device])
     ]
-    used = np.unique(sends["channel"])
-    lanes += [{"channel": problem.channel_names[channel]} for channel in used]
-    lane = np.concatenate(
-        [first_lane[placement] + slot, first_lane[-1] + np.searchsorted(used, sends["channel"])]
-    )
+    names = [*problem.channel_names, NO_CHANNEL]
+    takes_time = sends["carried_ns"] > sends["start_ns"]
+    channel = np.where(takes_time, sends["channel"], len(problem.channel_names))
+    used, send_lane = np.unique(channel, return_inverse=True)
+    lanes += [{"channel": names[channel]} for channel in used]
+    lane = np.concatenate([first_lane[placement] + slot, first_lane[-1] + send_lane])
     start = np.concatenate([trace.start_ns, sends["start_ns"]])
     finish = np.concatenate([trace.finish_ns, sends["carried_ns"]])
     item = np.concatenate([np.arange(len(placement)), np.arange(len(sends))])
