@@ -184,7 +184,7 @@ def optimizer_report(mode: str) -> dict[str, Any]:
     from hplacer_optimizer.plugin import service as plugin
 
     (entry,) = plugin.history()
-    return {**entry}
+    return vars(entry)
 
 
 # ---- printing ----

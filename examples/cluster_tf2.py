@@ -32,9 +32,7 @@ def tower(table: tf.Variable, layers: list[tf.Variable], ids: tf.Tensor) -> tf.T
 
 with hp.local_cluster(workers=2) as cluster:
     tf.config.experimental_connect_to_cluster(tf.train.ClusterSpec(cluster.spec))
-    tf.config.optimizer.set_experimental_options(
-        {"hierarchical_placer": {"devices": ["/job:worker"]}}
-    )
+    hp.enable(devices=["/job:worker"])
     towers = [variables(device) for device in cluster.device_names]
 
     @tf.function

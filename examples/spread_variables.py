@@ -15,9 +15,7 @@ tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
 )
 
-tf.config.optimizer.set_experimental_options(
-    {"hierarchical_placer": {"planner": "random", "min_gain": -1}}
-)
+hp.enable(planner="random", min_gain=-1)
 
 
 def make_model() -> keras.Model:

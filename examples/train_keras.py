@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 from sklearn.datasets import load_digits
 
-import hplacer_optimizer  # noqa: F401  makes the option below known to TensorFlow
+import hplacer_optimizer as hp
 
 # Two logical devices stand in for two GPUs; leave this out on a machine that has them. They share
 # the host's cores, so that TensorFlow's own placement is the best, and kept.
@@ -15,7 +15,7 @@ tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
 )
 
-tf.config.optimizer.set_experimental_options({"hierarchical_placer": True})
+hp.enable()
 
 images = keras.Input((8, 8, 1))
 branches = []

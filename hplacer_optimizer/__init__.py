@@ -1,10 +1,11 @@
 """Plans which device runs each operation of a TensorFlow graph.
 
-    import hplacer_optimizer, tensorflow as tf
-    tf.config.optimizer.set_experimental_options({"hierarchical_placer": True})
+    import hplacer_optimizer as hp
+    hp.enable()
 
-Importing this package before or after TensorFlow makes that option known; TensorFlow itself is
-never imported from here, and the names below are loaded on first use.
+That is the same as `tf.config.optimizer.set_experimental_options({"hierarchical_placer": True})`:
+importing this package before or after TensorFlow makes the option known. TensorFlow itself is never
+imported from here, and the names below are loaded on first use.
 """
 
 from __future__ import annotations
@@ -50,8 +51,9 @@ if TYPE_CHECKING:
     from hplacer_optimizer.plans.plan import Plan, load_plan
     from hplacer_optimizer.plans.store import PlanStore
     from hplacer_optimizer.plugin.disabling import disabled
-    from hplacer_optimizer.plugin.service import history, step_checks
-    from hplacer_optimizer.plugin.switch import session_config
+    from hplacer_optimizer.plugin.history import GraphRecord, StepCheck, step_checks
+    from hplacer_optimizer.plugin.service import history
+    from hplacer_optimizer.plugin.switch import enable, session_config
     from hplacer_optimizer.plugin.variables import ModelPlan, migrate, plan_model, variable_scope
     from hplacer_optimizer.problem.files import save_problem
     from hplacer_optimizer.problem.simulator import simulate, simulate_batch
@@ -65,6 +67,7 @@ __all__ = [
     "CostTable",
     "CostTableError",
     "GraphError",
+    "GraphRecord",
     "HPlacerError",
     "InfeasibleError",
     "Learned",
@@ -85,11 +88,13 @@ __all__ = [
     "Problem",
     "ProblemError",
     "Progress",
+    "StepCheck",
     "StepTrace",
     "StoreError",
     "__version__",
     "advise",
     "disabled",
+    "enable",
     "history",
     "learn",
     "load_machine",
@@ -114,6 +119,7 @@ _MODULES = {
     "Advice": "inspection.advice.advising",
     "Budget": "planners",
     "CostTable": "costs.table",
+    "GraphRecord": "plugin.history",
     "Learned": "planners.learning",
     "LocalCluster": "measuring.clusters",
     "LowerBound": "_engine",
@@ -126,9 +132,11 @@ _MODULES = {
     "PlannerResult": "planners",
     "Problem": "_engine",
     "Progress": "planners",
+    "StepCheck": "plugin.history",
     "StepTrace": "_engine",
     "advise": "inspection.advice.advising",
     "disabled": "plugin.disabling",
+    "enable": "plugin.switch",
     "history": "plugin.service",
     "learn": "planners.learning",
     "load_machine": "machines",
@@ -145,7 +153,7 @@ _MODULES = {
     "session_config": "plugin.switch",
     "simulate": "problem.simulator",
     "simulate_batch": "problem.simulator",
-    "step_checks": "plugin.service",
+    "step_checks": "plugin.history",
     "variable_scope": "plugin.variables",
 }
 

@@ -23,6 +23,7 @@ from hplacer_optimizer.planners import PLANNERS, get_planner, is_own
 from hplacer_optimizer.support.keywords import unknown_name
 
 OPTIMIZER_NAME = "HierarchicalPlacer"
+START = "start"  # parameter of an entry: names the start of training whose steps are timed
 
 EVERY_PLAN = -1  # of option min_gain
 _INT64_MAX = 2**63 - 1
@@ -135,9 +136,6 @@ class Options:
         "starts run with the plan and without it in turn, and time their own steps, until it is "
         "known whether the plan pays; one that does not is retired",
     )
-    start: str | None = _option(
-        None, "name of this start of training, which option verify gives by itself"
-    )
     plan: str | None = _option(
         None,
         "file of the one plan that may take effect; other graphs keep TensorFlow's own placement, "
@@ -172,6 +170,13 @@ class Options:
         for name in parameters:
             _check_name(name)
         return cls(**{name: _plain(name, value) for name, value in parameters.items()})
+
+    @classmethod
+    def from_entry(cls, entry: Any) -> Options:
+        """From a `RewriterConfig.CustomGraphOptimizer` message, whose START is no option."""
+        return cls.from_parameters(
+            {name: value for name, value in entry.parameter_map.items() if name != START}
+        )
 
     @classmethod
     def from_environment(cls, text: str) -> Options | None:

@@ -64,17 +64,19 @@ def report(**values):
     print("REPORT " + json.dumps(values, default=float), flush=True)
 
 def outcomes():
-    return [entry["outcome"] for entry in plugin.history()]
+    return [entry.outcome for entry in plugin.history()]
+
+KEYS = ("graph", "outcome", "reason", "fingerprint", "placed")
 
 def history_since(start):
     "What the pass did since `start` = len(plugin.history())."
-    return [{key: entry[key] for key in ("graph", "outcome", "reason", "fingerprint", "placed")}
+    return [{key: getattr(entry, key) for key in KEYS}
             for entry in plugin.history()[start:]]
 
 def differences(*fingerprints):
     "Nodes that are not where their plan has them."
-    return [row for check in plugin.step_checks() for row in check["differences"]
-            if not fingerprints or check["fingerprint"] in fingerprints]
+    return [row for check in hp.step_checks() for row in check.differences
+            if not fingerprints or check.fingerprint in fingerprints]
 
 def normal(shape, seed):
     return tf.random.stateless_normal(shape, (seed, 0))

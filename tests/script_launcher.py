@@ -26,7 +26,8 @@ from tests import executed_graphs
 
 def report(path):
     """At exit: whatever the script did, and however it ended."""
-    Path(path).write_text(json.dumps({"history": hp.history(), "checks": hp.step_checks()}))
+    told = {"history": hp.history(), "checks": hp.step_checks()}
+    Path(path).write_text(json.dumps(told, default=vars))
 
 
 def log_placement():

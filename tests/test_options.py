@@ -38,7 +38,6 @@ options = st.builds(
     min_gain=st.none() | st.floats(-1, 1e6),
     host_offload=st.booleans(),
     verify=st.booleans(),
-    start=st.none() | texts,
     plan=st.none() | texts,
 )
 
@@ -63,7 +62,6 @@ def test_the_defaults() -> None:
         "min_gain": None,
         "host_offload": False,
         "verify": False,
-        "start": None,
         "plan": None,
     }
     assert Options().changed() == {}
@@ -150,7 +148,7 @@ def test_an_entry_can_have_every_option() -> None:
     entry = rewriter.RewriterConfig.CustomGraphOptimizer()
     Options(seed=4).to_entry(entry, changed_only=False)
     names = {field.name for field in dataclasses.fields(Options)}
-    absent = {"batch_size", "cost_table", "cache", "min_gain", "start", "plan"}  # None
+    absent = {"batch_size", "cost_table", "cache", "min_gain", "plan"}  # None
     assert names - set(entry.parameter_map) == absent
     assert Options.from_parameters(entry.parameter_map) == Options(seed=4)
 

@@ -74,7 +74,7 @@ def run_in_fresh_process(name: str, setup: Setup) -> Result:
 def train(name: str, setup: Setup) -> dict[str, Any]:
     """Runs the workload in this process, which must not have run any op; returns its report."""
     training = importlib.import_module(f"hplacer_optimizer.workloads.{name}").train(setup)
-    history = [] if setup.options is None else service.history()
+    history = [] if setup.options is None else [vars(one) for one in service.history()]
     return {"losses": training.losses, "graphs": training.graphs, "history": history}
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from hplacer_optimizer.capture import native
 from hplacer_optimizer.options import EVERY_PLAN
-from hplacer_optimizer.plugin import service, switch
+from hplacer_optimizer.plugin import history, service, switch
 
 MARK = "hplacer-sample "
 
@@ -40,14 +40,14 @@ def main() -> None:
             session.run("train_op")
             session.run("train_op")
     (entry,) = service.history()
-    checks = service.step_checks()
-    found = {key: entry[key] for key in ("outcome", "reason", "ops", "placed")}
+    checks = history.step_checks()
+    found = {key: getattr(entry, key) for key in ("outcome", "reason", "ops", "placed")}
     found |= {
         "tensorflow": tf.__version__,
         "built_for": ", ".join(native.built_for()),
         "devices": devices,
-        "checked": sum(check["planned"] for check in checks),
-        "differences": [row for check in checks for row in check["differences"]],
+        "checked": sum(check.planned for check in checks),
+        "differences": [row for check in checks for row in check.differences],
     }
     print(MARK + json.dumps(found), flush=True)
 

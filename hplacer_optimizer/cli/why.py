@@ -27,7 +27,7 @@ from hplacer_optimizer.errors import OptionError
 from hplacer_optimizer.plans.fingerprint import Miss, differences, read_misses
 from hplacer_optimizer.plans.plan import Plan
 
-# Outcomes other than a miss, as plugin/service.py words them.
+# Outcomes other than a miss, as plugin/history.py words them.
 _OTHER_OUTCOMES = re.compile(
     r"hplacer: (.*(?:keeps TensorFlow's own placement|is left alone|a stored plan cannot be used|"
     r"plans are not kept|was planned again|nothing to place).*)"

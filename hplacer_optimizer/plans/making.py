@@ -371,8 +371,17 @@ def _solve(
 
     The planner gets `offered`, with fewer devices for some ops; None: the problem.
     """
-    offered = problem if offered is None else offered
-    found, measured = _search(offered, search, step, on_progress, cost_source)
+    offered, measured = problem if offered is None else offered, None
+    if search.measuring is None:
+        found = search.entry.plan(
+            offered,
+            budget=search.budget,
+            seed=search.seed,
+            on_progress=on_progress,
+            **search.options,
+        )
+    else:
+        found, measured = _measured(offered, search, step, on_progress, cost_source)
     placement = check_placement(problem, found.placement)
     trace = simulate(problem, placement)
     check_constraints(problem, placement)
@@ -401,23 +410,15 @@ def _solve(
     return _Solved(placement=placement, trace=trace, fields=fields)
 
 
-def _search(
+def _measured(
     problem: Problem,
     search: Search,
     step: RunnableStep | None,
     on_progress: ProgressCallback | None,
     cost_source: str,
-) -> tuple[PlannerResult, dict[str, Any] | None]:
-    """The result, and what is to be told of its measurement, if it was measured."""
-    if search.measuring is None:
-        found = search.entry.plan(
-            problem,
-            budget=search.budget,
-            seed=search.seed,
-            on_progress=on_progress,
-            **search.options,
-        )
-        return found, None
+) -> tuple[PlannerResult, dict[str, Any]]:
+    """The result of a search that measures placements, and what is to be told of measuring."""
+    assert search.measuring is not None
     if step is None:
         raise OptionError("reward: only the graph of a file can be measured, give its path")
     return plan_by_measuring(

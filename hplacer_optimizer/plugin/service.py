@@ -1,10 +1,10 @@
 """The planner's side of the pass: look up, plan, validate, store.
 
-    native pass                       this module
-    lookup(fingerprint)  ---------->  store.get            -> assignment, or "missing" + machine
-    plan(captured step)  ---------->  planner, simulate    -> assignment, stored for the next run
-                                      guard                -> or TensorFlow's placement is kept
-    report               ---------->  one log line
+    native pass                       Service
+    lookup(fingerprint)  ---------->  look_up: stored plan -> assignment, or "missing" + machine
+    plan(captured step)  ---------->  plan: planner, simulate -> assignment, stored for the next run
+                                      guard                   -> or TensorFlow's placement is kept
+    report               ---------->  report: one log line
 
 A dispatcher thread takes requests from the native bridge; each lookup and each plan runs on a
 thread of its own, so that a store which hangs stops nobody else. Planners look at `Budget.stop`,
@@ -17,11 +17,10 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -29,74 +28,53 @@ import numpy as np
 from hplacer_optimizer import machines
 from hplacer_optimizer.capture import native
 from hplacer_optimizer.capture.scripts import child
-from hplacer_optimizer.errors import HPlacerError, PlanError, PlannerUnavailableError, StoreError
-from hplacer_optimizer.log import LOGGER, log_once, warn_once
-from hplacer_optimizer.machines import host
+from hplacer_optimizer.errors import HPlacerError, PlannerUnavailableError
+from hplacer_optimizer.log import LOGGER, warn_once
+from hplacer_optimizer.machines import Machine, host
 from hplacer_optimizer.options import Options
-from hplacer_optimizer.planners import Budget, get_planner, local_search
+from hplacer_optimizer.planners import Budget, local_search
 from hplacer_optimizer.plans.fingerprint import miss_line
 from hplacer_optimizer.plans.guard import APPLY, KEEP, MEASURE, Here, decide
 from hplacer_optimizer.plans.making import Search, make_plan
-from hplacer_optimizer.plans.plan import Plan, load_plan
+from hplacer_optimizer.plans.plan import Plan
 from hplacer_optimizer.plans.store import PlanStore
 from hplacer_optimizer.plugin import verifying
 from hplacer_optimizer.plugin.disabling import disabled
+from hplacer_optimizer.plugin.history import GraphRecord, level, log_report
+from hplacer_optimizer.plugin.known_plans import KnownPlans
 from hplacer_optimizer.pretraining import background
 
 _CLOSE_TIMEOUT_S = 2.0
 _PATIENCE_S = 0.1  # between two looks at what others do
-_STORING_S = 1.0  # that training waits for a plan to be written
 _AT_ONCE = "etf"  # the planner that takes no time
 _BUDGET_SHARE = 0.8  # of the time limit: capture, simulation and storing need the rest
 
 _start_lock = threading.Lock()
-_dispatcher: threading.Thread | None = None
-_planning = threading.Lock()  # planners use every core: one at a time
-_searches: dict[threading.Thread, threading.Event] = {}  # what ends the one of each thread
-_lookups: dict[Any, str] = {}  # requests that wait for the store of this directory
-# By (directory of the store, or file of option plan; fingerprint): also without a disk.
-_plans: dict[tuple[str, str], Plan] = {}
-_pinned: set[str] = set()  # those of these that are files
+_service: Service | None = None  # TensorFlow has one registry of passes in a process
 
 
 def start() -> None:
-    """Registers the pass and starts the dispatcher thread; idempotent and cheap.
+    """Registers the pass and starts what answers it; idempotent and cheap.
 
     Raises NativeBuildError if the native part is missing or built for another TensorFlow.
     """
-    global _dispatcher
-    if _dispatcher is not None and _dispatcher.is_alive():
+    global _service
+    if _service is not None and _service.is_running:
         return
 
     tf_module = native.load()
     with _start_lock:
-        if _dispatcher is not None and _dispatcher.is_alive():
-            return
-        if _dispatcher is None:
+        if _service is None:
             tf_module.register_passes(_default_entry())
             atexit.register(_stop)
             os.register_at_fork(after_in_child=_restart_in_child)
-        tf_module.open()
-        _dispatcher = threading.Thread(target=_dispatch, name="hplacer", daemon=True)
-        _dispatcher.start()
+            _service = Service(KnownPlans())
+        if not _service.is_running:
+            _service.start()
 
 
-def _default_entry() -> bytes:
-    from tensorflow.core.protobuf import rewriter_config_pb2
-
-    entry = rewriter_config_pb2.RewriterConfig.CustomGraphOptimizer()
-    Options().to_entry(entry, changed_only=False)
-    return bytes(entry.SerializeToString())
-
-
-def history() -> list[dict[str, Any]]:
+def history() -> list[GraphRecord]:
     """What the pass did with each graph of this process, oldest first.
-
-    Keys: graph, fingerprint, outcome ("planned", "loaded" and "shared": a plan is in effect;
-    "kept": TensorFlow's own placement is; "skipped", "failed"), reason, ops, units, devices,
-    placed (nodes whose device was requested), planner, planning_s, predicted_ns, baseline_ns
-    (predicted for TensorFlow's own placement), store_path, and seconds of each phase: pass_s,
-    step_s, fingerprint_s, lookup_s, capture_s, plan_s, rewrite_s.
 
     Raises:
         NativeBuildError: the native part is missing or built for another TensorFlow.
@@ -110,107 +88,201 @@ def history() -> list[dict[str, Any]]:
         ...     config = hp.session_config(two_cpus, cache="plans", min_ops=1, min_gain=-1)
         ...     with tf.compat.v1.Session(config=config) as session:
         ...         _ = session.run(square)
-        >>> hp.history()[-1]["outcome"]  # "loaded" from the next time on
+        >>> hp.history()[-1].outcome  # "loaded" from the next time on
         'planned'
     """
-    return [_describe(report) for report in native.load().reports()]
+    plans = KnownPlans() if _service is None else _service.plans
+    reports = native.load().reports()
+    return [GraphRecord.of(report, plans.of(report.fingerprint)) for report in reports]
 
 
-def step_checks() -> list[dict[str, Any]]:
-    """Comparisons of plans with what TensorFlow placed, one per optimised graph.
+def _default_entry() -> bytes:
+    from tensorflow.core.protobuf import rewriter_config_pb2
 
-    Keys: fingerprint, fetches (unknown with option bitwise: empty), nodes, planned (nodes of the
-    graph that the plan names), differences (node, planned device, actual device).
-
-    Raises:
-        NativeBuildError: the native part is missing or built for another TensorFlow.
-
-    Example, after that of `history`:
-        >>> hp.step_checks()[-1]["differences"]
-        []
-    """
-    return [
-        {
-            "fingerprint": check.fingerprint,
-            "fetches": list(check.fetches),
-            "nodes": check.num_nodes,
-            "planned": check.num_planned,
-            "differences": check.differences,
-        }
-        for check in native.load().step_checks()
-    ]
-
-
-# ---- threads ----
-
-
-def _dispatch() -> None:
-    tf_module = native.load()
-    while True:
-        request = tf_module.next_request()
-        if request is None:
-            return
-        if request.stage == "report":
-            _take_report(request.report)
-        else:
-            threading.Thread(
-                target=_serve, args=(request,), name="hplacer-planner", daemon=True
-            ).start()
+    entry = rewriter_config_pb2.RewriterConfig.CustomGraphOptimizer()
+    Options().to_entry(entry, changed_only=False)
+    return bytes(entry.SerializeToString())
 
 
 def _stop() -> None:
-    """At exit: no thread of ours may be inside native code when the interpreter ends.
-
-    Searches that are told to end have a moment to store what they found.
-    """
-    native.load().close()
-    deadline = time.monotonic() + _CLOSE_TIMEOUT_S
-    for stop in list(_searches.values()):
-        stop.set()
-    for thread in (*_searches, _dispatcher):
-        if thread is not None:
-            thread.join(max(deadline - time.monotonic(), 0))
+    if _service is not None:
+        _service.stop()
 
 
 def _restart_in_child() -> None:
     """A forked child has no threads; its locks may have been held by one."""
-    global _dispatcher, _start_lock, _planning
+    global _service, _start_lock
     _start_lock = threading.Lock()
-    _planning = threading.Lock()
-    _searches.clear()
-    _lookups.clear()
-    _dispatcher = threading.Thread()  # registered already, but not alive
-    start()
+    if _service is not None:
+        _service.plans.forget_readers()
+        _service = Service(_service.plans)
+        _service.start()
 
 
-def _serve(request: Any) -> None:
-    # TensorFlow used by a planner must not be planned itself: this thread's configs are off.
-    with disabled():
-        try:
-            capturing = child.directory()
-            if capturing is not None:
-                child.answer(capturing, request, _options(request), _detect)
-            elif request.stage == "lookup":
-                _look_up(request)
+class Service:
+    """Answers the requests of the pass in this process.
+
+    Args:
+        plans: that this process knows.
+    """
+
+    def __init__(self, plans: KnownPlans) -> None:
+        self.plans = plans
+        self._dispatcher: threading.Thread | None = None
+        self._planning = threading.Lock()  # planners use every core: one at a time
+        self._searches: dict[threading.Thread, threading.Event] = {}  # what ends that of each
+
+    @property
+    def is_running(self) -> bool:
+        """Whether requests are taken."""
+        return self._dispatcher is not None and self._dispatcher.is_alive()
+
+    def start(self) -> None:
+        """Takes requests from now on."""
+        native.load().open()
+        self._dispatcher = threading.Thread(target=self._dispatch, name="hplacer", daemon=True)
+        self._dispatcher.start()
+
+    def stop(self) -> None:
+        """At exit: no thread of ours may be inside native code when the interpreter ends.
+
+        Searches that are told to end have a moment to store what they found.
+        """
+        native.load().close()
+        deadline = time.monotonic() + _CLOSE_TIMEOUT_S
+        for stop in list(self._searches.values()):
+            stop.set()
+        for thread in (*self._searches, self._dispatcher):
+            if thread is not None:
+                thread.join(max(deadline - time.monotonic(), 0))
+
+    def look_up(self, request: Any) -> None:
+        """Answers with the plan of the graph, or that a plan is to be made."""
+        options = _options(request)
+        if options.plan is not None:
+            self._look_up_pinned(request, options.plan)
+            return
+        store = PlanStore.from_options(options)
+        # With option verify a verdict may have come since.
+        plan = self.plans.stored(request, store, again=options.verify)
+        if plan is not None:
+            if options.on_miss == "background":
+                _search_again(request, options, store)
+            _decide(request, plan, options)
+            return
+        LOGGER.debug("%s", miss_line(request.label, dict(request.fingerprint_parts)))
+        if options.on_miss == "skip":
+            request.finish_declined("")
+        else:
+            request.finish_missing(_rates(request.devices))
+
+    def plan(self, request: Any) -> None:
+        """Answers with a plan that is made for the captured graph, and kept for the next run."""
+        options = _options(request)
+        if options.plan is not None:
+            request.finish_kept(f"the plan {options.plan} (option plan) does not fit it")
+            return
+        store = PlanStore.from_options(options)
+        with self._stopped_with(request) as stop:
+            with self._alone(stop):
+                machine = _detect(request.devices, ask_driver=True)
+                if options.on_miss == "background":
+                    reason = _search_later(request, machine, options, store)
+                    verifying.remember(request, None, options, moves=False)
+                    request.finish_kept(reason)
+                    return
+                plan, trace = make_plan(request, machine, _search_for(request, options, stop))
+            if not plan.feasible:
+                warn_once(
+                    f"infeasible {request.fingerprint}",
+                    f"the plan for {request.label} may not fit: {trace.infeasible_because}",
+                )
+            self.plans.keep(store, plan)
+        _decide(request, plan, options)
+
+    def report(self, report: Any) -> None:
+        """Tells what became of a graph."""
+        capturing = child.directory()
+        if capturing is not None:
+            child.remember(capturing, report)
+            return
+        known = self.plans.of(report.fingerprint)
+        log_report(report, known[0] if known else None)
+
+    def _dispatch(self) -> None:
+        tf_module = native.load()
+        while True:
+            request = tf_module.next_request()
+            if request is None:
+                return
+            if request.stage == "report":
+                self.report(request.report)
             else:
-                _plan(request)
-        except HPlacerError as error:
-            request.finish_declined(str(error))
-        except BaseException as error:  # whatever it is, it is an answer
-            request.finish_declined(f"{type(error).__name__}: {error}")
+                threading.Thread(
+                    target=self._serve, args=(request,), name="hplacer-planner", daemon=True
+                ).start()
+
+    def _serve(self, request: Any) -> None:
+        # TensorFlow used by a planner must not be planned itself: this thread's configs are off.
+        with disabled():
+            try:
+                capturing = child.directory()
+                if capturing is not None:
+                    child.answer(capturing, request, _options(request), _detect)
+                elif request.stage == "lookup":
+                    self.look_up(request)
+                else:
+                    self.plan(request)
+            except HPlacerError as error:
+                request.finish_declined(str(error))
+            except BaseException as error:  # whatever it is, it is an answer
+                request.finish_declined(f"{type(error).__name__}: {error}")
+
+    def _look_up_pinned(self, request: Any, path: str) -> None:
+        plan = self.plans.pinned(path)
+        if plan.fingerprint == request.fingerprint:
+            _assign(request, plan)
+        else:
+            request.finish_kept(f"it is not the graph of the plan {path} (option plan)")
+
+    @contextlib.contextmanager
+    def _stopped_with(self, request: Any) -> Iterator[threading.Event]:
+        """What is set once nobody waits for this request any more, or the process ends."""
+        stop, over = threading.Event(), threading.Event()
+
+        def watch() -> None:
+            while not over.wait(_PATIENCE_S):
+                if request.is_abandoned:
+                    stop.set()
+
+        self._searches[threading.current_thread()] = stop
+        threading.Thread(target=watch, name="hplacer-watch", daemon=True).start()
+        try:
+            yield stop
+        finally:
+            over.set()
+            self._searches.pop(threading.current_thread(), None)
+
+    @contextlib.contextmanager
+    def _alone(self, stop: threading.Event) -> Iterator[None]:
+        """With no other planner in this process beside it."""
+        while not self._planning.acquire(timeout=_PATIENCE_S):
+            if stop.is_set():
+                raise PlannerUnavailableError("another planner is still running")
+        try:
+            yield
+        finally:
+            self._planning.release()
 
 
-# ---- requests ----
+# ---- one request ----
 
 
 def _options(request: Any) -> Options:
-    from tensorflow.core.protobuf import rewriter_config_pb2
-
-    entry = rewriter_config_pb2.RewriterConfig.CustomGraphOptimizer.FromString(request.entry)
-    return Options.from_parameters(entry.parameter_map)
+    return Options.from_entry(verifying.entry_of(request))
 
 
-def _detect(devices: Any, *, ask_driver: bool = False) -> machines.Machine:
+def _detect(devices: Any, *, ask_driver: bool = False) -> Machine:
     """Of a session; `ask_driver` for true links, which rates do not need."""
     import tensorflow as tf
 
@@ -228,139 +300,19 @@ def _rates(devices: Any) -> Any:
     return native.machine_rates(machine.kinds, machine.device_kind)
 
 
-def _look_up(request: Any) -> None:
-    options = _options(request)
-    if options.plan is not None:
-        _look_up_pinned(request, options.plan)
-        return
-    store = PlanStore.from_options(options)
-    plan = _plans.get((store.directory, request.fingerprint))
-    if plan is None or options.verify:  # a verdict may have come since
-        plan = _read(request, store) or plan
-    if plan is None:
-        LOGGER.debug("%s", miss_line(request.label, dict(request.fingerprint_parts)))
-    if plan is not None:
-        _plans[store.directory, request.fingerprint] = plan
-        if options.on_miss == "background":
-            _search_again(request, options, store)
-    if plan is not None:
-        _decide(request, plan, options)
-    elif options.on_miss == "skip":
-        request.finish_declined("")
-    else:
-        request.finish_missing(_rates(request.devices))
-
-
-def _look_up_pinned(request: Any, path: str) -> None:
-    plan = _plans.get((path, request.fingerprint))
-    if plan is None:
-        plan = load_plan(path)
-        _plans[path, plan.fingerprint] = plan
-        _pinned.add(path)
-    if plan.fingerprint == request.fingerprint:
-        _assign(request, plan)
-    else:
-        request.finish_kept(f"it is not the graph of the plan {path} (option plan)")
-
-
-def _read(request: Any, store: PlanStore) -> Plan | None:
-    """The stored plan, if there is one that can be read."""
-    for earlier, directory in list(_lookups.items()):
-        if directory == store.directory and earlier.is_abandoned:
-            raise StoreError(
-                f"{directory}: the plan store does not answer; choose another with option cache"
-            )
-    _lookups[request] = store.directory
-    try:
-        return store.get(request.fingerprint)
-    except PlanError as error:
-        warn_once(f"read {store.directory}", f"a stored plan cannot be used: {error}")
-    except StoreError as error:
-        _warn_of_store(store, error)
-    finally:
-        _lookups.pop(request, None)
-    return None
-
-
-def _warn_of_store(store: PlanStore, error: StoreError) -> None:
-    """Reading and writing fail for one reason: one warning for each store."""
-    warn_once(f"store {store.directory}", f"plans are not kept for the next run: {error}")
-
-
-def _plan(request: Any) -> None:
-    options = _options(request)
-    if options.plan is not None:
-        request.finish_kept(f"the plan {options.plan} (option plan) does not fit it")
-        return
-    store = PlanStore.from_options(options)
-    found = _plans.get((store.directory, request.fingerprint))
-    with _stopped_with(request) as stop:
-        while not _planning.acquire(timeout=_PATIENCE_S):
-            if stop.is_set():
-                raise PlannerUnavailableError("another planner is still running")
-        try:
-            machine = _detect(request.devices, ask_driver=True)
-            if options.on_miss == "background":
-                reason = _search_on(request, machine, options, store)
-                verifying.remember(request, None, options, moves=False)
-                request.finish_kept(reason)
-                return
-            plan = _make_plan(request, machine, options, stop)
-        finally:
-            _planning.release()
-        _plans[store.directory, plan.fingerprint] = plan
-        # A disk may hang: training goes on meanwhile.
-        _run_at_most(_STORING_S, _put, store, plan, found is None)
-    _decide(request, plan, options)
-
-
-@contextlib.contextmanager
-def _stopped_with(request: Any) -> Iterator[threading.Event]:
-    """What is set once nobody waits for this request any more, or the process ends."""
-    stop, over = threading.Event(), threading.Event()
-
-    def watch() -> None:
-        while not over.wait(_PATIENCE_S):
-            if request.is_abandoned:
-                stop.set()
-
-    _searches[threading.current_thread()] = stop
-    threading.Thread(target=watch, name="hplacer-watch", daemon=True).start()
-    try:
-        yield stop
-    finally:
-        over.set()
-        _searches.pop(threading.current_thread(), None)
-
-
-def _run_at_most(seconds: float, function: Callable[..., None], *arguments: Any) -> None:
-    thread = threading.Thread(target=function, args=arguments, name="hplacer-store", daemon=True)
-    thread.start()
-    thread.join(seconds)
-
-
-def _put(store: PlanStore, plan: Plan, stored_fits: bool) -> None:
-    try:
-        if not store.put(plan, stored_fits=stored_fits) and not stored_fits:
-            LOGGER.info("%s: the stored plan stays, the new one is for this process", plan.label)
-    except StoreError as error:
-        _warn_of_store(store, error)
-
-
-def _make_plan(
-    request: Any, machine: machines.Machine, options: Options, stop: threading.Event
-) -> Plan:
+def _search_for(request: Any, options: Options, stop: threading.Event) -> Search:
+    """How a plan is looked for while the training process waits."""
     seconds = _seconds(options)
     if options.planner != _AT_ONCE:
         LOGGER.log(
-            _level(request),
+            level(request),
             "%s plans %s for at most %g s",
             options.planner,
             request.label,
             seconds,
         )
     patience = None if options.on_miss == "learn" else local_search.patience(request.num_ops)
-    search = Search(
+    return Search(
         planner=options.planner,
         seed=options.seed,
         budget=Budget(seconds=seconds, patience=patience, stop=stop),
@@ -368,13 +320,6 @@ def _make_plan(
         host_offload=options.host_offload,
         isolated=True,
     )
-    plan, trace = make_plan(request, machine, search)
-    if not plan.feasible:
-        warn_once(
-            f"infeasible {request.fingerprint}",
-            f"the plan for {request.label} may not fit: {trace.infeasible_because}",
-        )
-    return plan
 
 
 def _seconds(options: Options) -> float:
@@ -384,7 +329,7 @@ def _seconds(options: Options) -> float:
     return min(options.budget_s, _BUDGET_SHARE * options.timeout_s)
 
 
-def _search_on(request: Any, machine: machines.Machine, options: Options, store: PlanStore) -> str:
+def _search_later(request: Any, machine: Machine, options: Options, store: PlanStore) -> str:
     """Starts the search in the background, and tells why there is no plan yet.
 
     Training does not depend on it.
@@ -397,7 +342,7 @@ def _search_on(request: Any, machine: machines.Machine, options: Options, store:
     if search is None:
         return "another process searches for a plan in the background, for the next start"
     LOGGER.log(
-        _level(request),
+        level(request),
         "%s searches for a better plan for %s for %g s in the background, log %s; "
         "`kill %d` ends it and keeps its best plan",
         options.planner,
@@ -418,7 +363,7 @@ def _search_again(request: Any, options: Options, store: PlanStore) -> None:
         return
     if search is not None:
         LOGGER.log(
-            _level(request),
+            level(request),
             "the search for a better plan for %s goes on in the background, log %s; "
             "`kill %d` ends it and keeps its best plan",
             request.label,
@@ -448,98 +393,3 @@ def _assign(request: Any, plan: Plan) -> None:
         plan.device_names,
         _rates(request.devices),
     )
-
-
-# ---- reports ----
-
-
-def _plan_of(fingerprint: str) -> tuple[str, Plan] | None:
-    for (directory, key), plan in list(_plans.items()):
-        if key == fingerprint:
-            return directory, plan
-    return None
-
-
-def _path(source: str, plan: Plan) -> str:
-    return source if source in _pinned else PlanStore(source).path(plan.fingerprint)
-
-
-def _describe(report: Any) -> dict[str, Any]:
-    found = _plan_of(report.fingerprint)
-    described = {
-        "graph": report.label,
-        "fingerprint": report.fingerprint,
-        "outcome": report.outcome,
-        "reason": report.reason,
-        "ops": report.num_ops,
-        "units": found[1].num_units if found else None,
-        "devices": report.num_devices,
-        "placed": report.num_placed,
-        "planner": found[1].planner if found else None,
-        "planning_s": found[1].planning_s if found else None,
-        "predicted_ns": found[1].step_time_ns if found else None,
-        "baseline_ns": found[1].baseline_ns if found else None,
-        "store_path": _path(*found) if found else None,
-    }
-    for phase in ("pass", "step", "fingerprint", "lookup", "capture", "plan", "rewrite"):
-        described[f"{phase}_s"] = getattr(report, f"{phase}_s")
-    return described
-
-
-def _take_report(report: Any) -> None:
-    capturing = child.directory()
-    if capturing is not None:
-        child.remember(capturing, report)
-    else:
-        _log_report(report)
-
-
-def _level(request_or_report: Any) -> int:
-    """Of what is told of a graph: initialisations and the like are nobody's concern."""
-    return logging.INFO if request_or_report.trains else logging.DEBUG
-
-
-def _log_report(report: Any) -> None:
-    if report.outcome == "failed":
-        warn_once(
-            f"{report.label} {report.reason}",
-            f"{report.label} keeps TensorFlow's own placement: {report.reason}",
-        )
-        return
-    found = _plan_of(report.fingerprint)
-    if report.outcome == "skipped" and report.num_devices < 2:
-        log_once(logging.INFO, report.reason, report.reason)
-        return
-    if found is None or report.outcome in ("kept", "skipped"):
-        LOGGER.log(_level(report), "%s is left alone: %s", report.label, report.reason)
-        return
-    if report.reason:
-        warn_once(
-            f"{report.label} {report.reason}",
-            f"{report.label} was planned again: {report.reason}",
-        )
-    plan = found[1]
-    LOGGER.log(
-        _level(report),
-        "plan %s for %s (%d ops, %d units, %d devices): %s",
-        {"planned": "made", "loaded": "loaded", "shared": "shared"}[report.outcome],
-        report.label,
-        report.num_ops,
-        plan.num_units,
-        report.num_devices,
-        plan.summary_line(),
-    )
-    if report.outcome == "planned":
-        if plan.budget.get("steps_done"):
-            LOGGER.debug(
-                "planner of %s: %d %s, %d placements scored in %.1f s",
-                report.label,
-                plan.budget["steps_done"],
-                "updates of the policy" if get_planner(plan.planner).learns else "steps",
-                plan.budget["placements_scored"],
-                plan.planning_s,
-            )
-        for note in plan.planner_notes:
-            LOGGER.debug("planner of %s: %s", report.label, note)
-        for assumption in plan.assumptions:
-            log_once(logging.DEBUG, f"assumed {assumption}", f"assumed: {assumption}")

@@ -24,7 +24,7 @@ from hplacer_optimizer.capture import native
 from hplacer_optimizer.errors import NativeBuildError, OptionError
 from hplacer_optimizer.log import warn_once
 from hplacer_optimizer.measuring.scripts import child as trial
-from hplacer_optimizer.options import OPTIMIZER_NAME, Options
+from hplacer_optimizer.options import OPTIMIZER_NAME, START, Options
 from hplacer_optimizer.plugin import service, verifying
 from hplacer_optimizer.plugin.disabling import eager_context, is_disabled, thread_state
 
@@ -65,6 +65,28 @@ def _parsed_environment(text: str) -> Options | None:
     except OptionError as error:
         warn_once("HPLACER_OPTIONS", f"HPLACER_OPTIONS is ignored, the optimizer is off: {error}")
         return None
+
+
+def enable(**options: Any) -> None:
+    """Switches the optimizer on for what TensorFlow traces from now on.
+
+    The same as `tf.config.optimizer.set_experimental_options({"hierarchical_placer": options})`; a
+    second call replaces the options of the first. A session with a config of its own needs
+    `session_config`.
+
+    Args:
+        **options: the fields of `Options`.
+
+    Raises:
+        OptionError: an unknown option or an invalid value.
+
+    Example:
+        >>> import hplacer_optimizer as hp
+        >>> hp.enable(budget_s=5)
+    """
+    import tensorflow as tf
+
+    tf.config.optimizer.set_experimental_options({KEY: options or True})
 
 
 def session_config(config: Any = None, **options: Any) -> Any:
@@ -113,7 +135,10 @@ def _put_entry(config: Any, options: Options | None) -> None:
         if entries[index].name == OPTIMIZER_NAME:
             del entries[index]
     if options is not None:
-        verifying.named(trial.trial_options(options)).to_entry(entries.add())
+        entry, options = entries.add(), trial.trial_options(options)
+        options.to_entry(entry)
+        if start := verifying.name_start(options):
+            entry.parameter_map[START].s = start.encode()
 
 
 def _starts() -> bool:
@@ -183,7 +208,7 @@ def _install_options(context_class: Any) -> None:
         if KEY in checked:
             checked[KEY] = Options.from_user(checked[KEY])
             if checked[KEY] is not None and not is_disabled() and _starts():
-                verifying.named(checked[KEY])
+                verifying.name_start(checked[KEY])
         set_original(self, checked)
         _epoch = object()
 
@@ -269,7 +294,7 @@ def _options_of_entry(config: Any) -> Options | None:
     """What a config asks for; None, and the pass tells it, if that is invalid."""
     entry = next(entry for entry in _entries(config) if entry.name == OPTIMIZER_NAME)
     try:
-        return Options.from_parameters(entry.parameter_map)
+        return Options.from_entry(entry)
     except OptionError:
         return None
 

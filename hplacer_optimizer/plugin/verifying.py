@@ -1,9 +1,9 @@
 """Option `verify`: starts of a training script time their own steps, with a plan and without it.
 
-named      in the training process: the entry of the optimizer names this start
-remember   where graphs are placed, also in a server: with the plan or without; the store remembers
-Verifier   in the training process: once enough steps are timed, the store remembers that, too, and
-           with enough starts the plan gets a verdict
+name_start  in the training process: the entry of the optimizer names this start
+remember    where graphs are placed, also in a server: with the plan or without; the store remembers
+Verifier    in the training process: once enough steps are timed, the store remembers that, too, and
+            with enough starts the plan gets a verdict
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from hplacer_optimizer.measuring.scripts import child as trial
 from hplacer_optimizer.measuring.training_steps import batches
 from hplacer_optimizer.measuring.training_steps.recording import LEAST, WARMUP, Steps
 from hplacer_optimizer.measuring.training_steps.watch import Call, Watch, new_recorder
-from hplacer_optimizer.options import Options
+from hplacer_optimizer.options import START, Options
 from hplacer_optimizer.plans import starts as plan_starts
 from hplacer_optimizer.plans.plan import Plan
 from hplacer_optimizer.plans.starts import Start, applies_next, placement_id
@@ -48,7 +48,16 @@ _sides: dict[str, bool] = {}  # by start, where graphs are placed: whether plans
 
 def timed_start(request: Any, options: Options) -> str | None:
     """The name of this start if it times the steps of the graph."""
-    return options.start if options.verify and request.trains else None
+    if not (options.verify and request.trains):
+        return None
+    return entry_of(request).parameter_map[START].s.decode() or None
+
+
+def entry_of(request: Any) -> Any:
+    """The entry of the optimizer in the config that a graph is placed under."""
+    from tensorflow.core.protobuf import rewriter_config_pb2
+
+    return rewriter_config_pb2.RewriterConfig.CustomGraphOptimizer.FromString(request.entry)
 
 
 def remember(request: Any, plan: Plan | None, options: Options, *, moves: bool) -> bool:
@@ -89,11 +98,11 @@ def remember(request: Any, plan: Plan | None, options: Options, *, moves: bool) 
 # ---- the training process ----
 
 
-def named(options: Options) -> Options:
-    """The options with the name of this start, whose steps are timed from now on."""
+def name_start(options: Options) -> str | None:
+    """Names this start, whose steps are timed from now on; None: option verify is off."""
     global _verifier
     if not options.verify or options.plan is not None or trial.directory() is not None:
-        return options
+        return None
     try:
         with _lock:
             if _verifier is None:
@@ -103,8 +112,8 @@ def named(options: Options) -> Options:
             _verifier.options = options
     except Exception as error:  # whatever it is, the user's program goes on
         warn_once("verify", f"option verify has no effect: {type(error).__name__}: {error}")
-        return options
-    return replace(options, start=options.start or _verifier.name)
+        return None
+    return _verifier.name
 
 
 def on_keras() -> None:

@@ -437,7 +437,7 @@ def step(x):
 
 x = normal([4, 8], 3)
 step(x)
-fingerprint = plugin.history()[0]["fingerprint"]
+fingerprint = plugin.history()[0].fingerprint
 off()
 loaded = load_graph(step.get_concrete_function(x))
 report(**same("function", seen(), fingerprint, loaded))
@@ -458,7 +458,7 @@ with graph.as_default():
 with session(graph, planner="watching:watch", min_ops=5) as running:
     running.run(v1.global_variables_initializer())
     running.run(train, {x: np.ones([4, 8])})
-fingerprint = plugin.history()[0]["fingerprint"]
+fingerprint = plugin.history()[0].fingerprint
 from types import SimpleNamespace
 from hplacer_optimizer import machines
 cpus = [SimpleNamespace(name=n, type="CPU", description="", memory_bytes=0) for n in DEVICES]

@@ -303,7 +303,7 @@ with tf.Graph().as_default(), session(planner="tells:plan", min_ops=0) as s:
     s.run(tf.add_n([tf.reduce_sum(y) for y in loops]))
 problem = tells.told()
 report(costs=[[name, ns] for name, ns in zip(problem.op_names, problem.cost_ns[:, 0].tolist())],
-       assumptions=hp.load_plan(plugin.history()[-1]["store_path"]).assumptions)
+       assumptions=hp.load_plan(plugin.history()[-1].store_path).assumptions)
 """,
         tmp_path,
     ).report

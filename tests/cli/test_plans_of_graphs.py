@@ -54,7 +54,7 @@ with session(graph, targets=["train"], min_ops=1, min_gain=-1) as s:
     s.run(init)
     s.run(train)
 time.sleep(0.3)  # the log has a thread of its own
-report(fingerprints=[entry["fingerprint"] for entry in plugin.history() if entry["placed"]])
+report(fingerprints=[entry.fingerprint for entry in plugin.history() if entry.placed])
 """
 # Where TensorFlow really runs the nodes of a graph file, without this package in the process.
 RUN_WITHOUT_US = """

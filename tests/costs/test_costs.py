@@ -439,7 +439,7 @@ with Recorder() as recorder:
     losses(trainer(width=32))
     log = recorder.lines(1)
 first = plugin.history()[0]
-plan = hp.PlanStore(CACHE).get(first["fingerprint"])
+plan = hp.PlanStore(CACHE).get(first.fingerprint)
 report(source=plan.cost_source, assumptions=plan.assumptions, log=log)
 """,
         tmp_path,

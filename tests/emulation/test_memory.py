@@ -41,7 +41,7 @@ from hplacer_optimizer.plans.store import PlanStore
 
 planned = trained(cache=CACHE, budget_s=1.0)
 entry, (stored,) = plugin.history()[-1], PlanStore(CACHE).list()
-report(planned=planned, outcome=entry["outcome"], reason=entry["reason"],
+report(planned=planned, outcome=entry.outcome, reason=entry.reason,
        fits=[stored.plan.baseline.feasible, stored.plan.feasible])
 """
     seen = gpus.run(LARGE + code, tmp_path, gpu_memory=GPU_MEMORY).report

@@ -176,7 +176,7 @@ with hp.local_cluster(workers=2) as cluster:
     function, losses = train(
         devices=["/job:worker"], cache=os.environ["TEST_CACHE"], planner="round_robin", min_gain=-1
     )
-    outcomes = [entry["outcome"] for entry in plugin.history()]
+    outcomes = [entry.outcome for entry in plugin.history()]
     os.kill(cluster.pids[1], signal.SIGKILL)
     try:
         function(inputs)

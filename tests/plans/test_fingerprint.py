@@ -64,9 +64,9 @@ def placed(seed_of_plan=0, steps=2, **arguments):
     step = build(**arguments)
     expected = [step() for _ in range(steps)]
     assert np.allclose(planned, expected, rtol=1e-5), (planned, expected)
-    assert not differences(entry["fingerprint"])
-    return {"key": entry["fingerprint"], "outcome": entry["outcome"], "placed": entry["placed"],
-            "reason": entry["reason"]}
+    assert not differences(entry.fingerprint)
+    return {"key": entry.fingerprint, "outcome": entry.outcome, "placed": entry.placed,
+            "reason": entry.reason}
 
 def parts(key):
     plan = hp.PlanStore(CACHE).get(key)
@@ -179,8 +179,8 @@ def placed(scope="", cpus=2, soft=True, fetch=0, **options):
             running.run(v1.global_variables_initializer())
             running.run(step)
     entry = plugin.history()[start]
-    return {"key": entry["fingerprint"], "outcome": entry["outcome"],
-            "parts": dict(hp.PlanStore(CACHE).get(entry["fingerprint"]).fingerprint_parts)}
+    return {"key": entry.fingerprint, "outcome": entry.outcome,
+            "parts": dict(hp.PlanStore(CACHE).get(entry.fingerprint).fingerprint_parts)}
 
 report(usual=placed(), again=placed(), renamed=placed("renamed"), machine=placed(cpus=3),
        constraints=placed(soft=False), targets=placed(targets=["usual/step", "usual/other"]),
@@ -226,7 +226,7 @@ def key(body, scope, v1_loops=False):
             return tf.reduce_sum(y)
 
     train_step(normal([8, 8], 2))
-    return plugin.history()[start]["fingerprint"]
+    return plugin.history()[start].fingerprint
 
 def loop(x, w):
     return tf.while_loop(lambda i, y: i < 3, lambda i, y: (i + 1, tf.matmul(y, w)), [0, x])[1]
@@ -249,7 +249,7 @@ def session_key(scope, resource):
         with session(min_ops=20) as running:
             running.run(v1.global_variables_initializer())
             running.run(train)
-    return plugin.history()[start]["fingerprint"]
+    return plugin.history()[start].fingerprint
 
 report(loop=[key(loop, s) for s in "ab"], python=[key(python, s) for s in "ab"],
        array=[key(array, s) for s in "ab"],

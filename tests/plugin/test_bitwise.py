@@ -73,7 +73,7 @@ first_summands = [op for graph in executed
                              for node in graph.node if node.op == "AddN"]]
 report(found=found, devices=devices(executed), made=made, first_summands=first_summands,
        differences=differences(),
-       planned=[check["planned"] for check in hp.step_checks()], outcomes=outcomes())
+       planned=[check.planned for check in hp.step_checks()], outcomes=outcomes())
 """,
         tmp_path,
     ).report

@@ -38,11 +38,11 @@ def towers(**options):
     devices = {node.name: node.device for part in metadata.partition_graphs for node in part.node}
     last = plugin.history()[-1]
     store = hp.PlanStore(options.get("cache", CACHE))
-    found = {"outcome": last["outcome"], "reason": last["reason"],
-             "file": store.read(last["fingerprint"]).hex(),
+    found = {"outcome": last.outcome, "reason": last.reason,
+             "file": store.read(last.fingerprint).hex(),
              "towers": sorted([devices[y.op.name][-1] for y in row[1:]] for row in rows)}
-    plan = store.get(last["fingerprint"])
-    if last["outcome"] == "loaded" and len(plan.node_ranks):
+    plan = store.get(last.fingerprint)
+    if last.outcome == "loaded" and len(plan.node_ranks):
         again = captured(graph.as_graph_def(), [step.name], soft_placement=False)
         wanted = zip(again.node_names, map_nodes(plan, again).tolist(), strict=True)
         found["differ"] = [name for name, device in wanted
@@ -75,7 +75,7 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         TOWERS
         + """
 towers(seed=0)
-plan = hp.PlanStore(CACHE).get(plugin.history()[-1]["fingerprint"])
+plan = hp.PlanStore(CACHE).get(plugin.history()[-1].fingerprint)
 old = dataclasses.replace(plan, node_ranks=[], structure=0)
 cases = {}
 for name, changes in {
@@ -135,11 +135,11 @@ def train():
         return loss
 
     step()
-    return hp.PlanStore(CACHE).read(plugin.history()[-1]["fingerprint"]).hex()
+    return hp.PlanStore(CACHE).read(plugin.history()[-1].fingerprint).hex()
 
 on(min_ops=30)
 first, second = train(), train()
-plan = hp.PlanStore(CACHE).get(plugin.history()[-1]["fingerprint"])
+plan = hp.PlanStore(CACHE).get(plugin.history()[-1].fingerprint)
 pairs = {*zip(plan.node_hashes.tolist(), plan.node_devices.tolist())}
 report(same=first == second, outcomes=outcomes(), wrong=differences(),
        alike_apart=len(pairs) - len({value for value, _ in pairs}))
@@ -187,9 +187,9 @@ def build_again(build, times):
     for _ in range(times):
         start = len(plugin.history())
         equal = np.allclose(losses_of(build), expected, rtol=1e-4)
-        trained = [entry for entry in plugin.history()[start:] if "step_on" in entry["graph"]]
-        path = pathlib.Path(trained[-1]["store_path"])
-        found.append({"equal": equal, "outcomes": [entry["outcome"] for entry in trained],
+        trained = [entry for entry in plugin.history()[start:] if "step_on" in entry.graph]
+        path = pathlib.Path(trained[-1].store_path)
+        found.append({"equal": equal, "outcomes": [entry.outcome for entry in trained],
             "file": hashlib.sha256(path.read_bytes()).hexdigest()})
     plan = hp.load_plan(path)
     used = np.bincount(plan.node_devices, minlength=2).tolist()

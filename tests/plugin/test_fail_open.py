@@ -337,7 +337,7 @@ expected = losses(trainer())
 on(planner="bad:{planner}")
 planned = losses(trainer())
 report(found=[json.loads(line) for line in open("found")], outcomes=outcomes(),
-       graphs=[entry["graph"] for entry in plugin.history()],
+       graphs=[entry.graph for entry in plugin.history()],
        equal=np.allclose(planned, expected, rtol=1e-5))
 """,
         write_planners(tmp_path),
@@ -377,7 +377,7 @@ def try_store(cache, name):
 
 on()
 losses(trainer())
-key = plugin.history()[-1]["fingerprint"]
+key = plugin.history()[-1].fingerprint
 good = (pathlib.Path(CACHE) / (key + ".hplan")).read_bytes()
 plan = hp.PlanStore(CACHE).get(key)
 
@@ -478,7 +478,7 @@ for name in ("first", "second"):
     losses(function)
     waited.append(time.monotonic() - started)
 report(waited=waited, outcomes=outcomes(), ended=time.time(),
-       reasons=[entry["reason"] for entry in plugin.history()])
+       reasons=[entry.reason for entry in plugin.history()])
 """,
         tmp_path,
         wrapper=wrapper,

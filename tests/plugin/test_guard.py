@@ -23,9 +23,7 @@ start = len(plugin.history())
 on(**OPTIONS)
 found = losses(trainer())
 report(same=found == expected, history=[
-    {key: entry[key] for key in ("graph", "outcome", "reason", "placed", "planner", "predicted_ns",
-                                 "baseline_ns", "plan_s", "store_path")}
-    for entry in plugin.history()[start:] if entry["graph"] == "function train_step"])
+    vars(entry) for entry in plugin.history()[start:] if entry.graph == "function train_step"])
 """
 
 
@@ -99,6 +97,6 @@ start = len(plugin.history())
 threads = [threading.Thread(target=step) for step in steps]
 for thread in threads: thread.start()
 for thread in threads: thread.join()
-report(outcomes=[entry["outcome"] for entry in plugin.history()[start:]])
+report(outcomes=[entry.outcome for entry in plugin.history()[start:]])
 """
     assert run(code, tmp_path).report["outcomes"] == ["kept"] * 4

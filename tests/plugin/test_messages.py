@@ -41,7 +41,7 @@ model = Model()
 for rows in (3, 4):
     model.train(normal([rows, 8], 1))
     model.predict(normal([rows, 8], 1))
-report(history=[[entry["graph"], entry["outcome"], entry["placed"]] for entry in plugin.history()])
+report(history=[[entry.graph, entry.outcome, entry.placed] for entry in plugin.history()])
 """
 
 
@@ -78,7 +78,7 @@ def step(x):
     return x
 
 step(tf.constant(1.0)), step(tf.constant([1.0]))
-history = [[entry["graph"], entry["outcome"], entry["reason"]] for entry in hp.history()]
+history = [[entry.graph, entry.outcome, entry.reason] for entry in hp.history()]
 print("REPORT " + json.dumps({"history": history}))
 """
 
@@ -101,7 +101,7 @@ def failure(target):
                 v1.train.GradientDescentOptimizer(0.1).minimize(loss, name="train_op")
         with session(targets=[target]) as running:
             running.run(v1.global_variables_initializer())
-    return plugin.history()[-1]["reason"]
+    return plugin.history()[-1].reason
 report(scoped=failure("train_op"), wrong_scope=failure("c/train_op:0"), none=failure("trane_op"))
 """
     found = run(code, tmp_path).report

@@ -59,7 +59,7 @@ cases = []
 for seed in range(3):
     planned, devices, variables = run_all(seed=seed, cache=CACHE + str(seed))
     entry = plugin.history()[-1]
-    plan = hp.PlanStore(CACHE + str(seed)).get(entry["fingerprint"])
+    plan = hp.PlanStore(CACHE + str(seed)).get(entry.fingerprint)
     wanted = dict(zip(plan.node_names, (plan.device_names[d] for d in plan.node_devices)))
     cases.append({{"equal": np.allclose(planned, expected, rtol=1e-5),
         "variables": {{v: [wanted[v], devices.get(v)] for v in variables}},
@@ -615,7 +615,7 @@ on()
 found = train()
 found_again = list(map(float, (tf.reduce_sum(x) for x in pipeline())))
 time.sleep(0.3)
-report(equal=np.allclose(found, expected, rtol=1e-5), graphs=[h["graph"] for h in plugin.history()])
+report(equal=np.allclose(found, expected, rtol=1e-5), graphs=[h.graph for h in plugin.history()])
 """,
         tmp_path,
         log="debug",

@@ -79,6 +79,11 @@ set_options({KEY: {"seed": 5, "targets": ["a", "b"]}})
 assert seen() == Options(seed=5, targets=("a", "b"))
 assert get_options()[KEY] == {"seed": 5, "targets": ("a", "b")}
 
+hp.enable()
+assert seen() == Options() and get_options()["constant_folding"] is False
+hp.enable(seed=5, targets=["a", "b"])
+assert seen() == Options(seed=5, targets=("a", "b"))
+
 kept = get_options()
 set_options({KEY: False})
 assert seen() is None and get_options()[KEY] is False
@@ -107,6 +112,7 @@ for wrong in ("yes", 1, {"sed": 2}, {"seed": "2"}):
     assert isinstance(error, hp.OptionError) and isinstance(error, ValueError), error
     assert get_options() == before
 assert "did you mean 'seed'" in str(raised(set_options, {KEY: {"sed": 2}}))
+assert "did you mean 'seed'" in str(raised(lambda: hp.enable(sed=2)))
 """
     )
 

@@ -143,7 +143,7 @@ report(same=found == expected, named=verifying._verifier is not None,
 
 
 def test_a_pinned_plan_takes_effect_in_every_start(tmp_path: Path) -> None:
-    done = run('on()\nlosses(trainer())\nreport(path=plugin.history()[-1]["store_path"])', tmp_path)
+    done = run("on()\nlosses(trainer())\nreport(path=plugin.history()[-1].store_path)", tmp_path)
     code = """
 on(verify=True, plan=PATH)
 losses(trainer())

@@ -63,7 +63,7 @@ thread.start()
 while not any(t.name == "hplacer-planner" for t in threading.enumerate()):
     time.sleep(0.01)
 time.sleep(0.3)  # somewhere in the search
-seen = in_child(lambda: [plugin.history(), plugin.step_checks(), hp.plan("example").step_time_ns])
+seen = in_child(lambda: [plugin.history(), hp.step_checks(), hp.plan("example").step_time_ns])
 thread.join()
 report(seen=seen, outcomes=outcomes())
 """,
@@ -98,7 +98,7 @@ while any(t.name == "hplacer-planner" for t in threading.enumerate()):
     assert time.monotonic() < deadline
     time.sleep(0.01)
 report(waited=waited, plans=len(hp.PlanStore(CACHE).list()),
-       reasons=[entry["reason"] for entry in plugin.history()],
+       reasons=[entry.reason for entry in plugin.history()],
        handler=signal.getsignal(signal.SIGINT) is signal.default_int_handler,
        after=losses(function))
 """,

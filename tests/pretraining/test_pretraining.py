@@ -54,7 +54,7 @@ def two_cpus():
 def report(**values):
     open("trained", "w").close()
     keys = ("graph", "outcome", "planner", "ops", "reason", "planning_s", "fingerprint")
-    history = [{key: entry[key] for key in keys} for entry in plugin.history()]
+    history = [{key: getattr(entry, key) for key in keys} for entry in plugin.history()]
     print("REPORT " + json.dumps({"history": history, **values}), flush=True)
 """
 SESSION = (

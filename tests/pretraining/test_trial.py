@@ -503,7 +503,7 @@ GUARDED = """
 on(planner="random", min_gain=-1)
 step = trainer()
 step()
-report(outcomes=outcomes(), entries=plugin.history())
+report(outcomes=outcomes(), entries=[vars(entry) for entry in plugin.history()])
 """
 
 
