@@ -9,9 +9,9 @@ The papers' tasks run on the machines as their data sheets have them, whose GPUs
     python -m benchmarks.agreement --tasks inception_v3 nmt_2 --planning-s 5
     python -m benchmarks.agreement --only auto --output docs/results/emulation
 
-Every task runs in a process of its own. Tasks that the output has are not run again but with
---only. The problems and placements lie in build/agreement/, where benchmarks/launch_rules.py finds
-them.
+Every task runs in a process of its own. What has run is kept if the rest is interrupted. Tasks that
+the output has are not run again but with --only. The problems and placements lie in
+build/agreement/, where benchmarks/launch_rules.py finds them.
 """
 
 from __future__ import annotations
@@ -196,9 +196,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             rows.append(row)
             what = row.get("error") or f"executed is {ratio(row):.3f} of simulated"
             print(f"{name}, {row['placement']}: {what}", file=sys.stderr, flush=True)
-        known[name] = rows
-        options.output.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps(known, indent=1) + "\n")
+            known[name] = rows
+            options.output.mkdir(parents=True, exist_ok=True)
+            file.write_text(json.dumps(known, indent=1) + "\n")
     print("| task | placements | median error | worst | `auto` is longer by | ordered right |")
     print("|---|---|---|---|---|---|")
     measured = [name for name in options.tasks if any("error" not in r for r in known[name])]

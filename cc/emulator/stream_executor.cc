@@ -13,6 +13,7 @@
 #include "emulator/clock.h"
 #include "emulator/machine.h"
 #include "emulator/registration.h"
+#include "emulator/swapping.h"
 #include "emulator/uncomputed.h"
 #include "tensorflow/c/experimental/stream_executor/stream_executor.h"
 #include "tensorflow/c/tf_status.h"
@@ -452,5 +453,6 @@ extern "C" __attribute__((visibility("default"))) void SE_InitPlugin(
 
 extern "C" __attribute__((visibility("default"))) void TF_InitKernel() {
   hplacer::emulator::RegisterKernels();
+  hplacer::emulator::RegisterSwapping();
   hplacer::emulator::RegisterDevices();
 }

@@ -10,6 +10,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "tensorflow/core/framework/types.h"
+#include "tf/merged_sums.h"
 #include "tf/node_order.h"
 #include "tf/op_work.h"
 #include "tf/pruned_order.h"
@@ -56,6 +57,7 @@ class StepCapture {
     if (status = NumberOps(inputs); !status.ok()) return status;
     const std::vector<int32_t> by_op = PositionsByOp();
     FindRemoved(by_op);
+    MergeSums();
     JoinUnits(by_op);
     // Grappler runs twice, the second time on what the first one left.
     KeepLeftInputs(&inputs);
@@ -88,10 +90,34 @@ class StepCapture {
     for (size_t i = 0; i < is_fixed.size(); ++i) is_fixed[i] = units_.frame_of[i] >= 0;
     removed_ = FindRemovedOps(step_, is_static_, is_fixed, by_op);
     for (size_t i = 0; i < step_.nodes.size(); ++i) {
-      if (!removed_.is_removed[i]) continue;
-      for (int64_t& cost_ns : costs_[i].cost_ns) cost_ns = std::min<int64_t>(cost_ns, 0);
-      std::fill(costs_[i].output_bytes.begin(), costs_[i].output_bytes.end(), 0);
+      if (removed_.is_removed[i]) TakeCosts(i);
     }
+  }
+
+  // A sum that is merged into another one is removed, and goes where that one is.
+  void MergeSums() {
+    sums_ = FindMergedSums(step_, units_, removed_, is_static_, costs_);
+    for (size_t i = 0; i < step_.nodes.size(); ++i) {
+      const size_t num_inputs = sums_.inputs[i].size();
+      if (num_inputs == 0) continue;
+      const auto bytes = static_cast<double>(costs_[i].output_bytes[0]) * (num_inputs + 1);
+      for (size_t kind = 0; kind < costs_[i].cost_ns.size(); ++kind) {
+        if (costs_[i].cost_ns[kind] < 0) continue;
+        costs_[i].cost_ns[kind] = WorkTimeNs({/*flops=*/0, bytes}, (*options_.kinds)[kind]);
+      }
+      costs_[i].signature.clear();  // no measured cost is that of so many inputs
+    }
+    for (size_t i = 0; i < step_.nodes.size(); ++i) {
+      if (sums_.into[i] < 0) continue;
+      removed_.is_removed[i] = true;
+      removed_.neighbour[i] = sums_.into[i];
+      TakeCosts(i);
+    }
+  }
+
+  void TakeCosts(size_t i) {
+    for (int64_t& cost_ns : costs_[i].cost_ns) cost_ns = std::min<int64_t>(cost_ns, 0);
+    std::fill(costs_[i].output_bytes.begin(), costs_[i].output_bytes.end(), 0);
   }
 
   // All positions in the order of their ops.
@@ -135,6 +161,10 @@ class StepCapture {
           step_.edges.begin() + step_.first_edge[i], step_.edges.begin() + step_.first_edge[i + 1],
           [](const StepEdge& edge) { return edge.dst_input != tensorflow::Graph::kControlSlot; });
       sources.resize(is_static_[i] || removed_.is_removed[i] ? 0 : num_data);
+      if (!sums_.inputs[i].empty()) {
+        sources.clear();
+        for (const StepEdge& edge : sums_.inputs[i]) sources.push_back(edge.source);
+      }
       const auto& waits_for = removed_.waits_for[i];  // nothing, where the node is removed itself
       const auto first = sources.insert(sources.end(), waits_for.begin(), waits_for.end());
       SortByName(step_, first, sources.end());
@@ -293,11 +323,16 @@ class StepCapture {
       if (removed_.is_removed[i]) continue;
       for (const int32_t source : removed_.waits_for[i]) add_control(source, i);
       if (is_static_[i]) continue;
-      ForEachInput(i, [&](int32_t source, const Edge& edge) {
-        if (edge.IsControlEdge() || op_of_[source] == op_of_[i]) return;
+      const auto add = [&](int32_t source, int32_t output) {
+        if (op_of_[source] == op_of_[i]) return;
         if (first_output_[source] < 0) return add_control(source, i);
         out_->edges.insert(out_->edges.end(),
-                           {op_of_[source], first_output_[source] + edge.src_output(), op_of_[i]});
+                           {op_of_[source], first_output_[source] + output, op_of_[i]});
+      };
+      for (const StepEdge& edge : sums_.inputs[i]) add(edge.source, edge.src_output);
+      if (!sums_.inputs[i].empty()) continue;
+      ForEachInput(i, [&](int32_t source, const Edge& edge) {
+        if (!edge.IsControlEdge()) add(source, edge.src_output());
       });
     }
   }
@@ -387,6 +422,7 @@ class StepCapture {
   std::vector<OpCosts> costs_;   // by position
   std::vector<bool> is_static_;  // by position
   RemovedOps removed_;
+  MergedSums sums_;
   std::vector<int64_t> trips_;          // by position
   std::vector<int32_t> op_of_;          // by position
   std::vector<int32_t> frame_op_;       // by collapsed loop

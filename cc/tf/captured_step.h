@@ -63,8 +63,8 @@ struct CapturedStep {
   // Per op: 1 if TensorFlow replaces it by a constant before the step, see static_ops.h. No data
   // edge leads into it.
   std::vector<uint8_t> is_static;
-  // Per op: 1 if TensorFlow removes it before the step, see removed_ops.h. It costs nothing, holds
-  // nothing, and has no edges.
+  // Per op: 1 if TensorFlow removes it before the step, see removed_ops.h and merged_sums.h. It
+  // costs nothing, holds nothing, and has no edges.
   std::vector<uint8_t> is_removed;
   std::vector<int32_t> edges;          // triples (src, output, dst)
   std::vector<int32_t> control_edges;  // pairs (src, dst)

@@ -53,6 +53,32 @@ report(planned=planned, outcome=entry.outcome, reason=entry.reason,
     assert sum(seen["planned"]["peaks"]) >= 64 << 20
 
 
+def test_tensors_that_would_not_fit_go_to_the_host_and_back(tmp_path: Path) -> None:
+    """Grappler's memory optimizer sees to that, with ops that only builds for GPUs have."""
+    code = """
+def slope(device):
+    "Of a chain whose ten matrices of 4 MiB are all read again in the end."
+    with tf.Graph().as_default() as graph, graph.device(device):
+        weight = v1.get_variable("w", initializer=tf.fill([1024, 1024], 0.001), use_resource=True)
+        end = weight
+        for _ in range(8):
+            end = tf.tanh(end) @ weight
+        total = tf.reduce_sum(tf.gradients(end, [weight])[0])
+        with v1.Session() as session:
+            session.run(v1.global_variables_initializer())
+            with emulation.traced() as ran:
+                found = float(session.run(total))
+    return found, [copy.source for copy in ran if copy.kind == "copy" and copy.bytes == 4 << 20]
+
+gpu, cpu = slope("/GPU:0"), slope("/CPU:0")
+report(gpu=gpu[0], cpu=cpu[0], sources=gpu[1])
+"""
+    seen = gpus.run(code, tmp_path, gpu_memory=GPU_MEMORY).report
+    assert seen["gpu"] == pytest.approx(seen["cpu"], rel=1e-4)
+    assert seen["sources"].count(0) >= 3  # to the host
+    assert seen["sources"].count(-1) >= seen["sources"].count(0)
+
+
 @pytest.mark.slow  # TensorFlow's allocator tries again for 10 s
 def test_without_a_plan_it_fails(tmp_path: Path) -> None:
     seen = gpus.run(LARGE + "report(**trained())", tmp_path, gpu_memory=GPU_MEMORY).report
