@@ -165,11 +165,11 @@ def corpus() -> list[Script]:
 
 
 def of_tests(name: str) -> Script:
-    """A script of tests/scripts/ with its arguments."""
+    """A script of tests/user_scripts/ with its arguments."""
     file, *arguments = name.split()
     return Script(
         name=name,
-        command=[str(processes.ROOT / "tests" / "scripts" / file), *arguments],
+        command=[str(processes.ROOT / "tests" / "user_scripts" / file), *arguments],
         compared=JSON_LINES,
         ends=CASES[name].ends,
         needs=CASES[name].needs,

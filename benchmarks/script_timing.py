@@ -18,7 +18,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from hplacer_optimizer.measuring.scripts import time_script, timer
+from hplacer_optimizer.scripts.step_timer import StepTimer
+from hplacer_optimizer.scripts.step_timing import time_script
 
 SCRIPTS = Path(__file__).resolve().parents[1] / "tests" / "timed_scripts"
 NAMES = (
@@ -56,7 +57,7 @@ def agreement(name: str) -> tuple[float, float]:
         shutil.copytree(SCRIPTS, work)
         watch = work / "stopwatch.json"
         found = time_script(
-            [name, str(watch)], directory=work, free=None, steps=1_000_000, limit_s=300
+            [name, str(watch)], directory=work, in_place=True, steps=1_000_000, limit_s=300
         )
         return found.step_s, json.loads(watch.read_text())
 
@@ -74,7 +75,7 @@ def costs() -> dict[str, tuple[float, float]]:
     ]
     originals = [getattr(*place) for place in places]
     with tempfile.TemporaryDirectory() as where:
-        timing = timer.Timer(Path(where), wanted=10**12)
+        timing = StepTimer(Path(where), wanted=10**12)
         timing.install()
         wrapped = [getattr(*place) for place in places]
 

@@ -1,7 +1,8 @@
 """Scripts as users write them: with plans, their results and their errors are the same.
 
-Each script of tests/scripts/ runs without the optimizer, with an empty store, and with the store
-that this run left. Its results are the JSON lines that it prints. A random planner spreads the ops.
+Each script of tests/user_scripts/ runs without the optimizer, with an empty store, and with the
+store that this run left. Its results are the JSON lines that it prints. A random planner spreads
+the ops.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from tests import processes
 
 pytestmark = pytest.mark.skipif(native.is_missing(), reason="needs the native module _tf")
 
-SCRIPTS = Path(__file__).parent / "scripts"
+SCRIPTS = Path(__file__).parent / "user_scripts"
 LAUNCHER = str(Path(__file__).parent / "script_launcher.py")
 OPTIONS = "planner=random,seed=1,min_ops=5,min_gain=-1,cache={cache}"
 PLANNING_S, LOADING_S = 10.0, 3.0  # the most that a script waits in all, on busy cores

@@ -34,6 +34,7 @@ ORDER = (
     "emulation",
     "run",
     "measuring",
+    "scripts",
     "inspection",
     "plans",
     "pretraining",

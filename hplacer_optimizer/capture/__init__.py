@@ -4,5 +4,5 @@ captured.py      a captured step, and its Problem       loading.py       `load_p
 sources.py       what can be loaded                     capturing.py     starts graph_process.py,
 runnable_step.py what can be run of a step              graph_process.py which reads graph_files.py
 native.py        the native TensorFlow module           gpu_kernels.py   kernels that are not here
-scripts/         the training step of a user's script   training_ops.py  which ops make one
+training_ops.py  which ops make a training step
 """

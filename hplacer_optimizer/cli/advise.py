@@ -15,6 +15,7 @@ from hplacer_optimizer.cli.arguments import (
     add_all,
     add_budget,
     add_command,
+    add_in_place,
     add_json,
     add_output,
     add_seed,
@@ -37,8 +38,9 @@ more:
   hplacer advise model.meta --machine 8xv100 --machine 8xa100 --batch-size 32,64,128
   hplacer advise train.py --machine 8xa100 --script-args='--epochs 1'
 
-A script runs here until its first training step has ended. Nothing runs on the machines: steps and
-memory are simulated. The exit code is 1 where nothing fits on any of the machines.
+A script runs here until its first training step has ended, in a copy of the working directory.
+Nothing runs on the machines: steps and memory are simulated. The exit code is 1 where nothing fits
+on any of the machines.
 """
 _COLUMNS = ("way", "step", "samples/s", "needs", "free", "bound by", "step is")
 
@@ -78,6 +80,7 @@ def add_commands(commands: Any) -> None:
     parser.add_argument(
         "--script-args", type=shlex.split, metavar="ARGS", help="of the script, in quotes"
     )
+    add_in_place(parser, "a copy of it")
     parser.add_argument(
         "--cost-table", metavar="FILE", help="measured op costs, as of `hplacer calibrate`"
     )
@@ -103,6 +106,7 @@ def _advise(options: argparse.Namespace) -> int:
             budget_s=options.budget or SECONDS,
             seed=options.seed,
             script_args=options.script_args or (),
+            in_place=bool(options.in_place),
             on_start=shown.show,
             **step_options(options) | {"batch_size": options.batch_size},
         )

@@ -66,6 +66,17 @@ def add_host_offload(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_in_place(parser: argparse.ArgumentParser, copies: str) -> None:
+    """`--in-place`; `copies`: what a script runs in without it."""
+    parser.add_argument(
+        "--in-place",
+        action="store_true",
+        default=None,
+        help="run in the working directory itself, where the script may overwrite files (default: "
+        f"in {copies})",
+    )
+
+
 def add_output(parser: argparse.ArgumentParser, text: str, *, required: bool = True) -> None:
     """`-o`, a file; that it can be written is checked before anything begins."""
     parser.add_argument(

@@ -16,6 +16,7 @@ from hplacer_optimizer.cli.arguments import (
     add_budget,
     add_command,
     add_host_offload,
+    add_in_place,
     add_json,
     add_planner,
     add_seed,
@@ -87,6 +88,7 @@ def add_commands(commands: Any) -> None:
         metavar="TIME",
         help="longest run of the script (default: 10m)",
     )
+    add_in_place(parser, "a copy of it")
     parser.add_argument(
         "--capture",
         nargs=argparse.REMAINDER,

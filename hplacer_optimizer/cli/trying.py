@@ -19,6 +19,7 @@ from hplacer_optimizer.cli.arguments import (
     add_command,
     add_emulate,
     add_host_offload,
+    add_in_place,
     add_json,
     add_planner,
     add_seed,
@@ -98,12 +99,7 @@ def add_commands(commands: Any) -> None:
     )
     add_time(trying, _TIME, "5m")
     add_emulate(trying, "give the script the GPUs of this machine, which need not be here")
-    trying.add_argument(
-        "--in-place",
-        action="store_true",
-        help="run in the working directory itself, where the script may overwrite files (default: "
-        "in a copy of it for each start)",
-    )
+    add_in_place(trying, "a copy of it for each start")
     add_planner(trying, "plan anew, with this planner")
     add_budget(trying, "plan anew, for at most so long: 90s, 10m or 1h30m")
     trying.add_argument("--cost-table", metavar="FILE", help="plan anew, with measured op costs")
@@ -163,7 +159,7 @@ def _try(options: argparse.Namespace) -> int:
         options={"trust_shared": True} if options.trust_shared else {},
         steps=options.steps,
         limit_s=options.time,
-        in_place=options.in_place,
+        in_place=bool(options.in_place),
     )
     name = " ".join(command[:2] if options.module else command[:1])
     with emulating(options.emulate), _told(name) as on_start:

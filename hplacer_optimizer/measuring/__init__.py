@@ -5,7 +5,6 @@ Measurer(step, problem)          many of one step, in one process that may die
 MeasuredReward(measurers)        what planners score placements by
 turns.py                         alternatives in turn, until it is known how they compare
 training_steps/                  the training steps of a process, seen from inside
-scripts/                         the same of a user's own script, run in turns
 
 measurer.py --- process.py: step_runner.py (executable, feeds, initialisers) --- TensorFlow
 """

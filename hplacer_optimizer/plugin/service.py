@@ -27,7 +27,6 @@ import numpy as np
 
 from hplacer_optimizer import machines
 from hplacer_optimizer.capture import native
-from hplacer_optimizer.capture.scripts import child
 from hplacer_optimizer.errors import HPlacerError, PlannerUnavailableError
 from hplacer_optimizer.log import LOGGER, warn_once
 from hplacer_optimizer.machines import Machine, host
@@ -43,6 +42,7 @@ from hplacer_optimizer.plugin.disabling import disabled
 from hplacer_optimizer.plugin.history import GraphRecord, level, log_report
 from hplacer_optimizer.plugin.known_plans import KnownPlans
 from hplacer_optimizer.pretraining import background
+from hplacer_optimizer.scripts import exchange, step_catcher
 
 _CLOSE_TIMEOUT_S = 2.0
 _PATIENCE_S = 0.1  # between two looks at what others do
@@ -202,9 +202,9 @@ class Service:
 
     def report(self, report: Any) -> None:
         """Tells what became of a graph."""
-        capturing = child.directory()
+        capturing = exchange.directory(exchange.STEP)
         if capturing is not None:
-            child.remember(capturing, report)
+            step_catcher.remember(capturing, report)
             return
         known = self.plans.of(report.fingerprint)
         log_report(report, known[0] if known else None)
@@ -226,9 +226,9 @@ class Service:
         # TensorFlow used by a planner must not be planned itself: this thread's configs are off.
         with disabled():
             try:
-                capturing = child.directory()
+                capturing = exchange.directory(exchange.STEP)
                 if capturing is not None:
-                    child.answer(capturing, request, _options(request), _detect)
+                    step_catcher.answer(capturing, request, _options(request), _detect)
                 elif request.stage == "lookup":
                     self.look_up(request)
                 else:

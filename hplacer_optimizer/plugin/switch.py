@@ -23,10 +23,10 @@ from typing import Any
 from hplacer_optimizer.capture import native
 from hplacer_optimizer.errors import NativeBuildError, OptionError
 from hplacer_optimizer.log import warn_once
-from hplacer_optimizer.measuring.scripts import child as trial
 from hplacer_optimizer.options import OPTIMIZER_NAME, START, Options
 from hplacer_optimizer.plugin import service, verifying
 from hplacer_optimizer.plugin.disabling import eager_context, is_disabled, thread_state
+from hplacer_optimizer.scripts import exchange
 
 KEY = "hierarchical_placer"
 
@@ -49,7 +49,7 @@ def current_options() -> Options | None:
 def options_in_force() -> Options | None:
     """What the pass gets: the same, with the changes of `hplacer try` where it runs the script."""
     options = current_options()
-    return None if options is None else trial.trial_options(options)
+    return None if options is None else exchange.trial_options(options)
 
 
 def environment_options() -> Options | None:
@@ -135,7 +135,7 @@ def _put_entry(config: Any, options: Options | None) -> None:
         if entries[index].name == OPTIMIZER_NAME:
             del entries[index]
     if options is not None:
-        entry, options = entries.add(), trial.trial_options(options)
+        entry, options = entries.add(), exchange.trial_options(options)
         options.to_entry(entry)
         if start := verifying.name_start(options):
             entry.parameter_map[START].s = start.encode()
@@ -280,7 +280,7 @@ def _explicit_config(config: Any) -> Any:
     has_entry = _has_entry(config)
     options = current_options() if environment_options() is not None else None
     on = not is_disabled() and (has_entry or options is not None) and _starts()
-    if on and has_entry and trial.directory() is not None:
+    if on and has_entry and exchange.directory(exchange.TIMES) is not None:
         options = _options_of_entry(config)
     elif on == has_entry:
         return config

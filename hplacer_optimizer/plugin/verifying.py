@@ -22,7 +22,6 @@ from typing import Any
 from hplacer_optimizer.errors import HPlacerError
 from hplacer_optimizer.log import LOGGER, warn_once
 from hplacer_optimizer.machines import host
-from hplacer_optimizer.measuring.scripts import child as trial
 from hplacer_optimizer.measuring.training_steps import batches
 from hplacer_optimizer.measuring.training_steps.recording import LEAST, WARMUP, Steps
 from hplacer_optimizer.measuring.training_steps.watch import Call, Watch, new_recorder
@@ -32,6 +31,7 @@ from hplacer_optimizer.plans.plan import Plan
 from hplacer_optimizer.plans.starts import Start, applies_next, placement_id
 from hplacer_optimizer.plans.store import PlanStore
 from hplacer_optimizer.plans.verdict import FASTER, SLOWER, Verdict, emulated_here
+from hplacer_optimizer.scripts import exchange
 from hplacer_optimizer.support.installed import own_version
 
 _LONGEST_S = 1200.0  # of watching; steps that are not known then stay unknown
@@ -101,7 +101,7 @@ def remember(request: Any, plan: Plan | None, options: Options, *, moves: bool) 
 def name_start(options: Options) -> str | None:
     """Names this start, whose steps are timed from now on; None: option verify is off."""
     global _verifier
-    if not options.verify or options.plan is not None or trial.directory() is not None:
+    if not options.verify or options.plan is not None or exchange.orders():
         return None
     try:
         with _lock:

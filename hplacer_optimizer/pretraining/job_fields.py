@@ -124,6 +124,7 @@ class JobFields:
     cost_table: str | None = _field(Field.text)
     soft_placement: bool | None = _field(Field.boolean)
     capture_timeout: float = _field(_duration, GraphSpec.capture_timeout_s)  # seconds
+    in_place: bool = _field(Field.boolean, GraphSpec.in_place)
 
     def jobs(self) -> Iterator[Job]:
         """The product of graphs, machines, planners and seeds, in this order.
@@ -140,6 +141,7 @@ class JobFields:
             shapes=tuple((name, tuple(sizes)) for name, sizes in self.shapes),
             allow_soft_placement=self.soft_placement,
             capture_timeout_s=self.capture_timeout,
+            in_place=self.in_place,
             keep_graph=self.reward == "measure",
         )
         budget, measuring = self._budget(), self._measuring()

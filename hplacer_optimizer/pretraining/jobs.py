@@ -15,7 +15,6 @@ from pathlib import Path
 from hplacer_optimizer.capture.captured import CapturedGraph
 from hplacer_optimizer.capture.loading import load_graph
 from hplacer_optimizer.capture.runnable_step import RunnableStep
-from hplacer_optimizer.capture.scripts import capture_script
 from hplacer_optimizer.capture.sources import is_problem_file
 from hplacer_optimizer.errors import GraphError, HPlacerError, InfeasibleError, OptionError
 from hplacer_optimizer.machines import Machine, load_machine
@@ -24,6 +23,7 @@ from hplacer_optimizer.planners import ProgressCallback
 from hplacer_optimizer.plans.making import Search, make_plan
 from hplacer_optimizer.plans.plan import Plan
 from hplacer_optimizer.plans.store import PlanStore
+from hplacer_optimizer.scripts.step_capture import capture_script
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +40,8 @@ class GraphSpec:
     shapes: tuple[tuple[str, tuple[int, ...]], ...] = ()
     allow_soft_placement: bool | None = None
     capture_timeout_s: float = 600.0
+    in_place: bool = False
+    """Whether the script runs in the working directory, and not in a copy."""
     keep_graph: bool = False
     """To measure the step."""
 
@@ -93,8 +95,13 @@ def load(spec: GraphSpec) -> Loaded:
         if spec.keep_graph:
             raise OptionError("reward: a script's graph cannot be measured; give the graph's file")
         machine = load_machine(spec.machine) if spec.machine else None
-        found = capture_script(spec.script, machine=machine, timeout_s=spec.capture_timeout_s)
-        return Loaded(captured=found.captured, machine=found.machine, options=found.options)
+        captured, found, options = capture_script(
+            spec.script,
+            machine=machine,
+            timeout_s=spec.capture_timeout_s,
+            in_place=spec.in_place,
+        )
+        return Loaded(captured=captured, machine=found, options=options)
     if is_problem_file(spec.path):
         raise GraphError(
             f"{spec.path}: a problem file has no fingerprint, by which a script finds its plan; "

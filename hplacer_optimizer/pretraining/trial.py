@@ -10,8 +10,6 @@ in a store of their own; then they go into the script's store, with the verdict.
 
 from __future__ import annotations
 
-import contextlib
-import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,7 +23,6 @@ from hplacer_optimizer.capture.loading import LoadedGraph
 from hplacer_optimizer.capture.training_ops import applies_updates
 from hplacer_optimizer.errors import HPlacerError, MeasuringError
 from hplacer_optimizer.measuring import Devices, Measurer
-from hplacer_optimizer.measuring.scripts import ScriptSteps, private_copy, time_script
 from hplacer_optimizer.measuring.turns import (
     EFFORT,
     Turns,
@@ -38,6 +35,8 @@ from hplacer_optimizer.plans.matching import map_nodes, place_by_nodes
 from hplacer_optimizer.plans.plan import Plan, load_plan
 from hplacer_optimizer.plans.store import PlanStore, default_directory
 from hplacer_optimizer.plans.verdict import Verdict, emulated_here
+from hplacer_optimizer.scripts.observed_run import script_name
+from hplacer_optimizer.scripts.step_timing import ScriptSteps, time_script
 
 __all__ = ["SAME", "UNCERTAIN", "Comparison", "Trial", "compare_steps", "try_script"]
 
@@ -126,10 +125,9 @@ def try_script(trial: Trial, on_start: OnStart = lambda what: None) -> Compariso
     Raises MeasuringError if the script cannot be timed, or if nothing of it is planned.
     """
     ends = time.monotonic() + trial.limit_s
-    command = _inside(trial.command)
-    name = " ".join(command[:2] if command[0] == "-m" else command[:1])
+    name = script_name(trial.command)
     with tempfile.TemporaryDirectory(prefix="hplacer-") as kept:
-        starts = _Starts(replace(trial, command=command), name, Path(kept, "plans"))
+        starts = _Starts(trial, name, Path(kept, "plans"))
         looked, plans, pinned = None, [], None
         if not trial.search:
             on_start("looking for a stored plan")
@@ -357,20 +355,16 @@ class _Starts:
     def _start(
         self, changes: Mapping[str, Any] | None, *, steps: int | None, behind: str | None = None
     ) -> ScriptSteps:
-        with self._directory() as directory:
-            return time_script(
-                self._trial.command,
-                directory=directory,
-                free=None if self._trial.in_place else [self._private],
-                steps=steps,
-                changes=changes,
-                behind=behind,
-                limit_s=self._trial.limit_s,
-            )
-
-    def _directory(self) -> contextlib.AbstractContextManager[Path]:
-        here = self._trial.directory or Path.cwd()
-        return contextlib.nullcontext(here) if self._trial.in_place else private_copy(here)
+        return time_script(
+            self._trial.command,
+            directory=self._trial.directory,
+            in_place=self._trial.in_place,
+            free=[self._private],
+            steps=steps,
+            changes=changes,
+            behind=behind,
+            limit_s=self._trial.limit_s,
+        )
 
     def _check_effect(self, found: ScriptSteps) -> None:
         """Raises MeasuringError if a plan did not take effect."""
@@ -412,18 +406,6 @@ def _is_executed(plan: Plan, devices: Mapping[str, str]) -> bool:
         if is_moved and name in devices
     ]
     return bool(agree) and sum(agree) > len(agree) / 2
-
-
-def _inside(command: Sequence[str]) -> list[str]:
-    """The command with the path of a script in the working directory made relative to it."""
-    if command[0] == "-m":
-        return list(command)
-    script = Path(command[0])
-    if not script.exists():
-        raise MeasuringError(f"{script}: there is no such script")
-    with contextlib.suppress(ValueError):
-        script = Path(os.path.abspath(script)).relative_to(Path.cwd())
-    return [str(script), *command[1:]]
 
 
 def _has_no_plan(found: ScriptSteps) -> bool:

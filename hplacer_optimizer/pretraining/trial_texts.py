@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from hplacer_optimizer.measuring.scripts import SESSION
 from hplacer_optimizer.measuring.turns import Turns
 from hplacer_optimizer.plans.verdict import FASTER, SLOWER
 from hplacer_optimizer.pretraining.trial import SAME, UNCERTAIN, Comparison
+from hplacer_optimizer.scripts.step_timing import SESSION
 from hplacer_optimizer.support.formats import format_ns, format_speedup
 
 _COLUMNS = ("placement", "step", "spread", "turns", "times as fast", "95%")

@@ -17,8 +17,8 @@ import hplacer_optimizer as hp
 from hplacer_optimizer import emulation
 from hplacer_optimizer.machines import load_machine, save_machine
 from hplacer_optimizer.machines.describe import describe_host
-from hplacer_optimizer.measuring.scripts import time_script
 from hplacer_optimizer.plans.store import PlanStore
+from hplacer_optimizer.scripts.step_timing import time_script
 from hplacer_optimizer.workloads.graphs import write_graph
 from tests.processes import clean_environment
 
@@ -140,9 +140,7 @@ def test_steps_of_a_function_end_when_the_gpus_have_done_them(
         for name, value in variables.items():
             monkeypatch.setenv(name, value)
         for steps in (10, 20):
-            found.append(
-                time_script(["train.py"], directory=work, free=[], steps=steps, limit_s=300)
-            )
+            found.append(time_script(["train.py"], directory=work, steps=steps, limit_s=300))
     kind = next(kind for kind in load_machine(MACHINE).kinds if kind.type == "GPU")
     least_s = (3 * 8 - 1) * 2 * 256 * 512 * 512 / kind.flops_per_s["float32"]
     assert found[0].step_s >= least_s

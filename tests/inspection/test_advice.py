@@ -544,9 +544,11 @@ def train(x):
         loss = tf.reduce_mean(tf.tanh(x @ weight) ** 2)
     weight.assign_sub(0.1 * tape.gradient(loss, weight))
 
+open("log.txt", "w").write("overwritten")
+open("new.txt", "w").close()
 for _ in range({steps}):
     train(inputs)
-open("after", "w").close()
+open({after!r}, "w").close()
 """
 
 
@@ -616,13 +618,18 @@ def test_a_script_runs_until_its_first_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("tensorflow")
-    monkeypatch.chdir(tmp_path)
-    Path("train.py").write_text(SCRIPT.format(steps=3))
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    after = str(tmp_path / "after")
+    Path("train.py").write_text(SCRIPT.format(steps=3, after=after))
+    Path("log.txt").write_text("kept")
     found = hp.advise("train.py", machine="1cpu-2xk40", budget_s=1).machines[0]
-    assert not Path("after").exists()
+    assert not Path(after).exists()
+    assert Path("log.txt").read_text() == "kept"
+    assert sorted(path.name for path in Path().iterdir()) == ["log.txt", "train.py"]
     assert found.batch_size == 24
     assert {way.kind for way in found.ways} == {ONE, PLAN, REPLICAS}
-    Path("idle.py").write_text(SCRIPT.format(steps=0))
+    Path("idle.py").write_text(SCRIPT.format(steps=0, after=after))
     with pytest.raises(GraphError, match="without a training step"):
         hp.advise("idle.py")
     Path("wrong.py").write_text("raise SystemExit(3)")

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from hplacer_optimizer.measuring.scripts import child
 from hplacer_optimizer.plugin.variables.names import KeyMaker
+from hplacer_optimizer.scripts import exchange
 from tests import processes
 
 pytest.importorskip("tensorflow")
@@ -579,8 +579,9 @@ def test_what_is_tried_has_its_own_store_and_takes_effect(tmp_path: Path) -> Non
     trial, private, work = (tmp_path / name for name in ("trial", "private", "work"))
     trial.mkdir()
     changes = {"cache": str(private), "min_gain": -1.0, "on_miss": "skip"}
-    child.write(trial / child.TRIAL, {"options": changes, "behind": None})
-    environment = {"TEST_MIN_GAIN": "1000", child.VARIABLE: str(trial)}
+    orders = {"observed": exchange.TIMES, "options": changes, "behind": None}
+    exchange.write(trial / exchange.ORDERS, orders)
+    environment = {"TEST_MIN_GAIN": "1000", exchange.VARIABLE: str(trial)}
     seen = processes.run(SCOPE, work, **environment).report
     assert len({*seen["planned"]}) == 2
     assert seen["scoped"] == seen["moved"] == seen["planned"]

@@ -284,7 +284,7 @@ EVERY_OPTION = """
     --preset default --host-offload --reward measure --measure-on a:1,b:2 --measure-on c:3
     --measure-steps 4 --measure-limit 90s --target train --target loss --signature s --batch-size 8
     --loop-trip-count 6 --shape x=5,8 --cost-table costs.json --soft-placement
-    --capture-timeout 1m
+    --capture-timeout 1m --in-place
 """
 EVERY_FIELD = """
 format: hplacer-pretrain/1
@@ -310,6 +310,7 @@ jobs:
     cost_table: costs.json
     soft_placement: true
     capture_timeout: 1m
+    in_place: true
 """
 
 

@@ -23,11 +23,11 @@ from hplacer_optimizer.cli import main
 from hplacer_optimizer.errors import MeasuringError
 from hplacer_optimizer.machines import load_machine
 from hplacer_optimizer.machines.describe import describe_cluster
-from hplacer_optimizer.measuring.scripts import ScriptSteps
 from hplacer_optimizer.plans import verdict as verdict_module
 from hplacer_optimizer.plans.plan import Plan
 from hplacer_optimizer.plans.store import PlanStore
 from hplacer_optimizer.pretraining import trial
+from hplacer_optimizer.scripts.step_timing import ScriptSteps
 from hplacer_optimizer.workloads.graphs import write_graph
 from tests.documents import problem_from_dict, problem_to_dict
 from tests.planned import plan_of

@@ -138,6 +138,7 @@ def advise(
     shapes: Mapping[str, Sequence[int]] | None = None,
     allow_soft_placement: bool | None = None,
     script_args: Sequence[str] = (),
+    in_place: bool = False,
     on_start: OnStart | None = None,
 ) -> Advice:
     """Compares the ways of using a machine: one device, a plan over several, data parallelism.
@@ -159,6 +160,8 @@ def advise(
         shapes: as for `load_problem`.
         allow_soft_placement: as for `load_problem`.
         script_args: arguments of the script.
+        in_place: lets the script run in the working directory itself, where it may overwrite files;
+            else it runs in a copy.
         on_start: is told what begins, as text.
 
     Returns:
@@ -166,7 +169,8 @@ def advise(
 
     Raises:
         OptionError: there is no such workload, or an argument is wrong.
-        GraphError: the graph or the script has no training step that can be captured.
+        GraphError: the graph or the script has no training step that can be captured, or the
+            working directory is too large for a copy.
         MachineError: the machine's description is wrong.
 
     Example:
@@ -190,7 +194,7 @@ def advise(
     tell = on_start or (lambda what: None)
     machines = [_loaded(one) for one in _listed(machine)]
     tell("capturing the training step")
-    subject = subject_of(source, workload, options, script_args)
+    subject = subject_of(source, workload, options, script_args, in_place=in_place)
     return compare(subject, machines, sizes, budget=budget, seed=seed, on_start=tell)
 
 

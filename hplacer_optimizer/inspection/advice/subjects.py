@@ -32,8 +32,8 @@ from hplacer_optimizer.capture.sources import is_problem_file
 from hplacer_optimizer.errors import OptionError
 from hplacer_optimizer.inspection.advice.scaling import least_costs_ns, scaled
 from hplacer_optimizer.machines import Machine
-from hplacer_optimizer.measuring.scripts.graph import graph_of_script
 from hplacer_optimizer.problem.cost_sources import ANALYTIC
+from hplacer_optimizer.scripts.training_graph import graph_of_script
 from hplacer_optimizer.support import child_process
 from hplacer_optimizer.support.keywords import unknown_name
 from hplacer_optimizer.workloads.graphs import GRAPHS, NAMED, parameters
@@ -90,7 +90,12 @@ class Subject(Protocol):
 
 
 def subject_of(
-    source: object, workload: str | None, options: Mapping[str, Any], script_args: Sequence[str]
+    source: object,
+    workload: str | None,
+    options: Mapping[str, Any],
+    script_args: Sequence[str],
+    *,
+    in_place: bool = False,
 ) -> Subject:
     """Raises OptionError or GraphError for what is none."""
     if (source is None) == (workload is None):
@@ -98,10 +103,11 @@ def subject_of(
     if workload is not None:
         return WorkloadSubject(workload, options)
     if isinstance(source, (str, os.PathLike)) and Path(source).suffix == ".py":
-        found, batch_size = graph_of_script([os.fspath(source), *script_args])
+        found, batch_size = graph_of_script([os.fspath(source), *script_args], in_place=in_place)
         return GraphSubject(found, options, own_batch_size=batch_size)
-    if script_args:
-        raise OptionError("script_args: what is advised about is no script (*.py)")
+    for name, given in (("script_args", script_args), ("in_place", in_place)):
+        if given:
+            raise OptionError(f"{name}: what is advised about is no script (*.py)")
     return GraphSubject(source, options)
 
 

@@ -1,4 +1,4 @@
-"""Keeps a timed script from changing anything but its private copy of the working directory.
+"""Keeps an observed script from changing anything but its private copy of the working directory.
 
 A script that is about to overwrite, rename or remove a file elsewhere is ended before it does, with
 the path for a message. What the script has made itself is its own, and caches are free.
@@ -16,8 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from hplacer_optimizer.measuring.scripts import child
-from hplacer_optimizer.support.child_process import kill_group
+from hplacer_optimizer.scripts import exchange
 
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_TRUNC | os.O_APPEND
 _CHANGES = {  # audit events, with the number of paths that are changed
@@ -29,11 +28,11 @@ _CHANGES = {  # audit events, with the number of paths that are changed
 }
 
 
-class Guard:
+class FileGuard:
     """Of this process and its forks."""
 
     def __init__(self, where: Path, free: Sequence[str | Path]) -> None:
-        """`where`: the trial's files; `free`: directories that may be changed."""
+        """`where`: for the exchange; `free`: directories that may be changed."""
         self._where, self._begin_s = where, time.time()
         free = [*free, where, "/dev", "/proc", "/sys", "~/.cache", "~/.keras"]
         free += [os.environ.get("XDG_CACHE_HOME") or "~/.cache"]
@@ -93,8 +92,10 @@ class Guard:
                 return
         except (OSError, ValueError, TypeError):  # there is none, or not a path but a descriptor
             return
-        (self._where / child.REFUSED).write_text(full)
-        kill_group()
+        exchange.give_up(
+            self._where,
+            f"would overwrite {full}, outside of its working directory: --in-place lets it",
+        )
 
 
 def _files(path: str) -> Iterator[str]:
@@ -116,7 +117,7 @@ class WatchedInput(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        (self._where / child.INPUT).touch()
+        (self._where / exchange.INPUT).touch()
         return 0
 
 

@@ -20,32 +20,32 @@ from hplacer_optimizer.capture import native
 from hplacer_optimizer.capture.captured import save_captured
 from hplacer_optimizer.capture.training_ops import applies_updates, assigns_what_it_reads
 from hplacer_optimizer.errors import MachineError
-from hplacer_optimizer.machines import Machine, full_device_name, load_machine, save_machine
+from hplacer_optimizer.machines import (
+    Machine,
+    full_device_name,
+    machine_from_yaml,
+    save_machine,
+)
+from hplacer_optimizer.measuring.training_steps.recording import Steps
+from hplacer_optimizer.measuring.training_steps.watch import Call, Watch
 from hplacer_optimizer.options import Options
+from hplacer_optimizer.scripts import exchange
 from hplacer_optimizer.support.child_process import kill_group
 
-VARIABLE = "HPLACER_CAPTURE"  # names the directory, also to processes that the script starts
-MACHINE, OPTIONS, SEEN, ERROR = "machine.yaml", "options.json", "seen.jsonl", "error.txt"
-COMPILED = "compiled.json"
+MACHINE, OPTIONS, SEEN = "machine.yaml", "options.json", "seen.txt"
+COMPILED = "compiled.json"  # names of functions that train, and whose ops the pass does not see
 STEP, CANDIDATE = "step", "candidate"  # directories
 
 _lock = threading.Lock()
 _candidate_ops = 0
 
 
-def directory() -> Path | None:
-    """Where a captured step goes; None: this process is not here to be captured."""
-    found = os.environ.get(VARIABLE)
-    return Path(found) if found else None
-
-
 def answer(where: Path, request: Any, options: Options, detect: Callable[[Any], Machine]) -> None:
     """Answers a request of the pass; does not return once the training step is there."""
     try:
-        machine = _machine(where, request.devices, detect)
+        machine = _machine(request.devices, detect)
     except MachineError as error:
-        (where / ERROR).write_text(str(error))
-        kill_group()
+        exchange.give_up(where, str(error))
     if request.stage == "lookup":
         request.finish_missing(native.machine_rates(machine.kinds, machine.device_kind))
         return
@@ -63,16 +63,30 @@ def answer(where: Path, request: Any, options: Options, detect: Callable[[Any], 
 
 def remember(where: Path, report: Any) -> None:
     """Keeps what became of a graph, for the message if no step is found."""
-    seen = {"label": report.label, "ops": report.num_ops, "reason": report.reason}
+    reason = f": {report.reason}" if report.reason else ""
     with open(where / SEEN, "a") as file:
-        file.write(json.dumps(seen) + "\n")
+        file.write(f"{report.label} ({report.num_ops} ops{reason})\n")
 
 
-def _machine(where: Path, devices: Any, detect: Callable[[Any], Machine]) -> Machine:
+class CompiledWatch(Watch):
+    """Names the functions that XLA compiles, which hides their ops from the pass."""
+
+    def __init__(self, where: Path) -> None:
+        super().__init__()
+        self._where = where
+
+    def on_step(self, steps: Steps, call: Call, is_enough: bool) -> None:
+        """The others never come to an end here."""
+        if self.compiled:
+            exchange.write(self._where / COMPILED, [*self.compiled])
+
+
+def _machine(devices: Any, detect: Callable[[Any], Machine]) -> Machine:
     """The given machine, with its devices in the session's order; else the detected one."""
-    if not (where / MACHINE).exists():
+    text = exchange.orders()["machine"]
+    if text is None:
         return detect(devices)
-    machine = load_machine(where / MACHINE)
+    machine = machine_from_yaml(text)
     given = {full_device_name(device.name): device for device in machine.devices}
     wanted = [device.name for device in devices]
     if sorted(given) != sorted(wanted):

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +14,9 @@ import numpy as np
 import pytest
 
 from hplacer_optimizer.errors import MeasuringError
-from hplacer_optimizer.measuring import scripts
-from hplacer_optimizer.measuring.scripts import private_copy, time_script
-from hplacer_optimizer.measuring.training_steps.recording import LEAST, WARMUP, Recorder, Steps
+from hplacer_optimizer.measuring.training_steps.recording import WARMUP
+from hplacer_optimizer.scripts import step_timing
+from hplacer_optimizer.scripts.step_timing import time_script
 from tests.processes import ROOT, clean_environment, has_ended, wait_for
 
 SCRIPTS = ROOT / "tests" / "timed_scripts"
@@ -44,9 +42,7 @@ def test_times_agree_with_a_stopwatch_in_the_script(name: str, tmp_path: Path) -
     for file in SCRIPTS.glob("*.py"):
         shutil.copy(file, tmp_path)
     watch = tmp_path / "stopwatch.json"
-    found = time_script(
-        [name, str(watch)], directory=tmp_path, free=[], steps=1_000, limit_s=LIMIT_S
-    )
+    found = time_script([name, str(watch)], directory=tmp_path, steps=1_000, limit_s=LIMIT_S)
     stopwatch_s = json.loads(watch.read_text())
     # Without the pauses that the timer leaves out: on busy cores there are some.
     assert found.step_s <= stopwatch_s * 1.03
@@ -71,9 +67,7 @@ def failure_of(
     script.write_text(code)
     before = contents(tmp_path)
     with pytest.raises(MeasuringError) as failed:
-        time_script(
-            ["train.py"], directory=script.parent, free=[], changes=changes, limit_s=limit_s
-        )
+        time_script(["train.py"], directory=script.parent, changes=changes, limit_s=limit_s)
     assert contents(tmp_path) == before
     return str(failed.value)
 
@@ -235,7 +229,7 @@ child.join()
 def test_a_script_that_trains_in_a_fork(tmp_path: Path, steps: int) -> None:
     pytest.importorskip("tensorflow")
     (tmp_path / "train.py").write_text(FORKS.replace("{steps}", str(steps)))
-    found = time_script(["train.py"], directory=tmp_path, free=[], limit_s=LIMIT_S)
+    found = time_script(["train.py"], directory=tmp_path, limit_s=LIMIT_S)
     assert found.name == "function train_step"
 
 
@@ -247,8 +241,8 @@ def test_what_a_script_started_ends_with_its_parent(tmp_path: Path) -> None:
         "time.sleep(600)"
     )
     code = (
-        "from pathlib import Path\nfrom hplacer_optimizer.measuring.scripts import time_script\n"
-        "time_script(['train.py'], directory=Path(), free=[], limit_s=600)"
+        "from hplacer_optimizer.scripts.step_timing import time_script\n"
+        "time_script(['train.py'], limit_s=600)"
     )
     with subprocess.Popen(
         [sys.executable, "-c", code],
@@ -263,90 +257,7 @@ def test_what_a_script_started_ends_with_its_parent(tmp_path: Path) -> None:
     wait_for(lambda: all(has_ended(int(pid)) for pid in pids.read_text().split()))
 
 
-# ---- copies ----
-
-
-def test_a_copy_has_what_a_script_needs(tmp_path: Path) -> None:
-    here = tmp_path / "here"
-    (here / "data").mkdir(parents=True)
-    (here / "data" / "a.txt").write_text("a")
-    (here / "venv").mkdir()
-    (here / "venv" / "pyvenv.cfg").write_text("")
-    (here / "__pycache__").mkdir()
-    (tmp_path / "outside.txt").write_text("outside")
-    (here / "relative").symlink_to("../outside.txt")
-    (here / "inner").symlink_to("data/a.txt")
-    os.mkfifo(here / "pipe")
-    with private_copy(here) as copy:
-        assert copy.name == "here"
-        assert sorted(path.name for path in copy.iterdir()) == ["data", "inner", "relative"]
-        assert (copy / "relative").read_text() == "outside"
-        assert (copy / ".." / "outside.txt").read_text() == "outside"
-        (copy / "inner").write_text("changed")
-        assert (copy / "data" / "a.txt").read_text() == "changed"
-    assert (here / "data" / "a.txt").read_text() == "a"
-    assert not copy.exists()
-
-
-def test_a_directory_may_be_too_large_for_copies(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "data").write_bytes(b"x" * 2_000)
-    monkeypatch.setattr(scripts, "MAX_COPY_BYTES", 1_000)
-    with (
-        pytest.raises(MeasuringError, match=r"holds more than .*--in-place"),
-        private_copy(tmp_path),
-    ):
-        pass
-
-
-# ---- when enough is known ----
-
-
-def add(recorder: Recorder, steps: Steps, start: float, end: float) -> bool:
-    """Notes a step, the first one as a first call; True: enough is known."""
-    if not steps.starts:
-        steps.first_calls.append(0)
-    return steps.add(start, end) and recorder.look(steps)
-
-
-def record(wanted: int | None, lengths_s: Sequence[float]) -> int | None:
-    """After how many steps it was enough."""
-    recorder, now = Recorder(wanted), 0.0
-    steps = recorder.steps("key", "function f")
-    for number, length in enumerate(lengths_s, start=1):
-        if add(recorder, steps, now, now + length):
-            return number
-        now += length
-    return None
-
-
-def test_enough_steps_are_those_that_were_asked_for() -> None:
-    assert record(20, [0.1] * 100) == WARMUP + 1 + 20
-    assert record(1, [0.1] * 100) == WARMUP + 1 + LEAST
-
-
-def test_without_a_number_steps_take_two_seconds_or_ten() -> None:
-    assert record(None, [0.1] * 100) == WARMUP + 1 + 30
-    assert record(None, [0.01] * 1000) == pytest.approx(WARMUP + 1 + 200, abs=1)
-    assert record(None, [1.0] * 100) == WARMUP + 1 + 10
-    assert record(None, [3.0] * 100) == WARMUP + 1 + LEAST
-    assert record(None, [0.1] * 8) is None
-
-
-def test_of_two_functions_the_longer_one_counts() -> None:
-    recorder = Recorder(10)
-    long, short = recorder.steps("a", "a"), recorder.steps("b", "b")
-    enough = []
-    for number in range(50):
-        at = float(number)
-        enough.append(add(recorder, short, at, at + 0.1))
-        enough.append(add(recorder, long, at + 0.1, at + 0.9))
-        if enough[-1]:
-            break
-    assert recorder.main is long
-    assert long.busy_s == pytest.approx(0.8 * (len(long.starts) - 1))
-    assert enough.index(True) == 2 * (WARMUP + 1 + 10) - 1
+# ---- of what is left ----
 
 
 def test_pauses_and_first_calls_are_left_out() -> None:
@@ -365,10 +276,10 @@ def test_pauses_and_first_calls_are_left_out() -> None:
         "devices": {},
         "own_work": None,
     }
-    steps = scripts._steps(found, None)
+    steps = step_timing._steps(found, None)
     assert steps.step_s == pytest.approx(0.01)
     assert len(steps.times_s) == 20 - WARMUP - 1 - 2
     assert steps.inside_share == pytest.approx(0.8)
     found["synced"] = float(starts[-1]) + 1.0  # accelerators had that much left to do
     whole_s = float(starts[-1] - starts[WARMUP]) + 1.0
-    assert scripts._steps(found, None).step_s == pytest.approx(whole_s / (21 - WARMUP))
+    assert step_timing._steps(found, None).step_s == pytest.approx(whole_s / (21 - WARMUP))

@@ -17,15 +17,16 @@ from pathlib import Path
 from typing import Any
 
 from hplacer_optimizer.capture import native
-from hplacer_optimizer.measuring.scripts import child
 from hplacer_optimizer.measuring.training_steps.recording import WARMUP, Steps
 from hplacer_optimizer.measuring.training_steps.watch import Call, Watch, new_recorder
+from hplacer_optimizer.scripts import exchange
 from hplacer_optimizer.support.child_process import kill_group
 
+STEPS = "steps.*.json"  # when they began and ended; a file for each process that trained
 _CLOSING_S = 5.0  # for sessions on servers
 
 
-class Timer(Watch):
+class StepTimer(Watch):
     """Of this process; a forked child begins anew."""
 
     def __init__(self, where: Path, wanted: int | None) -> None:
@@ -39,7 +40,7 @@ class Timer(Watch):
         os.register_at_fork(after_in_child=self._begin_anew)
         atexit.register(self._write)
         # A child of multiprocessing ends without the functions of atexit.
-        util.register_after_fork(self, Timer._write_at_end)
+        util.register_after_fork(self, StepTimer._write_at_end)
 
     def _begin_anew(self) -> None:
         """In a forked child, whose steps are its own; its parent writes for itself."""
@@ -72,8 +73,8 @@ class Timer(Watch):
         if main is None and self._is_fork:
             return
         with contextlib.suppress(OSError):  # the parent is gone
-            child.write(
-                self._where / child.STEPS.replace("*", str(os.getpid())),
+            exchange.write(
+                self._where / STEPS.replace("*", str(os.getpid())),
                 {
                     "name": main.name if main else None,
                     "starts": main.starts if main else [],

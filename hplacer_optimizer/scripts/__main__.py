@@ -1,0 +1,39 @@
+"""The script's process: `python -m hplacer_optimizer.scripts script.py ARGS`.
+
+Runs the script as `hplacer_optimizer.run` does, under the observer that the orders name.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import wrapt
+
+from hplacer_optimizer.measuring.training_steps.watch import Watch
+from hplacer_optimizer.run import main
+from hplacer_optimizer.scripts import exchange
+from hplacer_optimizer.scripts.file_guard import FileGuard, watch_input
+from hplacer_optimizer.scripts.step_catcher import CompiledWatch
+from hplacer_optimizer.scripts.step_timer import StepTimer
+from hplacer_optimizer.scripts.training_graph import GraphCatcher
+from hplacer_optimizer.support.child_process import end_with_parent
+
+if __name__ == "__main__":
+    end_with_parent()
+    where, orders = Path(os.environ[exchange.VARIABLE]), exchange.orders()
+    observer: Watch
+    if orders["observed"] == exchange.TIMES:
+        observer = StepTimer(where, orders["steps"])
+    elif orders["observed"] == exchange.GRAPH:
+        observer = GraphCatcher(where)
+    else:
+        observer = CompiledWatch(where)
+    wrapt.register_post_import_hook(lambda _: observer.install(), "tensorflow")
+    if orders["free"] is not None:
+        guard = FileGuard(where, orders["free"])
+        guard.install()
+        wrapt.register_post_import_hook(guard.on_tensorflow, "tensorflow")
+    watch_input(where)
+    main(sys.argv[1:])

@@ -1,0 +1,64 @@
+"""What the process of an observed script and its parent tell each other: files of one directory.
+
+ORDERS    from the parent: who observes, for what, and what the script may change
+FAILURE   why the script was ended before its time, for people
+INPUT     is there if the script asked for standard input
+
+What an observer leaves has its name in the observer's own module.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from hplacer_optimizer.options import Options
+from hplacer_optimizer.support.child_process import kill_group
+
+VARIABLE = "HPLACER_SCRIPT"  # names the directory, also to processes that the script starts
+ORDERS, FAILURE, INPUT = "orders.json", "failure.txt", "input"
+OPTIONS = "options.json"  # those of the optimizer that a timed script has set itself
+STEP, GRAPH, TIMES = "step", "graph", "times"  # what is observed
+
+
+def orders() -> dict[str, Any]:
+    """Of this process; {}: nobody observes it, or it has outlived who did."""
+    found: dict[str, Any] = {}
+    with contextlib.suppress(KeyError, FileNotFoundError):
+        found = json.loads(Path(os.environ[VARIABLE], ORDERS).read_text())
+    return found
+
+
+def directory(observed: str) -> Path | None:
+    """Where an observer of this process leaves what it has seen; None: there is no such one."""
+    return Path(os.environ[VARIABLE]) if orders().get("observed") == observed else None
+
+
+def trial_options(options: Options) -> Options:
+    """The options that are in force instead of these, which a timed script has set."""
+    where, trial = directory(TIMES), orders()
+    if where is None:
+        return options
+    if not (where / OPTIONS).exists():
+        write(where / OPTIONS, options.changed())
+    changes = trial["options"]
+    if trial["behind"] is not None:
+        changes["cache"] += f";{options.cache or trial['behind']}"
+    return replace(options, **changes)
+
+
+def give_up(where: Path, why: str) -> None:
+    """Ends this process and all that it has started."""
+    (where / FAILURE).write_text(why)
+    kill_group()
+
+
+def write(path: Path, document: Any) -> None:
+    """As JSON; the file appears complete or not at all."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary.write_text(json.dumps(document))
+    temporary.rename(path)
