@@ -60,6 +60,7 @@ lint: .venv/.locked ## Check format, style and types
 	@.venv/bin/ruff format --check --quiet
 	@$(CLANG_FORMAT) --dry-run -Werror $(CC_FILES)
 	@.venv/bin/mypy
+	@.venv/bin/python tools/write_docs.py --check packages tutorial
 
 .PHONY: format
 format: .venv/.locked ## Format all sources in place
@@ -130,6 +131,7 @@ lock: .venv/.locked ## Resolve requirements.lock anew
 # Strict: a page outside of the menu, a broken link and a missing anchor are errors.
 .PHONY: docs
 docs: build ## Build the documentation into build/site, check its links and how it reads
+	@.venv/bin/python tools/write_docs.py --check
 	@.venv/bin/python tools/readability.py
 	@NO_MKDOCS_2_WARNING=1 TF_ENABLE_ONEDNN_OPTS=0 .venv/bin/mkdocs build --strict
 

@@ -1,6 +1,6 @@
 """Per-op compute costs of ours against those of TensorFlow's virtual cluster.
 
-    python benchmarks/cost_agreement.py [--batch 32] [--pixels 299] [--lstm-steps 20] [--json]
+    python -m benchmarks.cost_agreement [--batch 32] [--pixels 299] [--lstm-steps 20] [--json]
 
 Both sides see the same graphs (tf-slim's Inception-V3 and an unrolled LSTM of two layers, both
 training) on one CPU of the same rates. Theirs are the nanoseconds in the step_stats of
@@ -14,19 +14,17 @@ says. Where shapes are unknown the sides differ: TensorFlow takes an unknown dim
 from __future__ import annotations
 
 import argparse
-import collections
 import json
 import os
 import sys
 from collections.abc import Sequence
 from typing import Any
 
+from testbed.virtual_cluster import TOLERANCE, compare
+
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 GOAL = 0.99
-TOLERANCE = 0.01
-_CORES, _MEGAHERTZ, _KILOBYTES_PER_S = 16, 2300, 34_000_000
-_MEMORY_BYTES = 1 << 40
 _LSTM_WIDTH = 256
 
 
@@ -53,101 +51,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         for name, result in results.items():
             print_result(name, result)
     return 0 if all(result["share_within"] >= GOAL for result in results.values()) else 1
-
-
-def compare(graph: Any) -> dict[str, Any]:
-    """Compares a training graph (`workloads.training_graph.TrainingGraph`), op by op."""
-    from hplacer_optimizer.capture import native
-
-    tf_module = native.load()
-    on_purpose = tf_module.op_estimates()
-    ours = our_costs_ns(graph)
-    theirs = their_costs_ns(graph)
-    types = {op.name: op.type for op in graph.graph.get_operations()}
-    real = set(tf_module.tensorflow_cost_functions()) - set(on_purpose)
-    compared, within, wrong = 0, 0, []
-    purposes: dict[str, list[int]] = collections.defaultdict(lambda: [0, 0, 0])
-    for name in sorted(ours.keys() & theirs.keys()):
-        op_type = types[name]
-        if op_type in real:
-            compared += 1
-            if abs(ours[name] - theirs[name]) <= max(1, TOLERANCE * theirs[name]):
-                within += 1
-            else:
-                wrong.append([op_type, name, ours[name], theirs[name]])
-        elif op_type in on_purpose:
-            sums = purposes[op_type]
-            sums[:] = sums[0] + 1, sums[1] + ours[name], sums[2] + theirs[name]
-    return {
-        "ops": len(ours),
-        "ops_measured_by_both": len(ours.keys() & theirs.keys()),
-        "compared": compared,
-        "share_within": within / compared,
-        "compared_op_types": sorted({types[name] for name in ours.keys() & theirs.keys()} & real),
-        "outside": wrong[:20],
-        "on_purpose": {
-            op_type: {
-                "ops": sums[0],
-                "ours_ns": sums[1],
-                "theirs_ns": sums[2],
-                "estimate": on_purpose[op_type],
-            }
-            for op_type, sums in sorted(purposes.items())
-            if sums[1] != sums[2]
-        },
-    }
-
-
-def our_costs_ns(graph: Any) -> dict[str, int]:
-    """By op name: the captured step, on a machine without launch overhead.
-
-    Ops that TensorFlow replaces by constants are left out: they are not estimated.
-    """
-    from hplacer_optimizer.capture.loading import load_graph
-    from hplacer_optimizer.machines import Device, DeviceKind, Machine
-
-    kind = DeviceKind(
-        name="cpu",
-        type="CPU",
-        flops_per_s={"float32": _CORES * _MEGAHERTZ * 1e6},
-        memory_bytes_per_s=_KILOBYTES_PER_S * 1000,
-        memory_bytes=_MEMORY_BYTES,
-        launch_overhead_ns=0,
-        executor_overhead_ns=0,
-    )
-    machine = Machine(
-        name="virtual", kinds=(kind,), devices=(Device(name="/device:CPU:0", kind="cpu"),), links=()
-    )
-    loaded = load_graph(graph.graph, machine=machine, targets=[graph.train_op])
-    costs = zip(loaded.problem.op_names, loaded.problem.cost_ns[:, 0].tolist(), strict=True)
-    does_not_run = loaded.captured.is_static | loaded.captured.is_removed
-    return {
-        op: cost for (op, cost), skip in zip(costs, does_not_run.tolist(), strict=True) if not skip
-    }
-
-
-def their_costs_ns(graph: Any) -> dict[str, int]:
-    """By op name: TensorFlow's virtual cluster, with everything on one CPU."""
-    import tensorflow as tf
-    from tensorflow.core.protobuf import device_properties_pb2
-    from tensorflow.python.grappler import cluster, item
-
-    with graph.graph.as_default():
-        tf.compat.v1.add_to_collection("train_op", graph.train_op)
-        metagraph = tf.compat.v1.train.export_meta_graph(clear_devices=True)
-    device = device_properties_pb2.NamedDevice(name="/CPU:0")
-    device.properties.type = "CPU"
-    device.properties.num_cores = _CORES
-    device.properties.frequency = _MEGAHERTZ
-    device.properties.bandwidth = _KILOBYTES_PER_S
-    device.properties.memory_size = _MEMORY_BYTES
-    virtual = cluster.Cluster(disable_timeline=False, devices=[device])
-    _, _, step_stats = virtual.MeasureCosts(item.Item(metagraph))
-    return {
-        stats.node_name: stats.op_end_rel_nanos - stats.op_start_rel_nanos
-        for dev_stats in step_stats.dev_stats
-        for stats in dev_stats.node_stats
-    }
 
 
 def print_result(name: str, result: dict[str, Any]) -> None:

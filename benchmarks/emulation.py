@@ -38,6 +38,7 @@ from hplacer_optimizer.machines import full_device_name
 from hplacer_optimizer.planners import Budget, get_planner
 from hplacer_optimizer.problem.simulator import simulate
 from hplacer_optimizer.support import child_process
+from testbed.micro_graphs import GRAPHS
 
 TASKS = {task.name: task for task in (*PAPER, *modern_tasks(("8xa100",)))}
 SMALL: dict[str, dict[str, int]] = {  # sizes that two cores compute in seconds
@@ -224,8 +225,6 @@ def run_computed(planning_s: float) -> int:
 
 def run_micro(runs: int) -> int:
     """Runs the graphs that were worked out by hand; 1 if a step differs."""
-    from tests.emulation.micro_graphs import GRAPHS
-
     wrong = 0
     cores = sorted(os.sched_getaffinity(0))
     for label, own, busy in (
@@ -237,7 +236,7 @@ def run_micro(runs: int) -> int:
             done = subprocess.run(
                 [
                     *("taskset", "-c", ",".join(map(str, own)), sys.executable),
-                    *("-m", "tests.emulation.micro_graphs", "--runs", str(runs)),
+                    *("-m", "testbed.micro_graphs", "--runs", str(runs)),
                 ],
                 stdout=subprocess.PIPE,
                 text=True,

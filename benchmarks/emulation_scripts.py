@@ -38,8 +38,17 @@ from typing import Any
 
 from hplacer_optimizer.plans.store import PlanStore
 from hplacer_optimizer.workloads import WORKLOADS
-from tests import processes
-from tests.test_scripts import CASES, OPTIONS, ROUNDING, errors_of, outcomes_of, results_of
+from testbed.environment import ROOT, clean_environment
+from testbed.training_scripts import (
+    CASES,
+    OPTIONS,
+    ROUNDING,
+    SCRIPTS,
+    TIMED_SCRIPTS,
+    errors_of,
+    outcomes_of,
+    results_of,
+)
 
 CPU, EMULATED, PLANNED = RUNS = ("cpu", "emulated", "planned")
 REFERENCE = {EMULATED: CPU, PLANNED: EMULATED}
@@ -144,16 +153,15 @@ def parse(argv: Sequence[str] | None, names: Mapping[str, Script]) -> argparse.N
 
 def corpus() -> list[Script]:
     """All scripts but those of LEFT_OUT."""
-    found = [of_tests(name) for name in CASES]
-    found += [of_examples(path) for path in sorted((processes.ROOT / "examples").glob("*.py"))]
-    timed = processes.ROOT / "tests" / "timed_scripts"
+    found = [of_cases(name) for name in CASES]
+    found += [of_examples(path) for path in sorted((ROOT / "examples").glob("*.py"))]
     found += [
         Script(
             name=f"timed_scripts/{path.name}",
             command=[str(path), "stopwatch.json"],
             compared=NOTHING,
         )
-        for path in sorted(timed.glob("*.py"))
+        for path in sorted(TIMED_SCRIPTS.glob("*.py"))
     ]
     found += [
         Script(name=f"workloads/{name}", command=["workload.py", name], compared=JSON_LINES)
@@ -164,12 +172,12 @@ def corpus() -> list[Script]:
     return [script for script in found if script.name not in LEFT_OUT]
 
 
-def of_tests(name: str) -> Script:
-    """A script of tests/user_scripts/ with its arguments."""
+def of_cases(name: str) -> Script:
+    """A script of testbed/scripts/ with its arguments."""
     file, *arguments = name.split()
     return Script(
         name=name,
-        command=[str(processes.ROOT / "tests" / "user_scripts" / file), *arguments],
+        command=[str(SCRIPTS / file), *arguments],
         compared=JSON_LINES,
         ends=CASES[name].ends,
         needs=CASES[name].needs,
@@ -186,12 +194,7 @@ def of_examples(path: Path) -> Script:
 
 def can_emulate() -> bool:
     """Whether the package has the flag."""
-    done = processes.run_script(
-        ["-m", "hplacer_optimizer.run", "--help"],
-        cwd=Path.cwd(),
-        environment=processes.clean_environment(Path.cwd()),
-        fresh=True,
-    )
+    done = run_python(["-m", "hplacer_optimizer.run", "--help"], Path.cwd(), {})
     return "--emulate" in done.stdout
 
 
@@ -219,16 +222,10 @@ def run_once(script: Script, run: str, machine: str, limit_s: float) -> Ended:
         switch = {"HPLACER_DISABLE": "1"}
         if run == PLANNED:
             switch = {"HPLACER_OPTIONS": OPTIONS.format(cache=store), "HPLACER_LOG": "debug"}
-        environment = processes.clean_environment(directory) | switch
+        switch |= {"XDG_CACHE_HOME": str(store.parent)}
         begin = time.monotonic()
         try:
-            done = processes.run_script(
-                [*before, *script.command],
-                cwd=directory,
-                environment=environment | {"XDG_CACHE_HOME": str(store.parent)},
-                timeout_s=limit_s,
-                fresh=True,
-            )
+            done = run_python([*before, *script.command], directory, switch, limit_s)
         except subprocess.TimeoutExpired:
             return Ended(exit_code=None, wall_s=limit_s)
         return Ended(
@@ -240,6 +237,24 @@ def run_once(script: Script, run: str, machine: str, limit_s: float) -> Ended:
             plans=outcomes_of(done.stderr),
             used=devices_of(store) if run == PLANNED else [],
         )
+
+
+def run_python(
+    arguments: Sequence[str],
+    directory: Path,
+    variables: Mapping[str, str],
+    limit_s: float | None = None,
+) -> subprocess.CompletedProcess[str]:
+    """Runs Python in a directory; raises subprocess.TimeoutExpired after the limit."""
+    return subprocess.run(
+        [sys.executable, *arguments],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        env=clean_environment(directory) | variables,
+        cwd=directory,
+        timeout=limit_s,
+    )
 
 
 def texts_of(stdout: str) -> list[Any]:

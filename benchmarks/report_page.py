@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from hplacer_optimizer.plans.plan import load_plan
-from tests.browser import Browser, browser, missing
+from testbed.browser import Browser, browser, missing
 
 _SCREENSHOT_HEIGHT = 1340
 _ZOOM = """

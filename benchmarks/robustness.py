@@ -42,7 +42,7 @@ DEFAULT_GRAPHS = (
     *("translation", "language model"),
 )
 MACHINES = {
-    "two workers": Path(__file__).parents[1] / "tests/data/two_cpus.yaml",
+    "two workers": Path(__file__).parents[1] / "testbed/two_cpus.yaml",
     "1cpu-4xk40": "1cpu-4xk40",
 }
 NAMES = ("settled", "moved", "robust", "auto")

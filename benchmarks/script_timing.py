@@ -1,6 +1,6 @@
 """How exact are the step times that `hplacer try` takes from a script, and what do they cost?
 
-Each script of tests/timed_scripts has a stopwatch of its own around the same steps. The cost is
+Each script of testbed/timed_scripts has a stopwatch of its own around the same steps. The cost is
 what the timer adds to a short step: the median of many turns, in each of which the step runs
 without the timer and with it.
 
@@ -21,7 +21,7 @@ from pathlib import Path
 from hplacer_optimizer.scripts.step_timer import StepTimer
 from hplacer_optimizer.scripts.step_timing import time_script
 
-SCRIPTS = Path(__file__).resolve().parents[1] / "tests" / "timed_scripts"
+SCRIPTS = Path(__file__).resolve().parents[1] / "testbed" / "timed_scripts"
 NAMES = (
     *("custom_loop.py", "keras_fit.py", "gan.py", "v1_session.py", "v1_monitored.py"),
     "two_workers.py",

@@ -1,7 +1,7 @@
 """How good the placements of `auto` are, how soon, and how fast the search scores them.
 
-    python benchmarks/search.py [--output DIR] [--problems DIR] [--seeds 3]
-    python benchmarks/search.py --parts quality time --tasks nmt_2 two_tower-8xa100
+    python -m benchmarks.search [--output DIR] [--problems DIR] [--seeds 3]
+    python -m benchmarks.search --parts quality time --tasks nmt_2 two_tower-8xa100
 
 Parts, by the simulator, on the papers' six tasks and the modern workloads:
 
@@ -13,9 +13,9 @@ Parts, by the simulator, on the papers' six tasks and the modern workloads:
     time     the best step time of `auto`, `local_search` and `hierarchical` after 1, 3, 10, 30 and
              100 seconds, seed 0, as JSON and PNG; of --time-tasks.
     optimal  200 random problems of at most 3^10 placements (devices of several kinds, shared
-             channels, memory limits, colocation; tests/random_problems.py), each against all its
+             channels, memory limits, colocation; testbed/random_problems.py), each against all its
              placements, and problems whose optimum is known by construction
-             (tests/planted_problems.py): how many are solved, and the worst one; and how many
+             (testbed/planted_problems.py): how many are solved, and the worst one; and how many
              packings of variables that fill 98% of all memory are found.
     large    random graphs of 10,000 and 80,000 ops on 8 devices, each in a process of its own: wall
              time and peak memory of `auto` with its own budget (goals: 10 and 60 seconds, 4 GB).
@@ -36,6 +36,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import numpy as np
 from numpy.typing import NDArray
 
@@ -46,6 +47,10 @@ from hplacer_optimizer.bench.tasks import PAPER, Task, modern_tasks
 from hplacer_optimizer.errors import PlannerUnavailableError
 from hplacer_optimizer.planners import PLANNERS, Budget, Progress
 from hplacer_optimizer.problem.simulator import simulate
+from testbed import planted_problems as planted
+from testbed.documents import problem_from_dict
+from testbed.large_problem import large_problem
+from testbed.random_problems import every_placement, problems
 
 PARTS = ("quality", "time", "optimal", "large")
 BASELINES = (
@@ -60,7 +65,6 @@ BASELINE_GOAL, BOUND_GOAL = 0.9, 1.05
 LARGE_S, LARGE_BYTES = {10_000: 10, 80_000: 60}, 4 * 10**9
 _THREADS = len(os.sched_getaffinity(0))
 _RANDOM, _RANDOM_PLACEMENTS = 200, 3**10
-sys.path.append(str(Path(__file__).resolve().parents[1]))  # of `tests`, whose problems these are
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -245,22 +249,17 @@ def compared(cases: Iterator[tuple[Problem, float]]) -> dict[str, Any]:
 
 def random_problems() -> Iterator[tuple[Problem, float]]:
     """With the best step time of all placements."""
-    from hypothesis import HealthCheck, Phase, given, seed, settings
-
-    from tests.documents import problem_from_dict
-    from tests.random_problems import every_placement, problems
-
     found: list[tuple[Problem, float]] = []
 
-    @settings(
+    @hypothesis.settings(
         max_examples=4 * _RANDOM,
         deadline=None,
         database=None,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
+        phases=[hypothesis.Phase.generate],
+        suppress_health_check=list(hypothesis.HealthCheck),
     )
-    @seed(0)
-    @given(document=problems(placeable=True))
+    @hypothesis.seed(0)
+    @hypothesis.given(document=problems(placeable=True))
     def draw(document: dict[str, Any]) -> None:
         problem = problem_from_dict(document)
         counts = np.diff(problem.candidate_ptr)
@@ -277,9 +276,6 @@ def random_problems() -> Iterator[tuple[Problem, float]]:
 
 
 def planted_problems() -> Iterator[tuple[Problem, float]]:
-    from tests import planted_problems as planted
-    from tests.documents import problem_from_dict
-
     for count, length, size_bytes in ((2, 8, 200), (3, 30, 10_000), (4, 30, 200), (8, 40, 500)):
         document, best_ns = planted.chains(count, length, cost_ns=100, size_bytes=size_bytes)
         yield problem_from_dict(document), best_ns
@@ -290,11 +286,8 @@ def planted_problems() -> Iterator[tuple[Problem, float]]:
 
 def packed() -> dict[str, Any]:
     """Of variables that fill 98% of all memory, where a feasible placement is all that counts."""
-    from tests.documents import problem_from_dict
-    from tests.planted_problems import tight_memory
-
     problems = [
-        problem_from_dict(tight_memory(devices, 12, fill=0.98, seed=seed))
+        problem_from_dict(planted.tight_memory(devices, 12, fill=0.98, seed=seed))
         for devices in (2, 3, 4, 8)
         for seed in range(5)
     ]
@@ -309,7 +302,7 @@ def large(_: argparse.Namespace) -> dict[str, Any]:
     found = {}
     for num_ops in LARGE_S:
         done = subprocess.run(
-            [sys.executable, __file__, "--large-ops", str(num_ops)],
+            [sys.executable, "-m", "benchmarks.search", "--large-ops", str(num_ops)],
             capture_output=True,
             text=True,
             check=True,
@@ -319,8 +312,6 @@ def large(_: argparse.Namespace) -> dict[str, Any]:
 
 
 def plan_large(num_ops: int) -> dict[str, Any]:
-    from tests.large_problem import large_problem
-
     problem = large_problem(num_ops)
     etf_ns = step_ns(problem, PLANNERS["etf"].plan(problem).placement)
     begin_s = time.monotonic()

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from testbed.environment import ROOT, clean_environment
 from tests.fork_server import ForkServer
 
-ROOT = Path(__file__).resolve().parents[1]
 LIMIT_S = 300.0  # for what would never end; on busy cores a snippet takes many times its time
 
 IMPORTS = """
@@ -176,18 +176,6 @@ class Outcome:
     log: list[str]  # the package's lines on stderr
     stderr: str
     ended: float  # time.time()
-
-
-def clean_environment(directory: Path, package: Path = ROOT) -> dict[str, str]:
-    """Without options of the optimizer, with modules in `directory`."""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith("HPLACER_")}
-    return kept | {
-        "TF_CPP_MIN_LOG_LEVEL": "3",
-        "TF_USE_LEGACY_KERAS": "0",
-        "CUDA_VISIBLE_DEVICES": "",
-        "PYTHONPATH": f"{package}{os.pathsep}{directory}",
-        "TEST_CACHE": str(directory / "cache"),
-    }
 
 
 def run(

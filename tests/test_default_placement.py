@@ -23,8 +23,9 @@ from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.capture import native
 from hplacer_optimizer.capture.loading import load_problem
 from hplacer_optimizer.plans.store import PlanStore
+from testbed.training_scripts import CASES, SCRIPTS
 from tests import executed_graphs, processes
-from tests.test_scripts import CASES, LAUNCHER, SCRIPTS
+from tests.test_scripts import LAUNCHER
 
 pytestmark = pytest.mark.skipif(native.is_missing(), reason="needs the native module _tf")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import importlib.util
+import dataclasses
 import inspect
 import os
 import re
@@ -12,12 +12,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
 import hplacer_optimizer as hp
+import site_pages
+import write_docs
 from hplacer_optimizer import cli
 from tests import examples
 from tests.processes import ROOT, clean_environment
@@ -162,16 +163,6 @@ def test_the_commands_of_a_document_run_one_after_the_other(name: str, tmp_path:
 # ---- reference ----
 
 
-def tool(name: str) -> ModuleType:
-    """A module of tools/."""
-    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_the_reference_has_every_public_name() -> None:
     page = DOCUMENTS["docs/reference/api.md"]
     shown = re.findall(r"^::: hplacer_optimizer\.(\w+)$", page, re.MULTILINE)
@@ -179,10 +170,24 @@ def test_the_reference_has_every_public_name() -> None:
     assert "`hp.__version__`" in page
 
 
-def test_the_reference_has_every_option() -> None:
-    writer = tool("write_options")
-    page = DOCUMENTS["docs/reference/options.md"]
-    assert page.split(writer.BEGIN)[1].split(writer.END)[0] == writer.table()
+def test_pages_have_what_the_code_says(tmp_path: Path) -> None:
+    pytest.importorskip("tensorflow")
+    done = run([str(ROOT / "tools" / "write_docs.py"), "--check"], tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("name", write_docs.PARTS)
+def test_a_part_of_a_page_is_written_anew(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    part = write_docs.PARTS[name]
+    page = (write_docs.DOCS / part.page).read_text()
+    monkeypatch.setitem(write_docs.PARTS, name, dataclasses.replace(part, text=lambda: "new\n"))
+    new = write_docs.written(name, page)
+    assert new != page
+    assert write_docs.written(name, new) == new
+    if not part.is_whole:
+        before, after = new.split("new\n")
+        assert page.startswith(before)
+        assert page.endswith(after)
 
 
 def leaves(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
@@ -197,8 +202,7 @@ def leaves(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]
 
 def test_the_reference_has_every_option_of_every_command() -> None:
     sections = {
-        section.partition("\n")[0]: section
-        for section in tool("site_pages").cli_page().split("\n## ")[1:]
+        section.partition("\n")[0]: section for section in site_pages.cli_page().split("\n## ")[1:]
     }
     parsers = {parser.prog: parser for parser in leaves(cli._parser())}
     assert sections.keys() == parsers.keys()
@@ -211,7 +215,7 @@ def test_the_reference_has_every_option_of_every_command() -> None:
 
 def test_pages_of_the_repository_link_to_pages_of_the_site() -> None:
     linked = "[a](docs/faq.md), [b](CONTRIBUTING.md), ![c](docs/c.png), [d](https://a.org/docs/)"
-    assert tool("site_pages").site_links(linked) == (
+    assert site_pages.site_links(linked) == (
         "[a](faq.md), [b](contributing.md), ![c](c.png), [d](https://a.org/docs/)"
     )
 

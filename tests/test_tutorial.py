@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
+import tutorial_notebook
 from tests.processes import ROOT
-from tests.test_documentation import environment_of_a_shell, tool
+from tests.test_documentation import environment_of_a_shell
 
-WRITER = tool("write_notebook")
 PAGE = ROOT / "docs" / "start" / "tutorial.md"
 NOTEBOOK = PAGE.with_suffix(".ipynb")
 LEAST_GAIN = 1.1
@@ -28,7 +28,11 @@ MOST_OTHER_WORK = 0.1  # share of the cores' time; with more, no gain can be mea
 
 def page_blocks() -> Iterator[tuple[str, str]]:
     """The code of the page, each block with its language."""
-    return (part for part in WRITER.parts(PAGE.read_text()) if part[0] != WRITER.TEXT)
+    return (
+        part
+        for part in tutorial_notebook.parts(PAGE.read_text())
+        if part[0] != tutorial_notebook.TEXT
+    )
 
 
 def notebook_cells() -> Iterator[tuple[str, str]]:
@@ -37,24 +41,20 @@ def notebook_cells() -> Iterator[tuple[str, str]]:
         if cell["cell_type"] != "code":
             continue
         text = "".join(cell["source"])
-        is_shell = text.startswith(WRITER.SHELL_MARK)
-        language = WRITER.SHELL if is_shell else WRITER.PYTHON
-        yield language, text.removeprefix(WRITER.SHELL_MARK)
+        is_shell = text.startswith(tutorial_notebook.SHELL_MARK)
+        language = tutorial_notebook.SHELL if is_shell else tutorial_notebook.PYTHON
+        yield language, text.removeprefix(tutorial_notebook.SHELL_MARK)
 
 
 def script_of(blocks: Iterator[tuple[str, str]]) -> str:
     """One Python script, which runs shell commands in processes of their own."""
     script = "import subprocess\n"
     for language, text in blocks:
-        if language == WRITER.SHELL:
+        if language == tutorial_notebook.SHELL:
             arguments = ["bash", "-eux", "-c", text]
             text = f"subprocess.run({arguments!r}, check=True)"
         script += f"{text}\n"
     return script
-
-
-def test_the_notebook_is_that_of_the_page() -> None:
-    assert NOTEBOOK.read_text() == WRITER.notebook(PAGE.read_text())
 
 
 def test_the_notebook_has_all_code_of_the_page() -> None:
@@ -73,7 +73,7 @@ def test_the_python_of_the_page_can_be_pasted_into_a_prompt() -> None:
 
     prompt = Prompt()
     for language, text in page_blocks():
-        if language == WRITER.PYTHON:
+        if language == tutorial_notebook.PYTHON:
             assert not [prompt.push(line) for line in [*text.splitlines(), ""]][-1]
 
 

@@ -21,10 +21,10 @@ from hplacer_optimizer.measuring.measurement import OUT_OF_MEMORY, failed
 from hplacer_optimizer.plans.planned_problem import fields_without_graph
 from hplacer_optimizer.plugin.variables.model_plan import PlannedVariable
 from hplacer_optimizer.support.notebook import as_html, as_text
-from tests.documents import problem_from_dict, problem_to_dict
+from testbed.documents import problem_from_dict, problem_to_dict
+from testbed.random_problems import placed_problems
 from tests.planned import plan_of
 from tests.processes import ROOT
-from tests.random_problems import placed_problems
 
 GOLDEN = ROOT / "tests" / "golden" / "two_towers.hplacer.json"
 EVIL = "<b>&\n\r\u2028" + 200 * "x"

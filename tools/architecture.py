@@ -1,6 +1,4 @@
-"""Writes the packages, their lines and arrows into docs/explanation/architecture.md.
-
-    python tools/architecture.py
+"""The packages, their lines and arrows, as docs/explanation/architecture.md shows them.
 
 An arrow is an import, wherever it stands: inside functions and type checks, too. ORDER says which
 way arrows point; tests/test_architecture.py holds the package to it.
@@ -15,9 +13,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "hplacer_optimizer"
-DOCUMENT = ROOT / "docs" / "explanation" / "architecture.md"
-BEGIN = "<!-- packages: written by `python tools/architecture.py` -->\n"
-END = "<!-- end of packages -->\n"
 
 # Packages and files of the root, from the bottom to the top: each imports those before it.
 ORDER = (
@@ -147,13 +142,6 @@ def table(modules: dict[str, Module]) -> str:
     return head_row + "".join(rows)
 
 
-def main() -> None:
-    """Replaces what stands between the two marks."""
-    before, rest = DOCUMENT.read_text().split(BEGIN)
-    _, after = rest.split(END)
-    DOCUMENT.write_text(before + BEGIN + table(read_package()) + END + after)
-
-
 def _name(path: Path) -> str:
     parts = path.relative_to(PACKAGE).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
@@ -184,7 +172,3 @@ def _libraries(node: ast.stmt) -> set[str]:
 
 def _first_sentence(text: str) -> str:
     return " ".join(text.split()).partition(". ")[0].rstrip(".:")
-
-
-if __name__ == "__main__":
-    main()

@@ -172,7 +172,7 @@ def copy_suite() -> None:
     """Copies what the tests need, but not the package: the installed one is tested."""
     shutil.rmtree(_SUITE, ignore_errors=True)
     _SUITE.mkdir(parents=True)
-    for folder in ("docs", "examples", "tests", "tools"):
+    for folder in ("docs", "examples", "testbed", "tests", "tools"):
         shutil.copytree(
             ROOT / folder, _SUITE / folder, ignore=shutil.ignore_patterns("__pycache__")
         )

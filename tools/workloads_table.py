@@ -1,22 +1,12 @@
-"""Builds every workload at its full size and writes the table of docs/reference/workloads.md.
-
-    python tools/workloads_table.py              all rows, into the document; about 5 minutes
-    python tools/workloads_table.py nmt rnnlm    their rows only, printed
-
-Every row is built in a process of its own.
-"""
+"""The sizes of all workloads, each built at its full size in a process of its own."""
 
 from __future__ import annotations
 
 import json
 import multiprocessing
-import sys
 from concurrent.futures import ProcessPoolExecutor
-from pathlib import Path
 from typing import Any
 
-DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "reference" / "workloads.md"
-BEGIN, END = "<!-- table: python tools/workloads_table.py -->", "<!-- end of the table -->"
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("inception_v3", {}),
     ("resnet", {}),
@@ -32,20 +22,20 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-def main(names: list[str]) -> None:
-    """Prints the rows of these workloads; without names writes the document."""
+def table() -> str:
+    """The version of TensorFlow, and the Markdown table; takes 5 minutes."""
+    import tensorflow as tf
+
+    head = "| workload, parameters | ops | of these in the step | weights |\n|---|--:|--:|--:|\n"
+    return f"\nTensorFlow {tf.__version__}:\n\n{head}{''.join(rows())}\n"
+
+
+def rows(*names: str) -> list[str]:
+    """Those of these workloads; without names of all."""
     variants = [variant for variant in VARIANTS if not names or variant[0] in names]
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=spawn, max_tasks_per_child=1) as pool:
-        rows = list(pool.map(_row, variants))
-    if names:
-        print("\n".join(rows))
-        return
-    text = DOCUMENT.read_text()
-    start, end = text.index(BEGIN) + len(BEGIN), text.index(END)
-    head = ["| workload, parameters | ops | of these in the step | weights |", "|---|--:|--:|--:|"]
-    table = "\n".join([*head, *rows])
-    DOCUMENT.write_text(f"{text[:start]}\n\n{_tensorflow()}\n\n{table}\n\n{text[end:]}")
+        return list(pool.map(_row, variants))
 
 
 def _row(variant: tuple[str, dict[str, Any]]) -> str:
@@ -58,7 +48,7 @@ def _row(variant: tuple[str, dict[str, Any]]) -> str:
     sizes = {key: value for key, value in parameters(name).items() if key != "seed"} | overrides
     listed = ", ".join(f"{key} {json.dumps(value)}" for key, value in sizes.items())
     ops = len(built.graph.get_operations())
-    return f"| `{name}`: {listed} | {ops:,} | {_ops_of_the_step(built):,} | {weights:,} |"
+    return f"| `{name}`: {listed} | {ops:,} | {_ops_of_the_step(built):,} | {weights:,} |\n"
 
 
 def _ops_of_the_step(built: Any) -> int:
@@ -71,13 +61,3 @@ def _ops_of_the_step(built: Any) -> int:
             found.add(op)
             waiting += [tensor.op for tensor in op.inputs] + list(op.control_inputs)
     return len(found)
-
-
-def _tensorflow() -> str:
-    import tensorflow as tf
-
-    return f"TensorFlow {tf.__version__}:"
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

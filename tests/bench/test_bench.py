@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.fit_papers_machine import Efficiency, Observation, fit, observe
 from hplacer_optimizer.bench import experiment as runner
 from hplacer_optimizer.bench import tables
 from hplacer_optimizer.bench.tasks import (
@@ -31,6 +30,7 @@ from hplacer_optimizer.planners.learning import PRESETS
 from hplacer_optimizer.problem.constraints import check_constraints
 from hplacer_optimizer.problem.files import load_problem_file
 from hplacer_optimizer.problem.simulator import simulate
+from testbed.papers_machine import Efficiency, Observation, fit, observe
 
 ROOT = Path(__file__).resolve().parents[2]
 TOWERS = Path(__file__).parents[1] / "golden" / "two_towers.hplacer.json"

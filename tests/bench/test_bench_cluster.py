@@ -25,8 +25,8 @@ from hplacer_optimizer.bench.prediction import (
 from hplacer_optimizer.measuring.turns import Turns
 from hplacer_optimizer.planners import Budget, get_planner
 from hplacer_optimizer.problem.constraints import check_constraints
+from testbed.documents import problem_from_dict
 from tests.cli.test_cli import error_of, hplacer
-from tests.documents import problem_from_dict
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 GOLDEN = Path(__file__).parents[1] / "golden" / "two_towers.hplacer.json"

@@ -18,7 +18,7 @@ from hplacer_optimizer.planners import get_planner
 from hplacer_optimizer.plans.baseline import Baseline
 from hplacer_optimizer.plans.plan import Plan
 from hplacer_optimizer.problem.files import load_problem_file
-from tests.documents import problem_from_dict
+from testbed.documents import problem_from_dict
 from tests.planned import plan_of
 from tests.plans.test_plan import make_plan
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from hypothesis import strategies as st
 import hplacer_optimizer as hp
 from hplacer_optimizer.costs import table as costs
 from hplacer_optimizer.costs.table import CostTable, Measurement
-from tests.processes import ROOT, run
+from tests.processes import run
 
 # ---- tables ----
 
@@ -177,16 +176,6 @@ def tf_module() -> Any:
     return native.load()
 
 
-def test_the_document_lists_the_estimates(tf_module: Any) -> None:
-    sys.path.insert(0, str(ROOT / "tools"))
-    try:
-        import write_cost_table as writer
-    finally:
-        sys.path.remove(str(ROOT / "tools"))
-    written = writer.DOCUMENT.read_text().split(writer.BEGIN)[1].split(writer.END)[0]
-    assert written == writer.table(tf_module.op_estimates())
-
-
 def test_the_estimates_are_of_known_ops(tf_module: Any) -> None:
     from tensorflow.python.framework import op_def_registry
 
@@ -214,7 +203,7 @@ def test_kinds_need_a_float32_peak(tf_module: Any) -> None:
 # ---- captured steps ----
 
 HELPERS = """
-from benchmarks import cost_agreement as agreement
+from testbed import virtual_cluster
 from hplacer_optimizer.capture.loading import load_graph
 from hplacer_optimizer.machines import Device, DeviceKind, Machine
 
@@ -413,7 +402,7 @@ def test_costs_agree_with_tensorflows_virtual_cluster(build: str, tmp_path: Path
         HELPERS
         + f"""
 from hplacer_optimizer.workloads import inception_v3, rnnlm
-report(result=agreement.compare({build}))
+report(result=virtual_cluster.compare({build}))
 """,
         tmp_path,
     )

@@ -9,8 +9,8 @@ import pytest
 
 pytest.importorskip("tensorflow")
 
+from testbed import micro_graphs
 from tests import processes
-from tests.emulation import micro_graphs
 
 RUNS = 5
 
@@ -19,7 +19,7 @@ def test_steps_take_what_was_worked_out_by_hand(tmp_path: Path) -> None:
     code = f"""
 from hplacer_optimizer import emulation
 from hplacer_optimizer.machines import machine_from_yaml
-from tests.emulation import micro_graphs as micro
+from testbed import micro_graphs as micro
 emulation.enable(machine_from_yaml(micro.MACHINE))
 import json
 print("REPORT " + json.dumps({{name: micro.steps_ns(graph, {RUNS})

@@ -12,8 +12,9 @@ import pytest
 
 pytest.importorskip("tensorflow")
 
+from testbed.training_scripts import ROUNDING, SCRIPTS, results_of
 from tests.processes import LIMIT_S, clean_environment
-from tests.test_scripts import ROUNDING, SCRIPTS, assert_alike, results_of
+from tests.test_scripts import assert_alike
 
 EMULATED = ("-m", "hplacer_optimizer.run", "--emulate", "2xa100")
 

@@ -44,8 +44,8 @@ from hplacer_optimizer.inspection.advice.verdicts import change_sentence, verdic
 from hplacer_optimizer.inspection.advice.ways import BOTH, ONE, PLAN, REPLICAS, Way, Ways
 from hplacer_optimizer.planners import Budget
 from hplacer_optimizer.planners.devices import on_device
-from tests.documents import problem_from_dict
-from tests.planted_problems import machine
+from testbed.documents import problem_from_dict
+from testbed.planted_problems import machine
 
 MIB = 1 << 20
 SMALL = "two_tower:batch_size=16,features=1,rows=100,width=8,hidden=16,layers=1"

@@ -16,8 +16,8 @@ from hypothesis import assume, given, settings
 import hplacer_optimizer as hp
 from hplacer_optimizer.errors import InfeasibleError, ProblemError
 from hplacer_optimizer.inspection.chrome_trace import write_chrome_trace
-from tests.documents import problem_from_dict
-from tests.random_problems import placed_problems
+from testbed.documents import problem_from_dict
+from testbed.random_problems import placed_problems
 
 Event = dict[str, Any]
 

@@ -21,8 +21,8 @@ from hplacer_optimizer.inspection.critical_path import (
 )
 from hplacer_optimizer.inspection.what_if import UNCHANGED, WhatIf, changes, what_ifs
 from hplacer_optimizer.planners import etf
-from tests.documents import problem_from_dict, problem_to_dict
-from tests.random_problems import placed_problems, problems
+from testbed.documents import problem_from_dict, problem_to_dict
+from testbed.random_problems import placed_problems, problems
 from tests.shared_cores import shared_cores
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "two_towers.hplacer.json"

@@ -34,11 +34,11 @@ from hplacer_optimizer.plans.simulation import simulate_plan
 from hplacer_optimizer.plans.verdict import Verdict
 from hplacer_optimizer.problem.files import load_problem_file
 from hplacer_optimizer.problem.simulator import simulate_default
-from tests.browser import LAPTOP, Browser, browser, missing
-from tests.documents import problem_from_dict
-from tests.large_problem import large_problem
+from testbed.browser import LAPTOP, Browser, browser, missing
+from testbed.documents import problem_from_dict
+from testbed.large_problem import large_problem
+from testbed.random_problems import placed_problems
 from tests.planned import plan_of
-from tests.random_problems import placed_problems
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "two_towers.hplacer.json"
 CURVE = [

@@ -9,8 +9,8 @@ from hypothesis import assume, given, settings
 
 import hplacer_optimizer as hp
 from hplacer_optimizer.inspection.waits import DeviceWaits, device_waits
-from tests.documents import problem_from_dict
-from tests.random_problems import placed_problems
+from testbed.documents import problem_from_dict
+from testbed.random_problems import placed_problems
 from tests.shared_cores import shared_cores
 
 

@@ -26,6 +26,7 @@ from hplacer_optimizer.planners import Budget, Progress
 from hplacer_optimizer.planners.simple import random
 from hplacer_optimizer.plans.making import Search
 from hplacer_optimizer.pretraining.jobs import GraphSpec, Job, Loaded, keep, plan_job
+from testbed.environment import ROOT
 
 tf = pytest.importorskip("tensorflow")
 
@@ -53,7 +54,7 @@ def towers() -> tf.Graph:
 
 @pytest.fixture(scope="module")
 def loaded() -> LoadedGraph:
-    machine = Path(__file__).parents[1] / "data" / "two_cpus.yaml"
+    machine = ROOT / "testbed" / "two_cpus.yaml"
     return load_graph(towers(), machine=machine, batch_size=SIZE, keep_graph=True)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from hplacer_optimizer.machines import Machine
 from hplacer_optimizer.measuring.step_runner import StepRunner
 from hplacer_optimizer.measuring.target import Target, session_target
 from hplacer_optimizer.planners.simple import random
+from testbed.environment import ROOT
 
 tf = pytest.importorskip("tensorflow")
 
@@ -25,7 +25,7 @@ BATCH = 4
 
 
 def two_cpus() -> Machine:
-    return hp.load_machine(Path(__file__).parents[1] / "data" / "two_cpus.yaml")
+    return hp.load_machine(ROOT / "testbed" / "two_cpus.yaml")
 
 
 def run_everywhere(loaded: LoadedGraph) -> tuple[StepRunner, dict[str, str]]:

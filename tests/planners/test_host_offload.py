@@ -14,7 +14,7 @@ from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.planners.host_offload import accelerators_first
 from hplacer_optimizer.problem.constraints import check_constraints
 from hplacer_optimizer.problem.files import load_problem_file
-from tests.documents import problem_from_dict
+from testbed.documents import problem_from_dict
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "two_towers.hplacer.json"
 CPU, GPUS = 0, [1, 2]

@@ -13,7 +13,7 @@ from hplacer_optimizer.planners import get_planner
 from hplacer_optimizer.planners.expert_rules import EXPERTS, expert_for
 from hplacer_optimizer.problem.files import load_problem_file
 from hplacer_optimizer.workloads.graphs import GRAPHS
-from tests.documents import problem_from_dict
+from testbed.documents import problem_from_dict
 from tests.processes import PRELUDE, run
 from tests.workloads.test_workload_graphs import SMALL, with_large_ones_slow
 

@@ -34,9 +34,9 @@ from hplacer_optimizer.problem.constraints import check_constraints
 from hplacer_optimizer.problem.files import save_problem
 from hplacer_optimizer.problem.simulator import simulate, simulate_batch
 from hplacer_optimizer.support.formats import format_ns
-from tests.documents import problem_from_dict
-from tests.large_problem import large_problem
-from tests.random_problems import problems
+from testbed.documents import problem_from_dict
+from testbed.large_problem import large_problem
+from testbed.random_problems import problems
 
 pytest.importorskip("tensorflow")
 

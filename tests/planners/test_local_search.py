@@ -20,10 +20,10 @@ from hplacer_optimizer.planners import PLANNERS, Budget, PlannerResult, Progress
 from hplacer_optimizer.planners.local_search import search
 from hplacer_optimizer.problem.constraints import check_constraints
 from hplacer_optimizer.problem.simulator import simulate
-from tests.documents import problem_from_dict
-from tests.large_problem import large_problem
-from tests.planted_problems import chains, fork_join, machine, tight_memory
-from tests.random_problems import every_placement, problems
+from testbed.documents import problem_from_dict
+from testbed.large_problem import large_problem
+from testbed.planted_problems import chains, fork_join, machine, tight_memory
+from testbed.random_problems import every_placement, problems
 
 BOTH = pytest.mark.parametrize("name", ["local_search", "auto"])
 MAX_PLACEMENTS = 3**10

@@ -36,10 +36,10 @@ from hplacer_optimizer.planners.robustness import TOLERANCE
 from hplacer_optimizer.plans.making import Search
 from hplacer_optimizer.problem.files import load_problem_file
 from hplacer_optimizer.problem.simulator import simulate
-from tests.documents import problem_from_dict
-from tests.large_problem import large_problem
-from tests.planted_problems import machine
-from tests.random_problems import problems
+from testbed.documents import problem_from_dict
+from testbed.large_problem import large_problem
+from testbed.planted_problems import machine
+from testbed.random_problems import problems
 
 
 def scotch_version() -> str:

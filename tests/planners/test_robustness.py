@@ -22,9 +22,9 @@ from hplacer_optimizer.problem.cost_errors import (
     drawn_steps_ns,
     typical_errors,
 )
-from tests.documents import problem_from_dict
-from tests.large_problem import large_problem
-from tests.random_problems import placed_problems
+from testbed.documents import problem_from_dict
+from testbed.large_problem import large_problem
+from testbed.random_problems import placed_problems
 
 RESULTS = Path(__file__).parents[2] / "docs/results/robustness/robustness.json"
 OP_ERRORS = CostErrors(device_kind=0, op_type=0, op=0.2, link=0, turn=0, start=0)

@@ -17,7 +17,7 @@ from hplacer_optimizer.planners.colocation import scopes_of_units
 from hplacer_optimizer.planners.policies import BY_HAND, Policy, Portfolio
 from hplacer_optimizer.problem.constraints import check_constraints
 from hplacer_optimizer.problem.simulator import simulate
-from tests.large_problem import large_problem
+from testbed.large_problem import large_problem
 
 EARLIEST_FINISH = Portfolio(
     policies=(Policy(weights={"wait": 1, "late": 1, "work": 1}),),

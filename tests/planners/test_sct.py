@@ -13,8 +13,8 @@ from hplacer_optimizer import _engine
 from hplacer_optimizer.planners import Budget, Progress, sct
 from hplacer_optimizer.planners.cluster_dag import ClusterDag, coarsened, op_dag
 from hplacer_optimizer.problem.simulator import simulate
-from tests.documents import problem_from_dict
-from tests.large_problem import large_problem
+from testbed.documents import problem_from_dict
+from testbed.large_problem import large_problem
 
 pytest.importorskip("scipy")
 

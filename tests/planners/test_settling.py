@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 import hplacer_optimizer as hp
 from hplacer_optimizer.planners.settling import TOLERANCE, settle
-from tests.documents import problem_from_dict
-from tests.random_problems import placed_problems
+from testbed.documents import problem_from_dict
+from testbed.random_problems import placed_problems
 
 
 def two_chains(short_ns: int) -> dict[str, Any]:

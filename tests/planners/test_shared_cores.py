@@ -8,7 +8,7 @@ import pytest
 import hplacer_optimizer as hp
 from hplacer_optimizer.planners import PLANNERS
 from hplacer_optimizer.planners.unit_graph import build_unit_graph
-from tests.documents import problem_from_dict
+from testbed.documents import problem_from_dict
 from tests.shared_cores import shared_cores
 
 

@@ -27,7 +27,7 @@ from hplacer_optimizer.plans.plan_format import CHECKS, CURVE_POINT
 from hplacer_optimizer.plans.planned_problem import PackedProblem
 from hplacer_optimizer.plans.verdict import Verdict
 from hplacer_optimizer.support.formats import format_ns
-from tests.documents import problem_from_dict, problem_to_dict
+from testbed.documents import problem_from_dict, problem_to_dict
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "plan-format.md"
 FINGERPRINT = "3f9c2b1a" + "0" * 24

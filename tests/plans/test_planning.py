@@ -14,8 +14,8 @@ import hplacer_optimizer as hp
 from hplacer_optimizer.planners import Progress
 from hplacer_optimizer.problem.cost_errors import step_spread_ns, typical_errors
 from hplacer_optimizer.problem.simulator import SIMULATOR_VERSION
-from tests.documents import problem_from_dict
-from tests.large_problem import large_problem
+from testbed.documents import problem_from_dict
+from testbed.large_problem import large_problem
 from tests.processes import ROOT
 
 GOLDEN = ROOT / "tests" / "golden" / "two_towers.hplacer.json"

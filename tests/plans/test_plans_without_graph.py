@@ -24,7 +24,7 @@ from hplacer_optimizer.plans.simulation import simulate_plan
 from hplacer_optimizer.plans.store import PlanStore
 from hplacer_optimizer.problem.files import load_problem_file
 from hplacer_optimizer.problem.simulator import simulate
-from tests.documents import problem_from_dict
+from testbed.documents import problem_from_dict
 from tests.planned import plan_of
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "two_towers.hplacer.json"

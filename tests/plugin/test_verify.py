@@ -237,7 +237,7 @@ def test_the_sizes_of_batches_are_seen(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_bad_plan_of_two_workers_is_retired_by_its_starts(tmp_path: Path) -> None:
-    for file in (ROOT / "tests" / "timed_scripts").glob("*.py"):
+    for file in (ROOT / "testbed" / "timed_scripts").glob("*.py"):
         shutil.copy(file, tmp_path)
     script = tmp_path / "two_workers.py"
     options = f'verify=True, planner="random", seed=1, min_gain=-1, cache="{tmp_path / "cache"}", '

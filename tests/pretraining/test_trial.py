@@ -29,13 +29,13 @@ from hplacer_optimizer.plans.store import PlanStore
 from hplacer_optimizer.pretraining import trial
 from hplacer_optimizer.scripts.step_timing import ScriptSteps
 from hplacer_optimizer.workloads.graphs import write_graph
-from tests.documents import problem_from_dict, problem_to_dict
+from testbed.documents import problem_from_dict, problem_to_dict
 from tests.planned import plan_of
 from tests.plans.test_plan import small_problem
 from tests.plans.test_verdict import verdict
 from tests.processes import ROOT, clean_environment, has_ended, run, wait_for
 
-SCRIPTS = ROOT / "tests" / "timed_scripts"
+SCRIPTS = ROOT / "testbed" / "timed_scripts"
 needs_tensorflow = pytest.mark.skipif(
     importlib.util.find_spec("tensorflow") is None or native.is_missing(),
     reason="needs TensorFlow and the native module _tf",

@@ -25,10 +25,10 @@ from hplacer_optimizer.problem.cost_errors import (
     typical_errors,
 )
 from hplacer_optimizer.problem.prediction_error import prediction_error
-from tests.documents import problem_from_dict, problem_to_dict
-from tests.large_problem import large_problem
-from tests.planted_problems import chains, machine
-from tests.random_problems import placed_problems
+from testbed.documents import problem_from_dict, problem_to_dict
+from testbed.large_problem import large_problem
+from testbed.planted_problems import chains, machine
+from testbed.random_problems import placed_problems
 
 RESULTS = Path(__file__).parents[2] / "docs/results"
 NONE = MEASURED_COSTS.times(0)

@@ -12,7 +12,7 @@ from hplacer_optimizer.planners.devices import candidate_mask
 from hplacer_optimizer.problem.cost_errors import ESTIMATED_COSTS, draw_problems
 from hplacer_optimizer.problem.cost_learning import CostLearner
 from hplacer_optimizer.problem.simulator import simulate, simulate_batch
-from tests.large_problem import large_problem
+from testbed.large_problem import large_problem
 
 TOLD, OTHERS = 15, 30
 

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 import hplacer_optimizer as hp
 from hplacer_optimizer import _engine
-from tests.documents import problem_from_dict
-from tests.large_problem import layered_problem
-from tests.random_problems import make_uneven, problems
+from testbed.documents import problem_from_dict
+from testbed.large_problem import layered_problem
+from testbed.random_problems import make_uneven, problems
 from tests.shared_cores import shared_cores
 
 GOLDEN = Path(__file__).parents[1] / "golden"

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 
 from hplacer_optimizer.errors import ProblemError
 from hplacer_optimizer.problem.simulator import simulate
-from tests.documents import problem_from_dict
+from testbed.documents import problem_from_dict
+from testbed.random_problems import placed_problems
 from tests.problem.test_simulator import chain
-from tests.random_problems import placed_problems
 
 
 def test_chain_by_hand() -> None:

@@ -19,9 +19,9 @@ from hplacer_optimizer.problem.prediction_error import (
     error_of_estimates,
     prediction_error,
 )
-from tests.documents import problem_from_dict
-from tests.planted_problems import chains
-from tests.random_problems import placed_problems
+from testbed.documents import problem_from_dict
+from testbed.planted_problems import chains
+from testbed.random_problems import placed_problems
 
 MOST = prediction_error("analytic")
 

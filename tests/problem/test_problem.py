@@ -23,9 +23,9 @@ import hplacer_optimizer as hp
 from hplacer_optimizer import _engine
 from hplacer_optimizer.errors import ProblemError
 from hplacer_optimizer.problem.files import load_problem_file, save_problem
-from tests.documents import problem_from_dict, problem_to_dict
-from tests.large_problem import large_problem
-from tests.random_problems import problems
+from testbed.documents import problem_from_dict, problem_to_dict
+from testbed.large_problem import large_problem
+from testbed.random_problems import problems
 
 Document = dict[str, Any]
 INT64_MAX = 2**63 - 1

@@ -11,9 +11,9 @@ from hplacer_optimizer._engine import critical_ops
 from hplacer_optimizer.errors import OptionError, ProblemError
 from hplacer_optimizer.problem.files import load_problem_file
 from hplacer_optimizer.problem.simulator import SIMULATOR_VERSION, simulate, simulate_batch
+from testbed.documents import problem_from_dict
+from testbed.random_problems import placed_problems
 from tests import reference_simulator
-from tests.documents import problem_from_dict
-from tests.random_problems import placed_problems
 from tests.shared_cores import shared_cores
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "two_towers.hplacer.json"

@@ -12,8 +12,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import hplacer_optimizer as hp
-from tests.documents import problem_from_dict
-from tests.random_problems import placed_problems
+from testbed.documents import problem_from_dict
+from testbed.random_problems import placed_problems
 
 Document = dict[str, Any]
 Case = tuple[Document, list[int]]

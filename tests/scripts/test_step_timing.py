@@ -19,7 +19,7 @@ from hplacer_optimizer.scripts import step_timing
 from hplacer_optimizer.scripts.step_timing import time_script
 from tests.processes import ROOT, clean_environment, has_ended, wait_for
 
-SCRIPTS = ROOT / "tests" / "timed_scripts"
+SCRIPTS = ROOT / "testbed" / "timed_scripts"
 LIMIT_S = 300.0
 STEPS = {
     "custom_loop.py": "function train_step",

@@ -1,6 +1,6 @@
 """Graphs whose steps can be worked out by hand, run on two emulated GPUs: the clock's test.
 
-    python -m tests.emulation.micro_graphs --runs 50      prints each graph's times as JSON
+    python -m testbed.micro_graphs --runs 50      prints each graph's times as JSON
 
 The machine: GPUs without time of their own for ops (each kernel takes what is set here), links of
 10 us and 1 GB/s between the host and each GPU, and between GPUs, a channel for each direction.

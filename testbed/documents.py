@@ -1,4 +1,4 @@
-"""Problem files as Python dictionaries, for tests that make and compare them."""
+"""Problem files as Python dictionaries, for whom makes and compare them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Writes docs/start/tutorial.ipynb, a notebook, from the page docs/start/tutorial.md.
-
-    python tools/write_notebook.py
+"""The notebook of the page docs/start/tutorial.md.
 
 Text becomes Markdown cells. Python becomes code cells, and so do shell commands, under `%%bash`.
 """
@@ -10,20 +8,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "start" / "tutorial.md"
-NOTEBOOK = PAGE.with_suffix(".ipynb")
 TEXT, PYTHON, SHELL = "text", "python", "sh"
 SHELL_MARK = "%%bash\n"
 
 _BLOCK = re.compile(rf"^```({PYTHON}|{SHELL})\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-
-
-def main() -> None:
-    """Replaces the notebook."""
-    NOTEBOOK.write_text(notebook(PAGE.read_text()))
 
 
 def notebook(page: str) -> str:
@@ -60,7 +50,3 @@ def _cell(number: int, kind: str, text: str) -> dict[str, Any]:
         return {"cell_type": "markdown", "id": f"cell-{number}", **source}
     code = {"cell_type": "code", "execution_count": None, "id": f"cell-{number}"}
     return {**code, "outputs": [], **source}
-
-
-if __name__ == "__main__":
-    main()
