@@ -47,6 +47,16 @@ bool IsRealNumber(DataType type) {
          type == tensorflow::DT_BFLOAT16 || type == tensorflow::DT_DOUBLE;
 }
 
+// Tells whether the outputs of a kernel that has run were only allocated, or written.
+void NoteOutputs(OpKernelContext* context, bool is_uncomputed) {
+  for (int i = 0; i < context->num_outputs(); ++i) {
+    if (IsRefType(context->expected_output_dtype(i))) continue;
+    const Tensor* output = context->mutable_output(i);
+    if (output == nullptr || !tensorflow::DataTypeCanUseMemcpy(output->dtype())) continue;
+    Uncomputed::Get().Set(output->data(), is_uncomputed);
+  }
+}
+
 // Runs another kernel under its own name and memory types.
 template <class Base>
 class Forwarding : public Base {
@@ -63,7 +73,10 @@ class AsyncKernel : public Forwarding<AsyncOpKernel> {
  public:
   using Forwarding::Forwarding;
   void ComputeAsync(OpKernelContext* context, DoneCallback done) override {
-    cpu_->AsAsync()->ComputeAsync(context, std::move(done));
+    cpu_->AsAsync()->ComputeAsync(context, [context, done = std::move(done)] {
+      NoteOutputs(context, /*is_uncomputed=*/false);
+      done();
+    });
   }
 };
 
@@ -169,15 +182,6 @@ class Kernel : public Forwarding<OpKernel> {
       shapes->push_back(std::move(shape));
     }
     return true;
-  }
-
-  static void NoteOutputs(OpKernelContext* context, bool is_uncomputed) {
-    for (int i = 0; i < context->num_outputs(); ++i) {
-      if (IsRefType(context->expected_output_dtype(i))) continue;
-      const Tensor* output = context->mutable_output(i);
-      if (output == nullptr || !tensorflow::DataTypeCanUseMemcpy(output->dtype())) continue;
-      Uncomputed::Get().Set(output->data(), is_uncomputed);
-    }
   }
 
   const tensorflow::OpRegistrationData* op_ = nullptr;

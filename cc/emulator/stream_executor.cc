@@ -218,9 +218,17 @@ uint64_t Nanoseconds(SP_Timer timer) {
 
 // ---- copies ----
 
-void MoveData(void* to, const void* from, uint64_t size) {
-  if (Uncomputed::Get().Spread(from, to, size)) return;
+void MoveToHost(void* to, const void* from, uint64_t size) {
+  if (!Uncomputed::Get().Has(from)) memcpy(to, from, size);
+}
+
+void MoveFromHost(void* to, const void* from, uint64_t size) {
+  Uncomputed::Get().Set(to, /*is_uncomputed=*/false);
   memcpy(to, from, size);
+}
+
+void MoveToDevice(void* to, const void* from, uint64_t size) {
+  if (!Uncomputed::Get().Spread(from, to, size)) memcpy(to, from, size);
 }
 
 MarkPtr AddCopy(Stream* stream, int from, int to, uint64_t size) {
@@ -235,21 +243,21 @@ MarkPtr AddCopy(Stream* stream, int from, int to, uint64_t size) {
 
 void CopyToHost(const SP_Device* device, SP_Stream stream, void* to,
                 const SP_DeviceMemoryBase* from, uint64_t size, TF_Status* status) {
-  MoveData(to, from->opaque, size);
+  MoveToHost(to, from->opaque, size);
   AddCopy(stream->stream, device->ordinal, kHost, size);
   Succeed(status);
 }
 
 void CopyFromHost(const SP_Device* device, SP_Stream stream, SP_DeviceMemoryBase* to,
                   const void* from, uint64_t size, TF_Status* status) {
-  MoveData(to->opaque, from, size);
+  MoveFromHost(to->opaque, from, size);
   AddCopy(stream->stream, kHost, device->ordinal, size);
   Succeed(status);
 }
 
 void CopyToDevice(const SP_Device*, SP_Stream stream, SP_DeviceMemoryBase* to,
                   const SP_DeviceMemoryBase* from, uint64_t size, TF_Status* status) {
-  MoveData(to->opaque, from->opaque, size);
+  MoveToDevice(to->opaque, from->opaque, size);
   AddCopy(stream->stream, OwnerOf(from->opaque), OwnerOf(to->opaque), size);
   Succeed(status);
 }
@@ -266,19 +274,19 @@ void CopyNow(const SP_Device* device, int from, int to, uint64_t size, TF_Status
 
 void CopyToHostNow(const SP_Device* device, void* to, const SP_DeviceMemoryBase* from,
                    uint64_t size, TF_Status* status) {
-  MoveData(to, from->opaque, size);
+  MoveToHost(to, from->opaque, size);
   CopyNow(device, device->ordinal, kHost, size, status);
 }
 
 void CopyFromHostNow(const SP_Device* device, SP_DeviceMemoryBase* to, const void* from,
                      uint64_t size, TF_Status* status) {
-  MoveData(to->opaque, from, size);
+  MoveFromHost(to->opaque, from, size);
   CopyNow(device, kHost, device->ordinal, size, status);
 }
 
 void CopyToDeviceNow(const SP_Device* device, SP_DeviceMemoryBase* to,
                      const SP_DeviceMemoryBase* from, uint64_t size, TF_Status* status) {
-  MoveData(to->opaque, from->opaque, size);
+  MoveToDevice(to->opaque, from->opaque, size);
   CopyNow(device, OwnerOf(from->opaque), OwnerOf(to->opaque), size, status);
 }
 
@@ -293,6 +301,7 @@ void AddFill(const SP_Device* device, SP_Stream stream, uint64_t size, TF_Status
 
 void FillBytes(const SP_Device* device, SP_Stream stream, SP_DeviceMemoryBase* memory,
                uint8_t value, uint64_t size, TF_Status* status) {
+  Uncomputed::Get().Set(memory->opaque, /*is_uncomputed=*/false);
   memset(memory->opaque, value, size);
   AddFill(device, stream, size, status);
 }
@@ -304,6 +313,7 @@ void FillZeros(const SP_Device* device, SP_Stream stream, SP_DeviceMemoryBase* m
 
 void FillWords(const SP_Device* device, SP_Stream stream, SP_DeviceMemoryBase* memory,
                uint32_t value, uint64_t size, TF_Status* status) {
+  Uncomputed::Get().Set(memory->opaque, /*is_uncomputed=*/false);
   std::fill_n(static_cast<uint32_t*>(memory->opaque), size / sizeof value, value);
   AddFill(device, stream, size, status);
 }

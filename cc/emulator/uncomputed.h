@@ -1,7 +1,9 @@
-// Memory that holds nothing, because the kernel that should have written it only allocated it.
+// Device memory that holds nothing, because the kernel that should have written it only allocated
+// it.
 //
 // Copies of it copy nothing. So what is computed (integers, conditions, what lies on the host)
-// stays right, and what is not takes neither time nor memory.
+// stays right, and what is not takes neither time nor memory. Host memory is never noted: whoever
+// writes there next, such as a kernel of the CPU, would not tell.
 #ifndef HPLACER_EMULATOR_UNCOMPUTED_H_
 #define HPLACER_EMULATOR_UNCOMPUTED_H_
 
@@ -31,7 +33,14 @@ class Uncomputed {
     }
   }
 
-  // For a copy: whether there is nothing to copy. The destination is then what the source is.
+  // For a copy to the host: whether there is nothing to copy.
+  bool Has(const void* from) {
+    if (is_empty_) return false;
+    std::lock_guard<std::mutex> lock(mutex_);
+    return begins_.count(from) > 0;
+  }
+
+  // The same for a copy between devices. The destination is then what the source is.
   bool Spread(const void* from, const void* to, uint64_t size) {
     if (is_empty_) return false;
     std::lock_guard<std::mutex> lock(mutex_);
