@@ -158,7 +158,8 @@ def gain_line_of(name: str, rows: Sequence[dict[str, Any]]) -> str:
         steps_ns = [executed_ns[label] for label in labels if label in executed_ns]
         cells.append(", ".join(f"{default_ns / ns:.2f}" for ns in steps_ns) if default_ns else "")
     said = [predicted_ns[f"auto {seed}"] for seed in (0, 1) if f"auto {seed}" in predicted_ns]
-    cells.append(", ".join(f"{predicted_ns[DEFAULT] / ns:.2f}" for ns in said))
+    default_said_ns = predicted_ns.get(DEFAULT)
+    cells.append(", ".join(f"{default_said_ns / ns:.2f}" for ns in said) if default_said_ns else "")
     step = f"{default_ns / 1e6:.1f}" if default_ns else "does not fit"
     return f"| {name} | {step} | " + " | ".join(cells) + " |"
 

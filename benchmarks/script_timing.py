@@ -20,8 +20,8 @@ from pathlib import Path
 
 from hplacer_optimizer.scripts.step_timer import StepTimer
 from hplacer_optimizer.scripts.step_timing import time_script
+from testbed.training_scripts import TIMED_SCRIPTS
 
-SCRIPTS = Path(__file__).resolve().parents[1] / "testbed" / "timed_scripts"
 NAMES = (
     *("custom_loop.py", "keras_fit.py", "gan.py", "v1_session.py", "v1_monitored.py"),
     "two_workers.py",
@@ -54,7 +54,7 @@ def agreement(name: str) -> tuple[float, float]:
     """Seconds per step, as the timer and as the script itself have them."""
     with tempfile.TemporaryDirectory() as kept:
         work = Path(kept, "work")
-        shutil.copytree(SCRIPTS, work)
+        shutil.copytree(TIMED_SCRIPTS, work)
         watch = work / "stopwatch.json"
         found = time_script(
             [name, str(watch)], directory=work, in_place=True, steps=1_000_000, limit_s=300

@@ -53,6 +53,7 @@ from hplacer_optimizer.pretraining.trial_texts import (
     rows,
     verdict_sentence,
 )
+from hplacer_optimizer.scripts.observed_run import script_name
 
 DOES_NOT_PAY, NOT_CERTAIN = 3, 4
 _TERMINATED = 143
@@ -161,8 +162,7 @@ def _try(options: argparse.Namespace) -> int:
         limit_s=options.time,
         in_place=bool(options.in_place),
     )
-    name = " ".join(command[:2] if options.module else command[:1])
-    with emulating(options.emulate), _told(name) as on_start:
+    with emulating(options.emulate), _told(script_name(command)) as on_start:
         return _tell(try_script(trial, on_start), options)
 
 

@@ -9,6 +9,7 @@ import pytest
 
 pytest.importorskip("tensorflow")
 
+from tests import processes
 from tests.emulation import gpus
 
 GPU_MEMORY = "60 MiB"
@@ -77,6 +78,38 @@ report(gpu=gpu[0], cpu=cpu[0], sources=gpu[1])
     assert seen["gpu"] == pytest.approx(seen["cpu"], rel=1e-4)
     assert seen["sources"].count(0) >= 3  # to the host
     assert seen["sources"].count(-1) >= seen["sources"].count(0)
+
+
+ONLY_ALLOCATED = """
+from hplacer_optimizer import emulation
+emulation.enable("2xa100", compute=False)
+SIZE = 1 << 20
+
+def found():
+    "The last of numbers that lie on the host where matrices were that are only allocated."
+    with tf.Graph().as_default():
+        with tf.device("/GPU:0"):
+            matrix = v1.random_uniform([SIZE, 2])
+            matrices = [tf.tanh(matrix + i) for i in range(4)]
+        with tf.device("/CPU:0"):
+            read = [tf.reduce_max(matrix) for matrix in matrices]  # their copies are free then
+            start = v1.placeholder(tf.int64, [])
+            with tf.control_dependencies(read):
+                numbers = [tf.range(start + i, start + i + SIZE) for i in range(4)]
+        with tf.device("/GPU:0"):
+            far = [tf.identity(row) + 1 for row in numbers]
+        with tf.device("/CPU:0"):
+            last = [tf.reduce_max(row) for row in far]
+        with v1.Session() as session:
+            return [session.run([last, read], {start: 1000 * run})[0] for run in range(6)]
+
+report(found=np.array(found()).tolist())
+"""
+
+
+def test_integers_are_copied_wherever_they_lie(tmp_path: Path) -> None:
+    seen = processes.run(ONLY_ALLOCATED, tmp_path, fresh=True).report
+    assert seen["found"] == [[1000 * run + i + (1 << 20) for i in range(4)] for run in range(6)]
 
 
 @pytest.mark.slow  # TensorFlow's allocator tries again for 10 s

@@ -15,7 +15,8 @@ pytest.importorskip("tensorflow")
 from hplacer_optimizer.capture import native
 from hplacer_optimizer.plans.starts import Start
 from hplacer_optimizer.plans.store import PlanStore
-from tests.processes import ROOT, Outcome, clean_environment, run
+from testbed.training_scripts import TIMED_SCRIPTS
+from tests.processes import Outcome, clean_environment, run
 
 pytestmark = pytest.mark.skipif(native.is_missing(), reason="needs the native module _tf")
 
@@ -237,7 +238,7 @@ def test_the_sizes_of_batches_are_seen(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_bad_plan_of_two_workers_is_retired_by_its_starts(tmp_path: Path) -> None:
-    for file in (ROOT / "testbed" / "timed_scripts").glob("*.py"):
+    for file in TIMED_SCRIPTS.glob("*.py"):
         shutil.copy(file, tmp_path)
     script = tmp_path / "two_workers.py"
     options = f'verify=True, planner="random", seed=1, min_gain=-1, cache="{tmp_path / "cache"}", '

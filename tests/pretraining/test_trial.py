@@ -30,12 +30,12 @@ from hplacer_optimizer.pretraining import trial
 from hplacer_optimizer.scripts.step_timing import ScriptSteps
 from hplacer_optimizer.workloads.graphs import write_graph
 from testbed.documents import problem_from_dict, problem_to_dict
+from testbed.training_scripts import TIMED_SCRIPTS
 from tests.planned import plan_of
 from tests.plans.test_plan import small_problem
 from tests.plans.test_verdict import verdict
-from tests.processes import ROOT, clean_environment, has_ended, run, wait_for
+from tests.processes import clean_environment, has_ended, run, wait_for
 
-SCRIPTS = ROOT / "testbed" / "timed_scripts"
 needs_tensorflow = pytest.mark.skipif(
     importlib.util.find_spec("tensorflow") is None or native.is_missing(),
     reason="needs TensorFlow and the native module _tf",
@@ -451,7 +451,7 @@ def hplacer(directory: Path, *arguments: str) -> tuple[int, dict[str, Any], str]
 @needs_tensorflow
 def test_a_bad_plan_of_two_workers_is_retired_and_not_used_again(tmp_path: Path) -> None:
     work = tmp_path / "work"
-    shutil.copytree(SCRIPTS, work)
+    shutil.copytree(TIMED_SCRIPTS, work)
     (work / "kept.txt").write_text("kept")
     arguments = ["--planner", "random", "--seed", "1", "--time", "3m"]
     before = sorted(path.name for path in work.iterdir())

@@ -17,9 +17,9 @@ from hplacer_optimizer.errors import MeasuringError
 from hplacer_optimizer.measuring.training_steps.recording import WARMUP
 from hplacer_optimizer.scripts import step_timing
 from hplacer_optimizer.scripts.step_timing import time_script
-from tests.processes import ROOT, clean_environment, has_ended, wait_for
+from testbed.training_scripts import TIMED_SCRIPTS
+from tests.processes import clean_environment, has_ended, wait_for
 
-SCRIPTS = ROOT / "testbed" / "timed_scripts"
 LIMIT_S = 300.0
 STEPS = {
     "custom_loop.py": "function train_step",
@@ -39,7 +39,7 @@ def named(name: str) -> object:
 @pytest.mark.parametrize("name", [*map(named, STEPS)])
 def test_times_agree_with_a_stopwatch_in_the_script(name: str, tmp_path: Path) -> None:
     pytest.importorskip("tensorflow")
-    for file in SCRIPTS.glob("*.py"):
+    for file in TIMED_SCRIPTS.glob("*.py"):
         shutil.copy(file, tmp_path)
     watch = tmp_path / "stopwatch.json"
     found = time_script([name, str(watch)], directory=tmp_path, steps=1_000, limit_s=LIMIT_S)
