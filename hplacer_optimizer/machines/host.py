@@ -44,6 +44,11 @@ def usable_cores() -> float:
     return cores
 
 
+def search_threads() -> int:
+    """As many as there are usable cores. More would wait for each other under a quota."""
+    return max(int(usable_cores()), 1)
+
+
 def memory_bytes() -> int:
     """Physical memory, or less if a control group allows less."""
     size = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -22,11 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hplacer_optimizer._engine import Problem
+from hplacer_optimizer.machines.host import search_threads
 from hplacer_optimizer.planners import local_search, rollout
 from hplacer_optimizer.planners.budget import Budget, ProgressCallback
 from hplacer_optimizer.planners.colocation import scopes_of_units
 from hplacer_optimizer.planners.devices import on_device, where_possible
-from hplacer_optimizer.planners.native_search import cores
 from hplacer_optimizer.planners.result import PlannerResult, Watch
 from hplacer_optimizer.planners.robustness import SECONDS, MeanStep, make_robust, seconds_needed
 from hplacer_optimizer.planners.settling import settle
@@ -99,7 +99,7 @@ def _best_under_other_orders(
     steps_ns = np.zeros(len(found))
     for launch_seed in _OTHER_ORDERS:
         other = problem.replace(launch_seed=launch_seed)
-        step_ns, feasible, _ = simulate_batch(other, placements, threads=cores())
+        step_ns, feasible, _ = simulate_batch(other, placements, threads=search_threads())
         steps_ns += np.where(feasible, step_ns, np.inf)
     return found[int(steps_ns.argmin())]
 

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
+from hplacer_optimizer.machines.host import search_threads
 from hplacer_optimizer.planners.budget import Budget, Progress
 from hplacer_optimizer.planners.result import Watch
-
-
-def cores() -> int:
-    """How many this process may use."""
-    return len(os.sched_getaffinity(0))
 
 
 def search_keywords(budget: Budget, watch: Watch, *, begin_s: float, seed: int) -> dict[str, Any]:
@@ -27,7 +22,7 @@ def search_keywords(budget: Budget, watch: Watch, *, begin_s: float, seed: int) 
 
     return {
         "seed": seed % (1 << 64),
-        "threads": cores(),
+        "threads": search_threads(),
         "seconds": budget.left(begin_s).seconds,
         "max_evaluations": budget.steps,
         "patience": budget.patience,

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from hplacer_optimizer import _engine
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.errors import ProblemError
+from hplacer_optimizer.machines.host import search_threads
 from hplacer_optimizer.planners.colocation import scopes_of_units
-from hplacer_optimizer.planners.native_search import cores
 from hplacer_optimizer.problem.cost_errors import MEASURED_COSTS, CostErrors, draw_problems
 from hplacer_optimizer.problem.simulator import simulate_batch
 
@@ -85,7 +85,9 @@ class MeanStep:
         rounds = _rounds(problem, seconds)
         if not rounds:
             return None
-        step_ns, feasible, _ = simulate_batch(problem, np.stack(candidates), threads=cores())
+        step_ns, feasible, _ = simulate_batch(
+            problem, np.stack(candidates), threads=search_threads()
+        )
         if not feasible.any():
             return None
         try:
@@ -107,7 +109,7 @@ class MeanStep:
         that are shortest for the costs as they stand.
         """
         means_ns = np.full(len(placements), np.inf)
-        step_ns, feasible, _ = simulate_batch(self._problem, placements, threads=cores())
+        step_ns, feasible, _ = simulate_batch(self._problem, placements, threads=search_threads())
         near = np.flatnonzero(feasible & (step_ns <= self._limit_ns))
         near = near[np.argsort(step_ns[near], kind="stable")][:_SHORTLIST]
         if len(near):
@@ -117,7 +119,7 @@ class MeanStep:
 
     @staticmethod
     def _steps_ns(problem: Problem, placements: NDArray[np.int32]) -> NDArray[np.float64]:
-        step_ns, feasible, _ = simulate_batch(problem, placements, threads=cores())
+        step_ns, feasible, _ = simulate_batch(problem, placements, threads=search_threads())
         return np.where(feasible, step_ns, np.inf)
 
 

@@ -374,6 +374,7 @@ def test_a_control_group_limits_a_host(tmp_path: Path, monkeypatch: pytest.Monke
     (outer / "memory.max").write_text("max\n")
     monkeypatch.setattr(host, "_control_groups", lambda: iter([outer, tmp_path]))
     assert host.usable_cores() == 0.5
+    assert host.search_threads() == 1
     assert host.memory_bytes() == 2**30
 
 
