@@ -28,6 +28,9 @@ START = "start"  # parameter of an entry: names the start of training whose step
 EVERY_PLAN = -1  # of option min_gain
 _INT64_MAX = 2**63 - 1
 _YEARS_S = 1e9
+WAIT_S = 30.0  # where option timeout_s does not say it
+PLANNING_SHARE = 0.8  # of the wait: capture, simulation and storing need the rest
+_BEYOND_S = 5.0  # the same, at least
 
 
 def _option(
@@ -66,16 +69,18 @@ class Options:
     seed: int = _option(0, "seed of every random choice", minimum=0, maximum=_INT64_MAX)
     budget_s: float = _option(
         10.0,
-        "seconds a planner may take; it ends earlier where nothing gets better",
+        "seconds a planner may take; it ends earlier where nothing gets better, and at 80% of a "
+        "given timeout_s",
         minimum=0.001,
         maximum=_YEARS_S,
     )
     min_ops: int = _option(
         20, "graphs with fewer ops are left alone", minimum=0, maximum=_INT64_MAX
     )
-    timeout_s: float = _option(
-        30.0,
-        "longest wait of the training process for a lookup or a plan, in seconds",
+    timeout_s: float | None = _option(
+        None,
+        "longest wait of the training process for a lookup or a plan, in seconds; None: 30, or "
+        "longer where budget_s needs it",
         minimum=0.001,
         maximum=_YEARS_S,
     )
@@ -206,6 +211,15 @@ class Options:
             parameters[name.strip()] = _from_text(name.strip(), value.strip())
         return cls.from_parameters(parameters)
 
+    @property
+    def wait_s(self) -> float:
+        """Longest wait of the training process for a lookup or a plan, in seconds."""
+        if self.timeout_s is not None:
+            return self.timeout_s
+        if self.on_miss != "plan":  # for "learn" the pass itself adds the budget
+            return WAIT_S
+        return min(max(WAIT_S, self.budget_s / PLANNING_SHARE + _BEYOND_S), _YEARS_S)
+
     def changed(self) -> dict[str, Any]:
         """The options that differ from their default, by name; `from_user` takes this back."""
         return {name: value for name, value in vars(self).items() if value != _FIELDS[name].default}
@@ -213,11 +227,14 @@ class Options:
     def to_entry(self, entry: Any, *, changed_only: bool = True) -> None:
         """Writes name and options into a `RewriterConfig.CustomGraphOptimizer` message.
 
-        Only the options that differ from their default, or all but those that are None.
+        Only the options that differ from their default, or all but those that are None. The wait
+        is that which the budget needs.
         """
         entry.Clear()
         entry.name = OPTIMIZER_NAME
-        options = self.changed() if changed_only else vars(self)
+        options = self.changed() if changed_only else {**vars(self)}
+        if not changed_only or self.wait_s != WAIT_S:
+            options["timeout_s"] = self.wait_s
         for name, value in options.items():
             if value is None:
                 continue

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from hplacer_optimizer.errors import OptionError
 from hplacer_optimizer.options import OPTIMIZER_NAME, Options, describe
+from hplacer_optimizer.plugin import service
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
 seconds = st.floats(0.001, 1e9)
@@ -48,7 +49,7 @@ def test_the_defaults() -> None:
         "seed": 0,
         "budget_s": 10.0,
         "min_ops": 20,
-        "timeout_s": 30.0,
+        "timeout_s": None,
         "targets": (),
         "devices": (),
         "batch_size": None,
@@ -150,7 +151,58 @@ def test_an_entry_can_have_every_option() -> None:
     names = {field.name for field in dataclasses.fields(Options)}
     absent = {"batch_size", "cost_table", "cache", "min_gain", "plan"}  # None
     assert names - set(entry.parameter_map) == absent
-    assert Options.from_parameters(entry.parameter_map) == Options(seed=4)
+    assert Options.from_parameters(entry.parameter_map) == Options(seed=4, timeout_s=30.0)
+
+
+@pytest.mark.parametrize(
+    ("given", "wait_s", "planner_s"),
+    [
+        ({}, 30.0, 10.0),
+        ({"budget_s": 60.0}, 80.0, 60.0),
+        ({"budget_s": 33.3333}, 46.6666, 33.3333),
+        ({"budget_s": 60.0, "on_miss": "learn"}, 30.0, 60.0),  # the pass adds the budget
+        ({"budget_s": 60.0, "on_miss": "background"}, 30.0, None),
+        ({"timeout_s": 5.0}, 5.0, 4.0),
+    ],
+)
+def test_the_wait_is_long_enough_for_the_budget(
+    given: dict[str, Any], wait_s: float, planner_s: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert seen_by_the_pass(given) == pytest.approx(wait_s)
+    if planner_s is not None:
+        assert planner_seconds(given, monkeypatch) == (pytest.approx(planner_s), [])
+
+
+def test_a_wait_that_is_too_short_for_the_budget_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = {"budget_s": 60.0, "timeout_s": 20.0}
+    assert seen_by_the_pass(given) == 20.0
+    warning = (
+        "the planner has 16 s of budget_s=60, as training waits for timeout_s=20: set timeout_s=80"
+    )
+    assert planner_seconds(given, monkeypatch) == (16.0, [warning])
+
+
+def entry_of(given: dict[str, Any], **more: Any) -> Any:
+    rewriter = pytest.importorskip("tensorflow.core.protobuf.rewriter_config_pb2")
+    entry = rewriter.RewriterConfig.CustomGraphOptimizer()
+    Options(**given).to_entry(entry, **more)
+    return entry
+
+
+def seen_by_the_pass(given: dict[str, Any]) -> float:
+    """What its wait is: the entry's, else that of the defaults which it was registered with."""
+    entries = (entry_of({}, changed_only=False), entry_of(given))
+    waits = [e.parameter_map["timeout_s"].f for e in entries if "timeout_s" in e.parameter_map]
+    return float(waits[-1])
+
+
+def planner_seconds(
+    given: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> tuple[float, list[str]]:
+    """What the planner may take of it, and the warnings."""
+    told: list[str] = []
+    monkeypatch.setattr(service, "warn_once", lambda key, text: told.append(text))
+    return service._seconds(Options.from_parameters(entry_of(given).parameter_map)), told
 
 
 @given(options)

@@ -1,4 +1,4 @@
-"""A graph, a file or a running script becomes a Problem.
+"""A graph or a file becomes a Problem.
 
 captured.py      a captured step, and its Problem       loading.py       `load_problem`
 sources.py       what can be loaded                     capturing.py     starts graph_process.py,

@@ -152,7 +152,7 @@ def _try(options: argparse.Namespace) -> int:
     if options.cost_table is not None:
         search["cost_table"] = os.path.abspath(options.cost_table)
     if options.budget is not None:  # the process may wait for as long as it plans
-        search |= {"budget_s": options.budget, "timeout_s": 2 * options.budget + 30.0}
+        search |= {"budget_s": options.budget, "timeout_s": None}
     trial = Trial(
         command=command,
         cache=options.cache,

@@ -21,6 +21,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ from hplacer_optimizer.capture import native
 from hplacer_optimizer.errors import HPlacerError, PlannerUnavailableError
 from hplacer_optimizer.log import LOGGER, warn_once
 from hplacer_optimizer.machines import Machine, host
-from hplacer_optimizer.options import Options
+from hplacer_optimizer.options import PLANNING_SHARE, WAIT_S, Options
 from hplacer_optimizer.planners import Budget, local_search
 from hplacer_optimizer.plans.fingerprint import miss_line
 from hplacer_optimizer.plans.guard import APPLY, KEEP, MEASURE, Here, decide
@@ -47,7 +48,6 @@ from hplacer_optimizer.scripts import exchange, step_catcher
 _CLOSE_TIMEOUT_S = 2.0
 _PATIENCE_S = 0.1  # between two looks at what others do
 _AT_ONCE = "etf"  # the planner that takes no time
-_BUDGET_SHARE = 0.8  # of the time limit: capture, simulation and storing need the rest
 
 _start_lock = threading.Lock()
 _service: Service | None = None  # TensorFlow has one registry of passes in a process
@@ -323,10 +323,21 @@ def _search_for(request: Any, options: Options, stop: threading.Event) -> Search
 
 
 def _seconds(options: Options) -> float:
-    """What the planner may take of the time that the training process waits."""
-    if options.on_miss == "learn":
+    """What the planner may take of the time that the training process waits.
+
+    Less than the budget only where a timeout_s is given, or an entry was written by hand.
+    """
+    wait_s = options.timeout_s or WAIT_S
+    seconds = PLANNING_SHARE * wait_s
+    if options.on_miss == "learn" or options.budget_s <= seconds:
         return options.budget_s
-    return min(options.budget_s, _BUDGET_SHARE * options.timeout_s)
+    if options.budget_s != Options.budget_s:
+        warn_once(
+            f"budget_s {options.budget_s} {wait_s}",
+            f"the planner has {seconds:g} s of budget_s={options.budget_s:g}, as training waits "
+            f"for timeout_s={wait_s:g}: set timeout_s={replace(options, timeout_s=None).wait_s:g}",
+        )
+    return seconds
 
 
 def _search_later(request: Any, machine: Machine, options: Options, store: PlanStore) -> str:

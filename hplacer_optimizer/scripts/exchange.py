@@ -28,7 +28,7 @@ STEP, GRAPH, TIMES = "step", "graph", "times"  # what is observed
 def orders() -> dict[str, Any]:
     """Of this process; {}: nobody observes it, or it has outlived who did."""
     found: dict[str, Any] = {}
-    with contextlib.suppress(KeyError, FileNotFoundError):
+    with contextlib.suppress(KeyError, OSError):
         found = json.loads(Path(os.environ[VARIABLE], ORDERS).read_text())
     return found
 
