@@ -115,6 +115,29 @@ def test_few_blocks_are_not_run() -> None:
     assert len(reasons) <= MAX_NOT_RUN, reasons
 
 
+# ---- ratios ----
+
+_RATIO = re.compile(r"\d\.\d+x\b|\b[1-9]\d?x (?:as|faster|slower|TensorFlow)")
+_RATIO_CODE = re.compile(r"[}]x(?=[ \"',;)])")  # an x behind a number that is filled in
+
+
+@pytest.mark.parametrize("text", ["1.62x", "2x faster than", "it is 0.8x.", "2x as fast"])
+def test_a_ratio_with_an_x_is_found(text: str) -> None:
+    assert _RATIO.search(text)
+    assert not _RATIO.search("8xa100, PCIe 3.0 x16, 0x1F, 2 GPUs")
+
+
+def test_ratios_are_in_words() -> None:
+    """As "2.0 times as fast as TensorFlow's placement", here and in what the package prints."""
+    documents = DOCUMENTS | {"CHANGELOG.md": (ROOT / "CHANGELOG.md").read_text()}
+    assert [name for name, text in documents.items() if _RATIO.search(text)] == []
+    sources = {path: path.read_text() for path in (ROOT / "hplacer_optimizer").glob("**/*.py")}
+    wrong = [
+        path for path, text in sources.items() if _RATIO.search(text) or _RATIO_CODE.search(text)
+    ]
+    assert wrong == []
+
+
 # ---- commands ----
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from hplacer_optimizer.bench.experiment import Cell, Experiment, Results, TaskFacts
 from hplacer_optimizer.bench.tasks import Task
-from hplacer_optimizer.support.formats import format_speedup
+from hplacer_optimizer.support.formats import format_ratio
 
 EXPERT = "human_expert"
 _DEFAULT = "TensorFlow"
@@ -23,7 +23,7 @@ _TASK_COLUMNS = (
     "planner",
     "step time",
     "vs expert",
-    "vs TensorFlow",
+    "times as fast as TensorFlow",
     "above bound",
     "planning",
     "scored",
@@ -197,7 +197,7 @@ def _task_table(experiment: Experiment, results: Results, task: Task) -> Table:
         ]
         for row in rows
     ]
-    return _without_empty(Table(title, _TASK_COLUMNS, cells), "vs TensorFlow")
+    return _without_empty(Table(title, _TASK_COLUMNS, cells), "times as fast as TensorFlow")
 
 
 def _step(row: Row) -> str:
@@ -226,7 +226,7 @@ def _bound(bound_ns: int | None) -> str:
 
 def _speedup(row: Row, facts: TaskFacts) -> str:
     found = _speedup_of(row, facts)
-    return "" if found is None else format_speedup(found)
+    return "" if found is None else format_ratio(found)
 
 
 def _speedup_of(row: Row, facts: TaskFacts) -> float | None:

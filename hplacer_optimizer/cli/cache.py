@@ -138,7 +138,7 @@ def _row(entry: StoreEntry, short: bool) -> dict[str, str]:
         "label": plan.label,
         "planner": plan.planner,
         "step": step_time(plan.step_ns, plan.feasible),
-        "speedup": speedup(plan),
+        "times as fast": speedup(plan),
         "measured": measured(plan, short=short),
         "gap": "" if plan.gap is None else f"{plan.gap:.1%}",
         "ops": str(plan.num_ops),

@@ -27,7 +27,7 @@ from hplacer_optimizer.plans.comparison import (
 from hplacer_optimizer.plans.fingerprint import differences
 from hplacer_optimizer.plans.plan import Plan
 from hplacer_optimizer.plans.ranking import predicted_alike
-from hplacer_optimizer.support.formats import format_bytes, format_speedup
+from hplacer_optimizer.support.formats import format_bytes, format_ratio
 
 _MAX_SCOPES = 40
 
@@ -108,8 +108,8 @@ def _print_facts(
     ]
     speedups = facts_a.speedup, facts_b.speedup
     if speedups != (None, None):
-        shown = ["-" if speedup is None else format_speedup(speedup) for speedup in speedups]
-        rows.append(("over TensorFlow's placement", shown[0], shown[1], ""))
+        shown = ["-" if speedup is None else format_ratio(speedup) for speedup in speedups]
+        rows.append(("times as fast as TensorFlow's placement", shown[0], shown[1], ""))
     if facts_a.transfers is not None and facts_b.transfers is not None:
         counts = facts_a.transfers, facts_b.transfers
         rows.append(("transfers", str(counts[0]), str(counts[1]), _change(*counts)))

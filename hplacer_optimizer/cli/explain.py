@@ -33,7 +33,7 @@ from hplacer_optimizer.inspection.explanation import Explanation, explain
 from hplacer_optimizer.inspection.loads import short_names, short_place
 from hplacer_optimizer.inspection.what_if import WhatIf
 from hplacer_optimizer.problem.bounds import gap
-from hplacer_optimizer.support.formats import format_bytes, format_ns
+from hplacer_optimizer.support.formats import format_bytes, format_ns, format_ratio, times_as_fast
 
 _MAX_STAGES = 20  # in tables; JSON has all
 _MAX_LINKS = 20
@@ -104,7 +104,7 @@ def _headline(found: Explanation, names: dict[str, str]) -> Iterator[str]:
     before = found.unchanged
     if found.feasible and before.best_ns and found.step_time_ns > _WORTH * before.best_ns:
         gain = found.step_time_ns / before.best_ns
-        yield f"another plan would do for this machine: a search makes it {gain:.2f} times as fast"
+        yield f"another plan would do for this machine: a search makes it {times_as_fast(gain)}"
     helps = [tried for tried in found.changes if _helps(before, tried)]
     shown = [f"{tried.change} ({_speedup(before, tried)})" for tried in helps[:_MAX_CHANGES]]
     if len(helps) > _MAX_CHANGES:
@@ -236,4 +236,4 @@ def _speedup(unchanged: WhatIf, tried: WhatIf) -> str:
     before, after = unchanged.best_ns, tried.best_ns
     if after is None:
         return ""
-    return "fits" if before is None else f"{before / max(after, 1):.2f}"
+    return "fits" if before is None else format_ratio(before / max(after, 1))

@@ -9,7 +9,7 @@ from hplacer_optimizer.cli.tables import print_line
 from hplacer_optimizer.plans.baseline import as_json
 from hplacer_optimizer.plans.guard import Here, decide
 from hplacer_optimizer.plans.plan import Plan
-from hplacer_optimizer.support.formats import format_speedup
+from hplacer_optimizer.support.formats import format_ratio
 
 
 def print_plan(plan: Plan) -> None:
@@ -28,18 +28,18 @@ def training_note(plan: Plan) -> str:
 
 
 def speedup(plan: Plan) -> str:
-    """As "2.0x", how many times as many steps a second as TensorFlow's placement; "-": unknown."""
-    return "-" if plan.speedup is None else format_speedup(plan.speedup)
+    """As "2.0", how many times as fast as TensorFlow's placement it is; "-": unknown."""
+    return "-" if plan.speedup is None else format_ratio(plan.speedup)
 
 
 def measured(plan: Plan, *, short: bool = False) -> str:
-    """As "0.52x, retired", how fast it was beside TensorFlow's placement; "": nobody measured.
+    """As "0.52, retired", how fast it was beside TensorFlow's placement; "": nobody measured.
 
     A measurement on other hardware names its host, but for the `short` text.
     """
     if plan.verdict is None:
         return ""
-    what = format_speedup(plan.verdict.speedup)
+    what = format_ratio(plan.verdict.speedup)
     what += " emulated" if plan.verdict.emulated is not None else ""
     if plan.is_retired:
         return f"{what}, retired"

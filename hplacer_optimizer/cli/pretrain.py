@@ -330,7 +330,7 @@ def _document(outcome: Outcome) -> dict[str, Any]:
 
 def _print_table(outcomes: list[Outcome]) -> None:
     print_table(
-        ("graph", "machine", "planner", "seed", "step", "speedup", "plan", ""),
+        ("graph", "machine", "planner", "seed", "step", "times as fast", "plan", ""),
         [
             (
                 outcome.job.graph.name,

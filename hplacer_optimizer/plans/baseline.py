@@ -9,7 +9,7 @@ from typing import Any
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.plans.fields import boolean, count, list_of, optional, record
 from hplacer_optimizer.problem.simulator import simulate_default
-from hplacer_optimizer.support.formats import format_ns, format_speedup
+from hplacer_optimizer.support.formats import format_ns, times_as_fast
 
 _check = record(
     {"step_time_ns": optional(count), "feasible": boolean, "peak_bytes": list_of(count)}
@@ -50,14 +50,14 @@ class Baseline:
         return self.step_time_ns / max(step_ns, 1)
 
     def beside(self, step_ns: int | None, feasible: bool) -> str:
-        """As "2.0x TensorFlow's placement (5.04 ms)"; "": there is no ratio to tell."""
+        """As "2.0 times as fast as TensorFlow's placement (5.04 ms)"; "": there is no ratio."""
         if not self.feasible:
             return "TensorFlow's placement does not fit into memory"
         speedup = self.speedup_of(step_ns, feasible)
         if speedup is None:
             return ""
         own = format_ns(self.step_time_ns or 0)
-        return f"{format_speedup(speedup)} TensorFlow's placement ({own})"
+        return f"{times_as_fast(speedup)} as TensorFlow's placement ({own})"
 
     @classmethod
     def checked(cls, value: Any) -> Baseline | None:

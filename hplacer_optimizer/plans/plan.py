@@ -36,7 +36,7 @@ from hplacer_optimizer.plans.plan_format import CHECKS, naming, pack, summary, u
 from hplacer_optimizer.plans.planned_problem import SECTIONS, PackedProblem
 from hplacer_optimizer.plans.verdict import FASTER, SLOWER, Verdict
 from hplacer_optimizer.problem.bounds import gap
-from hplacer_optimizer.support.formats import format_ns, format_speedup
+from hplacer_optimizer.support.formats import format_ns, times_as_fast
 from hplacer_optimizer.support.notebook import Described
 
 __all__ = ["NodeNames", "Plan", "load_plan"]
@@ -207,10 +207,10 @@ class Plan(Described):
         return summary(vars(self))
 
     def summary_line(self) -> str:
-        """One line for people, such as
-        `3f9c2b1a (etf): 2.49 ms/step, 2.0x TensorFlow's placement (5.04 ms), both predicted`.
+        """One line for people, such as `3f9c2b1a (etf): 2.49 ms/step, 2.0 times as fast as
+        TensorFlow's placement (5.04 ms), both predicted`.
         """
-        measured = f"; measured: {format_speedup(self.verdict.speedup)}" if self.verdict else ""
+        measured = f"; measured: {times_as_fast(self.verdict.speedup)}" if self.verdict else ""
         measured += " (emulated)" if self.verdict and self.verdict.emulated is not None else ""
         return f"{self.short_fingerprint} ({self.planner}): {self._outcome()}{measured}"
 

@@ -24,7 +24,7 @@ from hplacer_optimizer.plans.fields import (
     record,
     text,
 )
-from hplacer_optimizer.support.formats import format_ns, format_speedup
+from hplacer_optimizer.support.formats import format_ns, format_ratio, times_as_fast
 
 if TYPE_CHECKING:
     from hplacer_optimizer.measuring.turns import Turns
@@ -177,11 +177,14 @@ class Verdict:
         return self.outcome_here is not None
 
     def __str__(self) -> str:
-        """As "1.62x TensorFlow's placement (1.58x to 1.66x; 10.1 ms instead of 16.4 ms)"."""
-        low, high = format_speedup(self.low), format_speedup(self.high)
+        """As "1.42 times as fast as TensorFlow's placement (1.38 to 1.46; 10.1 ms instead of
+        14.3 ms)".
+        """
+        low, high = format_ratio(self.low), format_ratio(self.high)
         times = f"{format_ns(self.plan_ns)} instead of {format_ns(self.baseline_ns)}"
         times += f"; emulated {self.emulated}" if self.emulated is not None else ""
-        return f"{format_speedup(self.speedup)} TensorFlow's placement ({low} to {high}; {times})"
+        ratio = times_as_fast(self.speedup)
+        return f"{ratio} as TensorFlow's placement ({low} to {high}; {times})"
 
     @property
     def source(self) -> str:

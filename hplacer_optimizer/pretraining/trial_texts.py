@@ -9,7 +9,7 @@ from hplacer_optimizer.measuring.turns import Turns
 from hplacer_optimizer.plans.verdict import FASTER, SLOWER
 from hplacer_optimizer.pretraining.trial import SAME, UNCERTAIN, Comparison
 from hplacer_optimizer.scripts.step_timing import SESSION
-from hplacer_optimizer.support.formats import format_ns, format_speedup
+from hplacer_optimizer.support.formats import format_ns, format_ratio, times_as_fast
 
 _COLUMNS = ("placement", "step", "spread", "turns", "times as fast", "95%")
 
@@ -27,10 +27,10 @@ def rows(found: Comparison) -> list[tuple[str, ...]]:
     """Of a table with these columns; [] if nothing had to be measured."""
     if found.baseline is None or found.planned is None:
         return []
-    low, high = map(format_speedup, found.planned.interval)
-    ratio = format_speedup(found.planned.speedup)
+    low, high = map(format_ratio, found.planned.interval)
+    ratio = format_ratio(found.planned.speedup)
     return [
-        ("TensorFlow's placement", *_row(found.baseline), "1.00x", ""),
+        ("TensorFlow's placement", *_row(found.baseline), "1.00", ""),
         (_names(found), *_row(found.planned), ratio, f"{low} to {high}"),
     ]
 
@@ -56,7 +56,7 @@ def facts(found: Comparison) -> Iterator[str]:
         what = what if found.is_of_script else f"one of {found.timed}"
         yield f"a step is {what}; medians of the turns, and how wide their middle half is"
     if predicted := predicted_speedup(found):
-        yield f"predicted: {format_speedup(predicted)}"
+        yield f"predicted: {times_as_fast(predicted)}"
     if found.first_step_s is not None:
         later = max(0.0, found.first_step_s)
         planning_s = sum(plan.planning_s for plan in found.plans)
@@ -85,10 +85,10 @@ def _own_work(found: Comparison, own_s: float) -> str:
     )
     if share < _WORTH_SAYING or found.planned.speedup <= 1.0:
         return text
-    left = format_speedup(speedup_with_own_work(found) or 1.0)
+    left = times_as_fast(speedup_with_own_work(found) or 1.0)
     return (
         f"{text}. If it is as slow on the real machine, and does not overlap with the step, the "
-        f"gain is {left}"
+        f"plan is {left}"
     )
 
 
@@ -106,11 +106,9 @@ def verdict_sentence(found: Comparison) -> str:
     if found.outcome == SAME:
         return f"The plan is TensorFlow's own placement{where}: there is nothing to try."
     assert found.planned is not None
-    speedup, low, high = (
-        format_speedup(ratio).removesuffix("x")
-        for ratio in (found.planned.speedup, *found.planned.interval)
-    )
-    times = f"{speedup} times as many steps a second ({low} to {high})"
+    ratio = times_as_fast(found.planned.speedup)
+    low, high = map(format_ratio, found.planned.interval)
+    times = f"{ratio} as TensorFlow's placement ({low} to {high})"
     if found.outcome == FASTER:
         return f"The plan pays{where}: {times}."
     if found.outcome == SLOWER:

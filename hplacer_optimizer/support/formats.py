@@ -26,9 +26,14 @@ def format_ns(duration_ns: int) -> str:
     return f"{duration_ns} ns"
 
 
-def format_speedup(speedup: float) -> str:
-    """As "2.0x", with two decimals where one would hide the difference."""
-    return f"{speedup:.2f}x" if speedup < 1.5 else f"{speedup:.1f}x"
+def format_ratio(ratio: float) -> str:
+    """`2.0`, with two decimals where one would hide the difference: below a head of a table."""
+    return f"{ratio:.2f}" if ratio < 1.5 else f"{ratio:.1f}"
+
+
+def times_as_fast(ratio: float) -> str:
+    """`2.0 times as fast`, in sentences; `0.90 times as fast` is slower."""
+    return f"{format_ratio(ratio)} times as fast"
 
 
 def format_age(created: str, now_s: float) -> str:

@@ -188,15 +188,15 @@ def test_tables_beside_tensorflows_placement() -> None:
     assert overview.columns[2:4] == ("TensorFlow", "human_expert")
     assert overview.rows[0][2:4] == ["3", "2"]
     assert detail.title.endswith("; TensorFlow's placement 3 s")
-    assert detail.columns[3] == "vs TensorFlow"
-    assert [row[3] for row in detail.rows] == ["1.5x", "2.0x", ""]
+    assert detail.columns[3] == "times as fast as TensorFlow"
+    assert [row[3] for row in detail.rows] == ["1.5", "2.0", ""]
     (task,) = tables.document(experiment, results)["tasks"]
     assert [row["speedup"] for row in task["planners"]] == [1.5, 2.0, None]
     results.facts["towers"] = replace(results.facts["towers"], default_fits=False)
     overview, detail = tables.tables(experiment, results)
     assert overview.rows[0][2] == "OOM"
     assert detail.title.endswith("; TensorFlow's placement OOM")
-    assert "vs TensorFlow" not in detail.columns
+    assert "times as fast as TensorFlow" not in detail.columns
 
 
 def test_facts_hold_tensorflows_placement(directory: Path) -> None:

@@ -269,8 +269,8 @@ def test_the_ratio_to_tensorflows_placement(tmp_path: Path) -> None:
     hardly.write_bytes(make_plan(baseline=BASELINE, prediction_error=1.0).to_bytes())
     shown = hplacer("show", twice).stdout.splitlines()
     assert shown[:2] == [
-        "train_step: 3f9c2b1a (etf): 41.2 ms/step, 2.0x TensorFlow's placement (82.4 ms), "
-        "both predicted",
+        "train_step: 3f9c2b1a (etf): 41.2 ms/step, 2.0 times as fast as TensorFlow's placement "
+        "(82.4 ms), both predicted",
         "lower bound 30 ms (critical path), gap 37.3%",
     ]
     shown = hplacer("show", hardly).stdout.splitlines()
@@ -282,7 +282,7 @@ def test_the_ratio_to_tensorflows_placement(tmp_path: Path) -> None:
     assert json.loads(hplacer("show", twice, "--json").stdout)["why_left_alone"] is None
     hplacer("cache", "import", twice, "--cache", tmp_path / "cache")
     assert re.search(
-        r"41.2 ms +2.0x +37.3%", hplacer("cache", "list", "--cache", tmp_path / "cache").stdout
+        r"41.2 ms +2.0 +37.3%", hplacer("cache", "list", "--cache", tmp_path / "cache").stdout
     )
 
 
@@ -360,7 +360,7 @@ def test_simulate_and_plan_beside_tensorflows_placement(problem: Path) -> None:
     document["ops"][0]["default_device"] = 0
     problem.write_text(json.dumps(document))
     done = hplacer("simulate", problem, "--placement", "all:0")
-    assert "step time: 3 us, 1.17x TensorFlow's placement (3.5 us)\n" in done.stdout
+    assert "step time: 3 us, 1.17 times as fast as TensorFlow's placement (3.5 us)\n" in done.stdout
     found = json.loads(hplacer("plan", problem, "--planner", "etf", "--json").stdout)
     assert found["speedup"] == pytest.approx(3500 / 3000)
     assert found["baseline"] == {

@@ -391,8 +391,12 @@ def way(kind: str, ns: int, *, memory: int = 1000, devices: int = 2) -> Way:
     [
         ([way(ONE, 100), way(PLAN, 100)], 0.4, "is enough, and nothing else is faster"),
         ([way(ONE, 100), way(PLAN, 80)], 0.4, "within the error of the prediction. Measure"),
-        ([way(ONE, 100), way(PLAN, 40)], 0.4, "Use a plan, by this optimizer: 2.5x as fast"),
-        ([way(ONE, 100), way(REPLICAS, 40)], 0.4, "this optimizer is not the answer: 2.5x as fast"),
+        ([way(ONE, 100), way(PLAN, 40)], 0.4, "Use a plan, by this optimizer: 2.5 times as fast"),
+        (
+            [way(ONE, 100), way(REPLICAS, 40)],
+            0.4,
+            "this optimizer is not the answer: 2.5 times as fast",
+        ),
         ([way(ONE, 100), way(PLAN, 40), way(REPLICAS, 45)], 0.4, "which is simpler, or measure"),
         ([way(PLAN, 40)], 0.4, "No single device has enough memory; Use a plan"),
     ],

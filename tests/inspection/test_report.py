@@ -293,7 +293,7 @@ def test_the_headline_tells_what_was_measured(tmp_path: Path) -> None:
         "a step; measured, it was 1.5 times as fast as that placement, 10.1 ms instead of 15.4 ms."
     )
     source = "by hplacer try train.py on worker-7 (x), 2026-05-02T12:00:00Z"
-    assert f"Measured {source}; the 95% interval is 1.40x to 1.6x." in page
+    assert f"Measured {source}; the 95% interval is 1.40 to 1.6." in page
 
 
 def test_a_page_says_that_training_does_not_follow_the_plan(tmp_path: Path) -> None:

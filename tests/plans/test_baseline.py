@@ -66,9 +66,27 @@ def test_tensorflow_may_use_devices_that_a_plan_may_not() -> None:
 @pytest.mark.parametrize(
     ("step_ns", "feasible", "baseline", "speedup", "text"),
     [
-        (2 * MS, True, baseline_of(5 * MS), 2.5, "2.5x TensorFlow's placement (5 ms)"),
-        (4 * MS, True, baseline_of(5 * MS), 1.25, "1.25x TensorFlow's placement (5 ms)"),
-        (5 * MS, True, baseline_of(4 * MS), 0.8, "0.80x TensorFlow's placement (4 ms)"),
+        (
+            2 * MS,
+            True,
+            baseline_of(5 * MS),
+            2.5,
+            "2.5 times as fast as TensorFlow's placement (5 ms)",
+        ),
+        (
+            4 * MS,
+            True,
+            baseline_of(5 * MS),
+            1.25,
+            "1.25 times as fast as TensorFlow's placement (5 ms)",
+        ),
+        (
+            5 * MS,
+            True,
+            baseline_of(4 * MS),
+            0.8,
+            "0.80 times as fast as TensorFlow's placement (4 ms)",
+        ),
         (2 * MS, False, baseline_of(5 * MS), None, ""),
         (None, True, baseline_of(5 * MS), None, ""),
         (

@@ -704,7 +704,7 @@ def test_a_spread_is_two_ascending_times(value: object, reason: str) -> None:
         ({}, "41.2 ms/step predicted"),
         (
             {"baseline": BASELINE},
-            "41.2 ms/step, 2.0x TensorFlow's placement (82.4 ms), both predicted",
+            "41.2 ms/step, 2.0 times as fast as TensorFlow's placement (82.4 ms), both predicted",
         ),
         (
             {"baseline": dataclasses.replace(BASELINE, feasible=False)},
@@ -712,7 +712,7 @@ def test_a_spread_is_two_ascending_times(value: object, reason: str) -> None:
         ),
         (
             {"planner_options": {"measured": {"step_ns": 2_000_000, "baseline_ns": 2_500_000}}},
-            "2 ms/step, 1.25x TensorFlow's placement (2.5 ms), both measured",
+            "2 ms/step, 1.25 times as fast as TensorFlow's placement (2.5 ms), both measured",
         ),
         (
             {"planner_options": {"measured": {"step_ns": 2_000_000, "baseline_ns": None}}},

@@ -286,13 +286,13 @@ def test_whoever_tells_it_says_emulated(
     assert judged.verdict is not None
     assert str(judged.verdict).endswith("160 ms instead of 80 ms; emulated 8xa100)")
     assert "by hplacer try train.py on emulated devices (8xa100), " in judged.verdict.source
-    assert judged.summary_line().endswith("; measured: 0.50x (emulated)")
+    assert judged.summary_line().endswith("; measured: 0.50 times as fast (emulated)")
     store, cache = PlanStore(tmp_path), ["--cache", str(tmp_path)]
     store.put(judged)
-    assert "0.50x emulated" in shown(capsys, "cache", "list", *cache)
+    assert "0.50 emulated" in shown(capsys, "cache", "list", *cache)
     assert "it decides nothing on real ones" in shown(capsys, "show", FINGERPRINT, *cache)
     with devices_of(EMULATED):
-        assert "0.50x emulated, retired" in shown(capsys, "cache", "list", *cache)
+        assert "0.50 emulated, retired" in shown(capsys, "cache", "list", *cache)
 
 
 def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -306,11 +306,10 @@ def test_commands_tell_it(
     monkeypatch.setenv("COLUMNS", "200")
     store, cache = PlanStore(tmp_path), ["--cache", str(tmp_path)]
     store.put(plan(SLOWER, baseline=BASELINE))
-    assert "0.50x, retired" in shown(capsys, "cache", "list", *cache)
+    assert "0.50, retired" in shown(capsys, "cache", "list", *cache)
     said = shown(capsys, "show", FINGERPRINT, *cache)
-    assert (
-        "measured: 0.50x TensorFlow's placement (0.40x to 0.60x; 160 ms instead of 80 ms)" in said
-    )
+    ratio = "0.50 times as fast as TensorFlow's placement"
+    assert f"measured: {ratio} (0.40 to 0.60; 160 ms instead of 80 ms)" in said
     assert "by hplacer try train.py" in said
     assert (
         "retired: training keeps TensorFlow's placement; `hplacer cache restore 3f9c2b1a`" in said
@@ -318,7 +317,7 @@ def test_commands_tell_it(
 
     store.restore(FINGERPRINT)
     store.put(elsewhere(plan(SLOWER, baseline=BASELINE)))
-    assert "0.50x on worker-9" in shown(capsys, "cache", "list", *cache)
+    assert "0.50 on worker-9" in shown(capsys, "cache", "list", *cache)
     assert "it decides nothing here" in shown(capsys, "show", FINGERPRINT, *cache)
 
 

@@ -339,7 +339,7 @@ def test_what_is_told_of_a_job(capsys: pytest.CaptureFixture[str]) -> None:
     plans = [any_plan(**fields, prediction_error=error) for error in (0.5, 1.5)]
     good, hardly = (jobs.Outcome(job=job, plan=plan, path="x.hplan", stored=True) for plan in plans)
     failed = jobs.Outcome(job=job, error="no such file")
-    summary = "41.2 ms/step, 2.0x TensorFlow's placement (82.4 ms), both predicted"
+    summary = "41.2 ms/step, 2.0 times as fast as TensorFlow's placement (82.4 ms), both predicted"
     title = "a.meta: etf, seed 0"
     *notes, last = cli_pretrain._lines(good, True)
     assert last == f"{title}: plan 3f9c2b1a (etf): {summary}: x.hplan"
@@ -353,8 +353,8 @@ def test_what_is_told_of_a_job(capsys: pytest.CaptureFixture[str]) -> None:
     assert [bool(document["why_left_alone"]) for document in documents] == [False, True, False]
     cli_pretrain._print_table([good, failed])
     header, *rows = filter(str.strip, capsys.readouterr().out.splitlines())
-    assert "speedup" in header
-    assert [("2.0x" in row) for row in rows if "a.meta" in row] == [True, False]
+    assert "times as fast" in header
+    assert [(" 2.0 " in row) for row in rows if "a.meta" in row] == [True, False]
 
 
 def test_a_command_line_that_is_refused() -> None:

@@ -144,7 +144,9 @@ def test_a_plan_that_pays_is_confirmed(
     code, told = tried(script, monkeypatch, capsys)
     assert code == 0
     assert (told["outcome"], told["pays"], told["planned_now"]) == ("faster", True, True)
-    assert told["sentence"].startswith("The plan pays: 2.0 times as many steps a second (")
+    assert told["sentence"].startswith(
+        "The plan pays: 2.0 times as fast as TensorFlow's placement ("
+    )
     assert told["first_step_later_s"] == pytest.approx(0.2)
     assert told["outside_share"] == 0.5
     assert told["without_plan"]["step_time_ns"] == pytest.approx(0.2e9, rel=0.01)
@@ -339,7 +341,7 @@ def test_a_gain_on_emulated_devices_is_told_as_such(
 ) -> None:
     code, told = tried(Script(own_s=0.1), monkeypatch, capsys)
     assert (code, told["emulated"], told["verdict"]["emulated"]) == (0, "8xa100", "8xa100")
-    assert told["sentence"].startswith("The plan pays on the emulated 8xa100: 2.0 times as many")
+    assert told["sentence"].startswith("The plan pays on the emulated 8xa100: 2.0 times as fast")
     # Without the script's own work 0.2 s against 0.1 s, with it 0.3 s against 0.2 s.
     assert told["own_work_s"] == 0.1
     assert told["speedup_with_own_work"] == pytest.approx(1.5, rel=0.01)
@@ -362,7 +364,7 @@ def test_the_table_of_emulated_devices_says_so(
     assert "nothing of this was measured on such devices" in said
     assert "a step is a call of function train_step" in said
     assert "here it takes 100 ms, 50% of an emulated step without the plan. If it is as" in said
-    assert "does not overlap with the step, the gain is 1.50x" in said
+    assert "does not overlap with the step, the plan is 1.50 times as fast" in said
     assert "first step" not in said
     assert "between the calls" not in said
 

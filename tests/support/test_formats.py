@@ -1,4 +1,4 @@
-"""How old something is, for people."""
+"""How old something is, and how fast, for people."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from datetime import datetime, timezone
 
 import pytest
 
-from hplacer_optimizer.support.formats import format_age
+from hplacer_optimizer.support.formats import format_age, format_ratio, times_as_fast
 
 CREATED = "2024-05-01T12:00:00Z"
 CREATED_S = datetime(2024, 5, 1, 12, tzinfo=timezone.utc).timestamp()
@@ -40,3 +40,12 @@ def test_an_age(age_s: float, text: str) -> None:
 )
 def test_every_time_that_a_plan_may_have(created: str, text: str) -> None:
     assert format_age(created, CREATED_S + 2 * HOUR_S + 1) == text
+
+
+@pytest.mark.parametrize(
+    ("ratio", "text"),
+    [(0.9, "0.90"), (1.0, "1.00"), (1.494, "1.49"), (1.5, "1.5"), (2.04, "2.0"), (12.0, "12.0")],
+)
+def test_a_ratio(ratio: float, text: str) -> None:
+    assert format_ratio(ratio) == text
+    assert times_as_fast(ratio) == f"{text} times as fast"

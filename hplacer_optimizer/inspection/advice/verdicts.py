@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from hplacer_optimizer.inspection.advice.changes import Tried, best
 from hplacer_optimizer.inspection.advice.ways import BOTH, ONE, PLAN, REPLICAS, Way
 from hplacer_optimizer.problem.prediction_error import LEAST_GAIN
-from hplacer_optimizer.support.formats import format_bytes, format_ns, format_speedup
+from hplacer_optimizer.support.formats import format_bytes, format_ns, times_as_fast
 
 __all__ = ["change_sentence", "verdict"]
 
@@ -44,9 +44,9 @@ def verdict(ways: Sequence[Way], error: float, against: Sequence[Way] = ()) -> s
     if found.kind == ONE or (found.kind == PLAN and found.devices == 1):
         return f"{_name(single)} is enough, and nothing else is faster: {_NOT_FOR_THIS}.{tight}"
     if not is_sure(single, found):
-        times = format_speedup(_gain(single, found))
+        times = times_as_fast(_gain(single, found))
         return (
-            f"{_name(single)} is enough: {found.name} is predicted {times} as fast, which is "
+            f"{_name(single)} is enough: {found.name} is predicted {times}, which is "
             f"within the error of the prediction. Measure before you rent more.{tight}"
         )
     return f"{_use(found, ways, is_sure)}: {_compared(single, found)}.{tight}"
@@ -72,17 +72,17 @@ def _use(found: Way, ways: Sequence[Way], is_sure: Callable[[Way, Way], bool]) -
     replicas = best([way for way in ways if way.kind == REPLICAS])
     is_close = replicas is not None and not is_sure(replicas, found)
     if found.kind in (PLAN, BOTH) and is_close and replicas is not None:
-        times = format_speedup(_gain(replicas, found))
+        times = times_as_fast(_gain(replicas, found))
         return (
             f"Use {replicas.name}, which is simpler, or measure {found.name}: it is predicted "
-            f"{times} as fast, which is within the error of the prediction"
+            f"{times}, which is within the error of the prediction"
         )
     return f"Use {found.name}, by this optimizer"
 
 
 def _compared(single: Way, found: Way) -> str:
-    times = format_speedup(_gain(single, found))
-    return f"{times} as fast as {single.name} ({_time(found)} instead of {_time(single)})"
+    times = times_as_fast(_gain(single, found))
+    return f"{times} as {single.name} ({_time(found)} instead of {_time(single)})"
 
 
 def _gain(slow: Way, fast: Way) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from hplacer_optimizer._engine import StepTrace
 from hplacer_optimizer.inspection.provenance import Measurement, Provenance
 from hplacer_optimizer.inspection.report.baselines import DEFAULT, Baseline
-from hplacer_optimizer.support.formats import format_ns, format_speedup
+from hplacer_optimizer.support.formats import format_ns, format_ratio, times_as_fast
 
 __all__ = ["gain", "notes", "why_not_shown"]
 
@@ -55,14 +55,14 @@ def _compared(ratio: float) -> str:
     """As "1.6 times as fast as"."""
     if abs(ratio - 1) < _SAME:
         return "as fast as"
-    return f"{format_speedup(ratio).rstrip('x')} times as fast as"
+    return f"{times_as_fast(ratio)} as"
 
 
 def notes(plan: Provenance) -> Iterator[str]:
     """Sentences below the headline: who measured, and whether training follows the plan."""
     found = plan.verdict
     if found is not None:
-        low, high = format_speedup(found.low), format_speedup(found.high)
+        low, high = format_ratio(found.low), format_ratio(found.high)
         yield f"Measured {found.source}; the 95% interval is {low} to {high}."
     reason = plan.why_left_alone() if plan.fingerprint and plan.baseline else ""
     if reason:

@@ -35,7 +35,7 @@ from hplacer_optimizer.inspection.report.html import (
 from hplacer_optimizer.inspection.simulated_step import SimulatedStep
 from hplacer_optimizer.inspection.waits import DeviceWaits
 from hplacer_optimizer.problem.bounds import gap
-from hplacer_optimizer.support.formats import format_bytes, format_ns, format_speedup
+from hplacer_optimizer.support.formats import format_bytes, format_ns, format_ratio
 
 __all__ = ["baselines", "header", "learning", "loads", "provenance", "summary", "waits"]
 
@@ -76,8 +76,8 @@ def _figures(
         yield "default-time", f"{DEFAULT}, simulated", text, default.step_time_ns
         if trace.feasible:
             speedup = default.step_time_ns / max(trace.makespan_ns or 0, 1)
-            label = "as many steps a second"
-            yield "speedup", label, format_speedup(speedup), round(speedup, 6)
+            label = f"times as fast as {DEFAULT}"
+            yield "speedup", label, format_ratio(speedup), round(speedup, 6)
     if bound.ns is not None:
         text = format_ns(bound.ns)
         yield "lower-bound", f"no placement is faster: {bound.term}", text, bound.ns
