@@ -27,8 +27,8 @@ from hplacer_optimizer.cli.printing import print_json
 from hplacer_optimizer.cli.search_progress import SearchProgress
 from hplacer_optimizer.cli.tables import print_line, print_table, without_empty_columns
 from hplacer_optimizer.inspection.advice.advising import SECONDS, Advice, MachineAdvice, advise
-from hplacer_optimizer.inspection.advice.memory import MemoryRange
 from hplacer_optimizer.inspection.advice.ways import Way
+from hplacer_optimizer.problem.memory import MemoryRange
 from hplacer_optimizer.support.formats import format_bytes, format_ns
 
 _EXAMPLE = """\

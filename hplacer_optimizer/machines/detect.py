@@ -263,6 +263,15 @@ def _accelerator_kind(device: SessionDevice, assumptions: set[str]) -> DeviceKin
     )
 
 
+def is_limit(kind: str, device_type: str) -> bool:
+    """Whether the memory of a device is what TensorFlow's allocator may take there.
+
+    So it is for accelerators that TensorFlow told, which the name of their kind shows: it holds
+    back what the process takes. A data sheet has all of the memory, and so has a CPU.
+    """
+    return device_type != "CPU" and kind.partition(" ")[0] == device_type
+
+
 def match_model(model: str, kinds: Mapping[str, DeviceKind]) -> DeviceKind | None:
     """The kind all of whose name's parts begin a word of a model as the driver spells it.
 

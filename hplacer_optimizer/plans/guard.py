@@ -3,23 +3,32 @@
     measured here        a plan that was slower does not take effect, one that was faster does
     option min_gain=-1   every other plan does
     predicted            one that fits does if TensorFlow's placement does not fit, or if it is
-                         faster by more than such predictions are wrong
+                         faster by more than such predictions are wrong and has as much room
     option verify        what would take effect without having been measured here is measured
 
 A predicted gain within the error says nothing: a transfer that costs more than it was thought to
-can turn it into a loss.
+can turn it into a loss. A plan is tight if it fits, but perhaps not with what frameworks add to a
+device's memory. Beside a placement of TensorFlow that is not, it can turn a step that runs into one
+that does not.
 """
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from hplacer_optimizer.errors import MachineError
+from hplacer_optimizer.inspection.loads import short_names
+from hplacer_optimizer.machines import Machine, machine_from_yaml
+from hplacer_optimizer.machines.detect import is_limit
 from hplacer_optimizer.options import EVERY_PLAN
 from hplacer_optimizer.plans.baseline import Baseline
 from hplacer_optimizer.plans.verdict import FASTER, SLOWER, Hardware, Verdict
+from hplacer_optimizer.problem.memory import MemoryRange, memory_range
 from hplacer_optimizer.problem.prediction_error import prediction_error
-from hplacer_optimizer.support.formats import format_ns
+from hplacer_optimizer.support.formats import format_bytes, format_ns
 
 __all__ = ["APPLY", "KEEP", "MEASURE", "Decision", "Here", "Judged", "decide"]
 
@@ -67,6 +76,10 @@ class Judged(Protocol):
     def fingerprint(self) -> str: ...
     @property
     def feasible(self) -> bool: ...
+    @property
+    def peak_bytes(self) -> list[int]: ...
+    @property
+    def machine(self) -> str | None: ...
     @property
     def step_time_ns(self) -> int | None: ...
     @property
@@ -118,15 +131,64 @@ def _why_kept(plan: Judged, measured: str | None, min_gain: float | None) -> str
     if step_ns >= baseline.step_time_ns and (min_gain is None or min_gain >= 0):
         return f"nothing faster than TensorFlow's placement was found: {times}"
     gain = baseline.step_time_ns / max(step_ns, 1) - 1
-    if min_gain is None:
-        return "" if gain > error else f"{times} is within the error of the prediction"
-    return _too_small(gain, min_gain, times)
+    if min_gain is None and gain <= error:
+        return f"{times} is within the error of the prediction"
+    if why := _too_small(gain, min_gain, times):
+        return why
+    has_run = measured is not None or plan.measured_ns is not None
+    return "" if has_run else _too_tight(plan, baseline)
 
 
 def _too_small(gain: float, min_gain: float | None, what: str) -> str:
     if min_gain is None or gain > min_gain:
         return ""
     return f"{what} is less than option min_gain asks for ({min_gain:g})"
+
+
+def _too_tight(plan: Judged, baseline: Baseline) -> str:
+    found = _tightest(plan.peak_bytes, plan.machine)
+    if found is None or _tightest(baseline.peak_bytes, plan.machine) is not None:
+        return ""
+    return (
+        "the plan is tight in memory, and TensorFlow's placement is not: with what frameworks "
+        f"add, the plan needs {format_bytes(found.least_bytes)} to "
+        f"{format_bytes(found.most_bytes)} of {format_bytes(found.memory_bytes)} on {found.device}"
+    )
+
+
+def _tightest(peak_bytes: Sequence[int], machine_text: str | None) -> MemoryRange | None:
+    """The device that may lack most with what frameworks add; None: none does, as far as known.
+
+    A device that holds nothing lacks nothing.
+    """
+    machine = _machine(machine_text) if machine_text is not None else None
+    if machine is None or len(machine.devices) != len(peak_bytes):
+        return None
+    kinds = [machine.kinds[kind] for kind in machine.device_kind]
+    names = short_names(machine.device_names)
+    rows = zip(names, kinds, peak_bytes, machine.memory_bytes, strict=True)
+    ranges = [
+        memory_range(
+            name,
+            kind.type,
+            peak_bytes=peak,
+            memory_bytes=memory_bytes,
+            is_limit=is_limit(kind.name, kind.type),
+        )
+        for name, kind, peak, memory_bytes in rows
+        if peak
+    ]
+    tight = [found for found in ranges if found.is_tight]
+    return max(tight, key=lambda found: found.most_bytes - found.memory_bytes, default=None)
+
+
+@functools.lru_cache(maxsize=4)
+def _machine(text: str) -> Machine | None:
+    """Kept, since a process judges plans for one machine; None: it cannot be read."""
+    try:
+        return machine_from_yaml(text)
+    except MachineError:
+        return None
 
 
 def _steps(plan: Judged) -> tuple[int | None, Baseline | None, float]:

@@ -2,5 +2,5 @@
 
 files.py        problem files, checks of placements     constraints.py  where ops may run
 simulator.py    one step under a placement              bounds.py       how fast one could be
-description.py  what both look like in a notebook
+memory.py       what frameworks add to its memory       description.py  a look for notebooks
 """

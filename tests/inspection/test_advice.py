@@ -28,7 +28,6 @@ from hplacer_optimizer.inspection.advice.allreduce import (
 )
 from hplacer_optimizer.inspection.advice.changes import best, changed_ways, with_links, with_memory
 from hplacer_optimizer.inspection.advice.gradients import find_gradients
-from hplacer_optimizer.inspection.advice.memory import memory_range
 from hplacer_optimizer.inspection.advice.replicas import equal_devices
 from hplacer_optimizer.inspection.advice.scaling import scaled
 from hplacer_optimizer.inspection.advice.subjects import (
@@ -44,6 +43,7 @@ from hplacer_optimizer.inspection.advice.verdicts import change_sentence, verdic
 from hplacer_optimizer.inspection.advice.ways import BOTH, ONE, PLAN, REPLICAS, Way, Ways
 from hplacer_optimizer.planners import Budget
 from hplacer_optimizer.planners.devices import on_device
+from hplacer_optimizer.problem.memory import memory_range
 from testbed.documents import problem_from_dict
 from testbed.planted_problems import machine
 
@@ -355,6 +355,40 @@ def test_memory_is_an_ordered_range() -> None:
         more = memory_range("d", kind, peak_bytes=100 * MIB, memory_bytes=0, buffer_bytes=MIB)
         assert more.most_bytes > found.most_bytes
         assert not more.fits
+
+
+@pytest.mark.parametrize(
+    ("device_type", "is_limit", "most_mib"),
+    [  # 1.15 * 1000 + 512 + 500, or without the process; 1.1 * 1000 + 64 + 400
+        ("GPU", False, 2162),
+        ("GPU", True, 1662),
+        ("TPU", False, 2162),
+        ("CPU", False, 1564),
+    ],
+)
+@pytest.mark.parametrize(("spare_bytes", "is_tight"), [(0, False), (-1, True)])
+def test_what_frameworks_add(
+    device_type: str, is_limit: bool, most_mib: int, spare_bytes: int, is_tight: bool
+) -> None:
+    memory_bytes = most_mib * MIB + spare_bytes
+    found = memory_range(
+        "d", device_type, peak_bytes=1000 * MIB, memory_bytes=memory_bytes, is_limit=is_limit
+    )
+    assert found.most_bytes == most_mib * MIB
+    assert found.is_tight is is_tight
+
+
+def test_what_a_detected_device_holds_back_is_not_added_again() -> None:
+    """Where TensorFlow told a GPU's memory, its kind is named as `detect` names it."""
+    needs = []
+    for kind in ("k40", "GPU Tesla K40c"):
+        text = json.dumps(document()).replace('"gpu"', f'"{kind}"')
+        problem = problem_from_dict(json.loads(text))
+        ways = Ways(step=step_of(problem), singles={kind: on_device(problem, 0)})
+        memory = ways.rows()[0].memory
+        assert memory is not None
+        needs.append(memory.most_bytes)
+    assert needs[0] - needs[1] == 500 * MIB
 
 
 def test_what_does_not_fit_is_told() -> None:

@@ -18,7 +18,7 @@ import hplacer_optimizer as hp
 from hplacer_optimizer import cli, machines
 from hplacer_optimizer.machines import emulated as emulated_machine
 from hplacer_optimizer.machines import host, nvidia
-from hplacer_optimizer.machines.detect import detect, match_model
+from hplacer_optimizer.machines.detect import detect, is_limit, match_model
 
 ROOT = Path(__file__).resolve().parents[2]
 CPU = "/device:CPU:0"
@@ -151,6 +151,8 @@ def test_gpus_are_known_by_model_and_their_own_memory() -> None:
     ]
     assert machine.kinds[1].flops_per_s == machines.shipped_kinds()["a100"].flops_per_s
     assert machine.memory_bytes[1:] == (38 * 2**30, 39 * 2**30, 12 * 2**20)
+    assert [is_limit(kind.name, kind.type) for kind in machine.kinds] == [False, True, True]
+    assert not any(is_limit(name, kind.type) for name, kind in machines.shipped_kinds().items())
     assert any("rates of 'Voodoo 2' are not known" in text for text in machine.assumptions)
     assert any("links of GPUs: PCIe" in text for text in machine.assumptions)
     assert len(machine.links) == 4 * 3

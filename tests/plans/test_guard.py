@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hplacer_optimizer.machines import load_machine, machine_to_yaml
 from hplacer_optimizer.options import EVERY_PLAN
 from hplacer_optimizer.plans.baseline import Baseline
 from hplacer_optimizer.plans.guard import APPLY, KEEP, MEASURE, Decision, Here, decide
@@ -190,6 +192,88 @@ def test_a_plan_without_a_known_baseline_follows_its_verdict() -> None:
 def test_what_was_seen_to_run_fits() -> None:
     assert decided(2 * MS, TOO_LARGE, verdict=verdict(FASTER), **DOES_NOT_FIT).action == APPLY
     assert decided(2 * MS, TOO_LARGE, verdict=verdict(ALIKE), **DOES_NOT_FIT).action == KEEP
+
+
+# ---- memory ----
+
+MIB, GIB = 1 << 20, 1 << 30
+# A CPU with 50 GB and two GPUs with 12 GiB. Of a data sheet's 12288 MiB a peak of 9805 MiB takes
+# 1.15 * 9805 + 512 + 500 = 12287.75 MiB with what frameworks add, and one of 9806 MiB 12288.9 MiB.
+# Where TensorFlow told the 12288 MiB, it is 1.15 * 10240 + 512 = 12288 MiB, without the process.
+# Of the CPU's 50 GB it is 1.1 * 42 GiB + 64 + 400 MiB = 46.65 GiB, which is more than 46.57 GiB.
+SHEET = load_machine("1cpu-2xk40")
+ROOM, TIGHT, FULL = 9805 * MIB, 9806 * MIB, 13 * GIB
+
+
+def told_by_tensorflow() -> str:
+    """The same machine as `detect` describes it: the memory is what its allocator may take."""
+    kinds = [replace(k, name="GPU Tesla K40c") if k.type == "GPU" else k for k in SHEET.kinds]
+    devices = [replace(d, kind="GPU Tesla K40c") if "GPU" in d.name else d for d in SHEET.devices]
+    return machine_to_yaml(replace(SHEET, kinds=tuple(kinds), devices=tuple(devices)))
+
+
+def beside(
+    peak_bytes: list[int], own_peak_bytes: list[int], *, own_fits: bool = True, **plan: Any
+) -> Decision:
+    """Of a plan that is three times as fast as TensorFlow's placement."""
+    baseline = Baseline(step_time_ns=9 * MS, feasible=own_fits, peak_bytes=own_peak_bytes)
+    devices = {"device_names": list(SHEET.device_names), "device_kinds": ["c", "g", "g"]}
+    given = {"machine": machine_to_yaml(SHEET), "peak_bytes": peak_bytes, **devices, **plan}
+    return decided(3 * MS, baseline, **given)
+
+
+IS_TIGHT = "the plan is tight in memory, and TensorFlow's placement is not: "
+
+
+@pytest.mark.parametrize(
+    ("peak_bytes", "own_peak_bytes", "plan", "why"),
+    [
+        ([0, ROOM, ROOM], [0, MIB, 0], {}, ""),
+        (
+            [0, TIGHT, ROOM],
+            [0, MIB, 0],
+            {},
+            "with what frameworks add, the plan needs 9.576 GiB to 12 GiB of 12 GiB on GPU:0",
+        ),
+        ([0, MIB, TIGHT], [0, ROOM, 0], {}, "on GPU:1"),
+        ([0, TIGHT, TIGHT + MIB], [0, ROOM, 0], {}, "on GPU:1"),  # the one that lacks most
+        ([42 * GIB, 0, 0], [41 * GIB, 0, 0], {}, "46.57 GiB on CPU:0"),
+        # TensorFlow's placement is tight as well, on whatever device, or does not fit.
+        ([0, TIGHT, TIGHT], [0, 0, TIGHT], {}, ""),
+        ([0, TIGHT, TIGHT], [42 * GIB, 0, 0], {}, ""),
+        ([0, TIGHT, TIGHT], [0, FULL, 0], {"own_fits": False}, ""),
+        # What the machine's description holds back already is not added again.
+        ([0, 10240 * MIB, 0], [0, MIB, 0], {}, IS_TIGHT),
+        ([0, 10240 * MIB, 0], [0, MIB, 0], {"machine": told_by_tensorflow()}, ""),
+        ([0, 10241 * MIB, 0], [0, MIB, 0], {"machine": told_by_tensorflow()}, IS_TIGHT),
+        # It was asked for, or has run.
+        ([0, TIGHT, 0], [0, MIB, 0], {"min_gain": 0.0}, IS_TIGHT),
+        ([0, TIGHT, 0], [0, MIB, 0], {"min_gain": EVERY_PLAN}, ""),
+        ([0, TIGHT, 0], [0, MIB, 0], {"verdict": verdict(FASTER)}, ""),
+        ([0, TIGHT, 0], [0, MIB, 0], {"verdict": verdict(ALIKE)}, ""),
+        ([0, TIGHT, 0], [0, MIB, 0], {"verdict": verdict(FASTER, EMULATED)}, IS_TIGHT),
+        (
+            [0, TIGHT, 0],
+            [0, MIB, 0],
+            {"planner_options": {"measured": {"step_ns": 2 * MS, "baseline_ns": 9 * MS}}},
+            "",
+        ),
+        # The memory is not known.
+        ([0, TIGHT, 0], [0, MIB, 0], {"machine": None}, ""),
+        ([0, TIGHT, 0], [0, MIB, 0], {"machine": "format: hplacer-machine/1\n"}, ""),
+        ([0, TIGHT, 0], [], {}, IS_TIGHT),
+    ],
+)
+def test_a_tight_plan_takes_effect_only_beside_what_is_no_better(
+    peak_bytes: list[int], own_peak_bytes: list[int], plan: dict[str, Any], why: str
+) -> None:
+    found = beside(peak_bytes, own_peak_bytes, **plan)
+    check(found, KEEP if why else APPLY, why)
+    assert not why or found.why.startswith(IS_TIGHT)
+
+
+def test_a_gain_that_is_too_small_is_told_first() -> None:
+    assert "is within the error" in beside([0, TIGHT, 0], [0, MIB, 0], prediction_error=2.0).why
 
 
 @given(times, times, gains)

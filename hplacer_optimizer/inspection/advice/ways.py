@@ -22,7 +22,6 @@ from hplacer_optimizer._engine import Problem, StepTrace
 from hplacer_optimizer.errors import InfeasibleError
 from hplacer_optimizer.inspection.advice.allreduce import all_reduce_groups, hosts_of
 from hplacer_optimizer.inspection.advice.gradients import find_gradients
-from hplacer_optimizer.inspection.advice.memory import MemoryRange, memory_range
 from hplacer_optimizer.inspection.advice.replicas import (
     Exchange,
     exchange,
@@ -33,7 +32,9 @@ from hplacer_optimizer.inspection.advice.replicas import (
 from hplacer_optimizer.inspection.advice.subjects import Step
 from hplacer_optimizer.inspection.critical_path import COMPUTE, SLOT_WAIT, critical_path
 from hplacer_optimizer.inspection.loads import short_names
+from hplacer_optimizer.machines.detect import is_limit
 from hplacer_optimizer.planners.devices import device_types, on_device
+from hplacer_optimizer.problem.memory import MemoryRange, memory_range
 from hplacer_optimizer.problem.simulator import simulate
 
 __all__ = ["BOTH", "ONE", "PLAN", "REPLICAS", "Group", "Way", "Ways"]
@@ -259,11 +260,13 @@ def _fullest(
         others[list(replicas)] = False
         peaks = np.where(others, peaks * max(map(len, hosts_of(problem, replicas))), peaks)
     device = int((peaks / problem.device_memory_bytes.clip(1)).argmax())
+    device_type = device_types(problem)[device]
     return memory_range(
         short_names(problem.device_names)[device],
-        device_types(problem)[device],
+        device_type,
         peak_bytes=int(peaks[device]),
         memory_bytes=int(problem.device_memory_bytes[device]),
+        is_limit=is_limit(problem.device_kinds[problem.device_kind[device]], device_type),
         buffer_bytes=buffer_bytes,
     )
 

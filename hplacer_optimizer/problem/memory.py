@@ -1,10 +1,11 @@
-"""How much memory a step needs, as a range: what the simulator says, and what frameworks add.
+"""How much memory a step needs on a device, as a range: what is simulated, and what frameworks add.
 
     least   the simulated peak: variables, optimizer slots, gradients and activations
     most    that and the pieces that an allocator cannot use, workspaces, the process on the device,
             and buffers of replicas for what they exchange
 
-docs/how-to/advise.md has the source of each figure.
+The advice tells the range, and the guard asks whether a plan is tight. docs/how-to/advise.md has
+the source of each figure.
 """
 
 from __future__ import annotations
@@ -32,12 +33,16 @@ ADDED = {
     "GPU": Added(fragmentation=0.15, workspace_bytes=512 * MIB, process_bytes=500 * MIB),
     "CPU": Added(fragmentation=0.10, workspace_bytes=64 * MIB, process_bytes=400 * MIB),
 }
-"""By the device's type; others are taken to be like a GPU."""
+"""By the device's type; others are taken to be like a GPU.
+
+TensorFlow's allocator took 0.79 to 1.46 of the simulated peak on emulated GPUs of the papers'
+machines, and typically up to 1.11 (docs/results/emulation.md).
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryRange:
-    """Of the device that is fullest.
+    """Of one device.
 
     Attributes:
         device: its name.
@@ -68,14 +73,30 @@ class MemoryRange:
 
 
 def memory_range(
-    device: str, device_type: str, *, peak_bytes: int, memory_bytes: int, buffer_bytes: int = 0
+    device: str,
+    device_type: str,
+    *,
+    peak_bytes: int,
+    memory_bytes: int,
+    is_limit: bool = False,
+    buffer_bytes: int = 0,
 ) -> MemoryRange:
-    """Of one device; `buffer_bytes` are those of replicas for gradients on their way."""
+    """Of one device.
+
+    Args:
+        device: its name.
+        device_type: "GPU", "CPU" or another.
+        peak_bytes: as simulated.
+        memory_bytes: that it has.
+        is_limit: whether that is what the framework's allocator may take; the process then has its
+            own beside it.
+        buffer_bytes: of replicas, for gradients on their way.
+    """
     added = ADDED.get(device_type, ADDED["GPU"])
-    most = (1 + added.fragmentation) * (peak_bytes + buffer_bytes)
+    most = round((1 + added.fragmentation) * (peak_bytes + buffer_bytes)) + added.workspace_bytes
     return MemoryRange(
         device=device,
         least_bytes=peak_bytes,
-        most_bytes=round(most) + added.workspace_bytes + added.process_bytes,
+        most_bytes=most + (0 if is_limit else added.process_bytes),
         memory_bytes=memory_bytes,
     )
