@@ -89,7 +89,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
 SEARCH = {
     "search": set(),
     "without screening of moves": {"screen"},
-    "without joining moves": {"joins"},
     "without clusters": {"clusters"},
     "without other starts": {"members"},
     "without crossing": {"crossing"},

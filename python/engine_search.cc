@@ -69,7 +69,6 @@ SearchParts PartsWithout(const std::set<std::string>& names) {
   SearchParts parts;
   const std::map<std::string, bool*> by_name = {
       {"screen", &parts.annealing.screens_moves},
-      {"joins", &parts.annealing.joins_moves},
       {"clusters", &parts.clusters},
       {"members", &parts.members},
       {"crossing", &parts.crossing},

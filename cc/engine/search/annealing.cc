@@ -16,12 +16,7 @@ constexpr size_t kMostRetries = Annealing::kRoundSize / 2;
 
 Annealing::Annealing(const SearchSpace& space, WorkerTeam* team, uint64_t seed,
                      const AnnealingParts& parts)
-    : space_(space),
-      problem_(space.problem()),
-      team_(team),
-      seed_(seed),
-      parts_(parts),
-      joined_in_(problem_.num_units(), 0) {
+    : space_(space), problem_(space.problem()), team_(team), seed_(seed), parts_(parts) {
   for (int i = 0; i < team->size(); ++i) {
     auto mover = std::make_unique<MoveMaker>(space);
     auto screen = std::make_unique<MoveScreen>(space, mover.get());
@@ -139,28 +134,13 @@ int32_t Annealing::Choose(int32_t count) const {
   return best >= 0 && candidates_[best].score < state_.score ? best : first;
 }
 
-// The best ones, all of them together, half of them, and so on; then each alone.
+// The best ones.
 void Annealing::MakeRetries(std::vector<std::pair<Score, int32_t>> improving) {
   std::stable_sort(improving.begin(), improving.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
   if (improving.size() > kMostRetries) improving.resize(kMostRetries);
   retries_.clear();
-  for (size_t count = parts_.joins_moves ? improving.size() : 0; count >= 2; count /= 2) {
-    retries_.push_back(JoinMoves(improving, count));
-  }
   for (const auto& [score, i] : improving) retries_.push_back(candidates_[i].move);
-}
-
-// Of the first `count`. A unit goes where the best of its moves takes it.
-Move Annealing::JoinMoves(const std::vector<std::pair<Score, int32_t>>& improving, size_t count) {
-  Move all;
-  ++join_;
-  for (size_t i = 0; i < count; ++i) {
-    for (const auto& [unit, device] : candidates_[improving[i].second].move) {
-      if (std::exchange(joined_in_[unit], join_) != join_) all.emplace_back(unit, device);
-    }
-  }
-  return all;
 }
 
 }  // namespace hplacer

@@ -4,9 +4,8 @@
 // and goes to the best of those that improve, or else to the first that is good enough. How much
 // worse a placement may be is drawn before it is scored (Kirkpatrick et al., "Optimization by
 // Simulated Annealing", Science 1983), so that its simulation ends as soon as it is certain to be
-// too slow. The other improving moves of the round are tried again on top of it, first all of them
-// together. Kinds of moves that paid are made more often. Most moves are the most promising of
-// several (move_screen.h).
+// too slow. The other improving moves of the round are tried again on top of it. Kinds of moves
+// that paid are made more often. Most moves are the most promising of several (move_screen.h).
 //
 // What happens depends on the seed and on scores alone, not on time or the number of threads.
 
@@ -37,7 +36,7 @@ struct AnnealingSchedule {
 
 // What may be left out, to see what it gives.
 struct AnnealingParts {
-  bool screens_moves = true, joins_moves = true;
+  bool screens_moves = true;
 };
 
 class Annealing {
@@ -82,7 +81,6 @@ class Annealing {
   void FinishRound(int32_t count);
   int32_t Choose(int32_t count) const;
   void MakeRetries(std::vector<std::pair<Score, int32_t>> improving);
-  Move JoinMoves(const std::vector<std::pair<Score, int32_t>>& improving, size_t count);
 
   const SearchSpace& space_;
   const Problem& problem_;
@@ -94,8 +92,6 @@ class Annealing {
   std::vector<Worker> workers_;
   std::array<Candidate, kRoundSize> candidates_;
   std::vector<Move> retries_;
-  std::vector<int64_t> joined_in_;  // [U] the last join that the unit was part of
-  int64_t join_ = 0;
   std::array<double, kNumMoveKinds> gain_, effort_;
 };
 
