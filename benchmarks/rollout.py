@@ -90,10 +90,9 @@ SEARCH = {
     "search": set(),
     "without screening of moves": {"screen"},
     "without clusters": {"clusters"},
-    "without other starts": {"members"},
-    "without crossing": {"crossing"},
+    "without other starts": {"other_starts"},
 }
-_LONG_SEARCH = ("search", "without screening of moves", "without other starts", "without crossing")
+_LONG_SEARCH = ("search", "without screening of moves", "without other starts")
 _START_SHARE = 0.25  # of the short time
 
 

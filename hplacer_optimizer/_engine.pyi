@@ -368,8 +368,8 @@ def local_search(
     """Searches for a fast placement from many starts, among them those of shape [count, n].
 
     `clusterings`: labels from 0 of shape [count, U]; units of one must have the same candidates.
-    `without`: parts of the search that are left out, of "screen", "clusters", "members" and
-    "crossing". `on_progress(evaluations, makespan_ns or None)` says whether to go on. Returns
+    `without`: parts of the search that are left out, of "screen", "clusters" and "other_starts".
+    `on_progress(evaluations, makespan_ns or None)` says whether to go on. Returns
     (placement, evaluations, whether time or on_progress ended it). Raises InfeasibleError if a unit
     has no candidate.
     """

@@ -70,8 +70,7 @@ SearchParts PartsWithout(const std::set<std::string>& names) {
   const std::map<std::string, bool*> by_name = {
       {"screen", &parts.annealing.screens_moves},
       {"clusters", &parts.clusters},
-      {"members", &parts.members},
-      {"crossing", &parts.crossing},
+      {"other_starts", &parts.other_starts},
   };
   for (const std::string& name : names) {
     const auto part = by_name.find(name);

@@ -18,9 +18,7 @@ constexpr int32_t kNone = -1;
 
 }  // namespace
 
-Coarsening::Coarsening(const Problem& problem, const std::vector<int32_t>& unit_label,
-                       uint64_t seed)
-    : problem_(problem), seed_(seed) {
+Coarsening::Coarsening(const Problem& problem, uint64_t seed) : problem_(problem), seed_(seed) {
   const MeanCosts mean(problem);
   const int32_t n = problem.num_ops(), units = problem.num_units();
   cluster_.resize(n);
@@ -29,14 +27,13 @@ Coarsening::Coarsening(const Problem& problem, const std::vector<int32_t>& unit_
   parent_.resize(units);
   std::iota(parent_.begin(), parent_.end(), 0);
   unit_work_ns_.assign(units, 0);
-  std::map<std::pair<int32_t, std::vector<int32_t>>, int32_t> kinds;
+  std::map<std::vector<int32_t>, int32_t> kinds;
   for (int32_t unit = 0; unit < units; ++unit) {
     const auto begin = problem.candidates().begin();
     std::vector<int32_t> candidates(begin + problem.candidate_ptr()[unit],
                                     begin + problem.candidate_ptr()[unit + 1]);
-    const int32_t label = unit_label.empty() ? 0 : unit_label[unit];
     const auto next = static_cast<int32_t>(kinds.size());
-    kind_of_unit_.push_back(kinds.try_emplace({label, std::move(candidates)}, next).first->second);
+    kind_of_unit_.push_back(kinds.try_emplace(std::move(candidates), next).first->second);
   }
   for (int32_t op = 0; op < n; ++op) {
     int64_t least = std::numeric_limits<int64_t>::max();

@@ -31,8 +31,8 @@ namespace hplacer {
 
 class Coarsening {
  public:
-  // `unit_label`, if not empty, has a label per unit: units of different labels are kept apart.
-  Coarsening(const Problem& problem, const std::vector<int32_t>& unit_label, uint64_t seed);
+  // Keeps a reference.
+  Coarsening(const Problem& problem, uint64_t seed);
 
   // Matches until at most `target` clusters are left, none with more work than `max_work_ns`, or no
   // pair is found. Returns whether there are fewer clusters than before.
@@ -72,7 +72,7 @@ class Coarsening {
   std::vector<int32_t> unit_;            // [clusters] a unit of one of its ops
   mutable std::vector<int32_t> parent_;  // [U] union-find over units
   std::vector<int64_t> unit_work_ns_;    // [U] of roots
-  std::vector<int32_t> kind_of_unit_;    // [U] equal candidates and labels
+  std::vector<int32_t> kind_of_unit_;    // [U] equal candidates
   Adjacency out_, in_;                   // of clusters
 };
 

@@ -32,15 +32,13 @@ constexpr size_t kAnnealedLevels = 2;
 constexpr int32_t kClustersPerDevice[] = {8, 4, 2, 1};
 constexpr int32_t kClusters = 1000, kLeastUnitsPerCluster = 3;
 // Of the first turn of each operator, in simulated ops.
-constexpr double kAnnealingWork = 1500, kCrossingWork = 1000, kBeginWork = 400;  // per op
+constexpr double kAnnealingWork = 1500, kBeginWork = 400;  // per op
 constexpr double kLeastWork = 1e4, kMostAnnealingWork = 8e6;
 constexpr double kWorkOfLevels = 150;  // per op: making them takes as long as so much
 constexpr double kWorkGrowth = 1.1;    // after a turn that brought nothing
 // Of operators. What they gain is a share of the step, for 1,000 simulated ops per op.
 constexpr double kHopeOfUnits = 0.02, kHopeOfClusters = 0.002, kHopeOfOthers = 0.0003;
 constexpr double kForget = 0.5, kLeastShare = 0.01;
-constexpr double kCrossedShare = 0.7;
-constexpr size_t kMembers = 6;
 // Shares of the makespan, and of the mean unit, which is a large part of it on small graphs.
 constexpr double kAnnealingTemperature = 0.0007, kAnnealingUnits = 0.3;
 constexpr double kCycleTemperature = 0.002, kFinestCycleTemperature = 0.0005;
@@ -109,19 +107,13 @@ class Search {
 
   enum class OperatorKind {
     kAnneal,  // the best placement
-    kBegin,   // a new member
-    kCross,   // the best placement with a member
+    kBegin,   // at another start
   };
   struct Operator {
     OperatorKind kind;
     int32_t clustering = -1;  // of labels_, its clusters move as one; none: units do
     double work = 0;          // of its next turn, in simulated ops
     double gain = 0, effort = 1;
-  };
-  // A placement that was found from a start of its own.
-  struct Member {
-    Placement placement;
-    Score score;
   };
 
   double WorkOf(double per_op) const { return std::max(per_op * problem_.num_ops(), kLeastWork); }
@@ -133,11 +125,9 @@ class Search {
     for (int32_t i = -1; i < static_cast<int32_t>(labels_.size()); ++i) {
       operators_.push_back(
           {OperatorKind::kAnneal, i, annealing_work, i < 0 ? kHopeOfUnits : kHopeOfClusters});
-      if (!options_.parts.members) continue;
+      if (!options_.parts.other_starts) continue;
       operators_.push_back({OperatorKind::kBegin, i, WorkOf(kBeginWork), kHopeOfOthers});
     }
-    if (!options_.parts.crossing) return;
-    operators_.push_back({OperatorKind::kCross, -1, WorkOf(kCrossingWork), kHopeOfOthers});
   }
 
   void MakeClusters() {
@@ -167,10 +157,6 @@ class Search {
         break;
       case OperatorKind::kBegin:
         Begin(it);
-        work += WorkOf(kWorkOfLevels);
-        break;
-      case OperatorKind::kCross:
-        Cross(it, &random);
         work += WorkOf(kWorkOfLevels);
     }
     it.gain *= kForget;
@@ -225,41 +211,24 @@ class Search {
 
   void Begin(const Operator& it) {
     if (it.clustering < 0) {
-      members_.push_back(RunCycle(it.work, {}, &space_));
+      RunCycle(it.work, &space_);
     } else {
       const Problem joined = JoinUnits(problem_, labels_[it.clustering]);
       SearchSpace space(joined);
-      members_.push_back(RunCycle(it.work, {}, &space));
+      RunCycle(it.work, &space);
     }
-    std::stable_sort(members_.begin(), members_.end(),
-                     [](const Member& a, const Member& b) { return a.score < b.score; });
-    if (members_.size() > kMembers) members_.pop_back();
-  }
-
-  // What neither the best placement nor, mostly, a member has cut stays together.
-  void Cross(const Operator& it, RandomStream* random) {
-    std::vector<int32_t> label = UnitDevices(problem_, result_.placement);
-    if (!members_.empty() && random->Uniform() < kCrossedShare) {
-      const int32_t other = random->Below(static_cast<int64_t>(members_.size()));
-      const std::vector<int32_t> devices = UnitDevices(problem_, members_[other].placement);
-      for (size_t unit = 0; unit < label.size(); ++unit) {
-        label[unit] = label[unit] * problem_.num_devices() + devices[unit];
-      }
-    }
-    RunCycle(it.work, label, &space_);
   }
 
   // ---- cycles ----
 
-  // Anneals two levels of a coarsening, then the problem. Without labels from the best of many
-  // starts, else from the best placement.
-  Member RunCycle(double work, const std::vector<int32_t>& label, SearchSpace* space) {
+  // Anneals two levels of a coarsening, then the problem, from the best of many starts.
+  void RunCycle(double work, SearchSpace* space) {
     const uint64_t seed = options_.seed + static_cast<uint64_t>(cycles_++) * 1009;
-    SearchLevels levels(*space, label, seed);
+    SearchLevels levels(*space, seed);
     levels.GiveClustersTo(space);
     if (space == &space_) AddClusters();
-    Placement current = OnCandidates(space->problem(), result_.placement);
-    if (label.empty()) current = BestStartOn(levels, seed, current, space == &space_);
+    Placement current = BestStartOn(levels, seed, OnCandidates(space->problem(), result_.placement),
+                                    space == &space_);
     double share = 0.5;
     for (size_t i = std::min(kAnnealedLevels, levels.size()); i-- > 0 && !clock_.IsOver();) {
       const SearchLevel& level = levels[i];
@@ -272,15 +241,13 @@ class Search {
       Try(current);
       share /= 2;
     }
-    if (clock_.IsOver()) return {std::move(current), Score()};
-    const Score score = Anneal(
-        *space, work * share, std::max(kFinestCycleTemperature, MeanUnitShare(*space)), &current,
-        [this](const Placement& placement, const Score& better) { Keep(placement, better); });
-    return {std::move(current), score};
+    if (clock_.IsOver()) return;
+    Anneal(*space, work * share, std::max(kFinestCycleTemperature, MeanUnitShare(*space)), &current,
+           [this](const Placement& placement, const Score& better) { Keep(placement, better); });
   }
 
   // The fastest on the first annealed level: partitions, list schedules of the levels, and, if
-  // `offers_best`, `best`. Members that all begin near one good placement find nothing else.
+  // `offers_best`, `best`. Cycles that all begin near one good placement find nothing else.
   Placement BestStartOn(const SearchLevels& levels, uint64_t seed, Placement best,
                         bool offers_best) {
     if (levels.size() == 0) return best;
@@ -312,13 +279,12 @@ class Search {
     return space.MeanLoadNs() / static_cast<double>(result_.score.makespan_ns);
   }
 
-  Score Anneal(const SearchSpace& space, double work, double temperature, Placement* placement,
-               std::function<void(const Placement&, const Score&)> on_best) {
+  void Anneal(const SearchSpace& space, double work, double temperature, Placement* placement,
+              std::function<void(const Placement&, const Score&)> on_best) {
     Annealing annealing(space, &team_, options_.seed ^ static_cast<uint64_t>(++anneals_) << 32,
                         options_.parts.annealing);
-    return annealing.Run({static_cast<int64_t>(work), temperature, temperature * kCooling},
-                         {[this](int32_t wanted) { return Take(wanted); }, std::move(on_best)},
-                         placement);
+    annealing.Run({static_cast<int64_t>(work), temperature, temperature * kCooling},
+                  {[this](int32_t wanted) { return Take(wanted); }, std::move(on_best)}, placement);
   }
 
   const Problem& problem_;
@@ -330,7 +296,6 @@ class Search {
   SearchResult result_;
   std::vector<std::vector<int32_t>> labels_;  // clusters of units
   std::vector<Operator> operators_;
-  std::vector<Member> members_;  // the best one first
   int64_t turns_ = 0, anneals_ = 0, tried_at_ = 0, cycles_ = 0;
 };
 

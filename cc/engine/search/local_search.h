@@ -1,8 +1,7 @@
 // Anytime search for a fast placement: operators take turns at the best one, as they have paid.
 //
-//   starts --> best placement --anneal--> a better one          units move, or clusters of units
-//   clusterings --> many other starts --cycle--> member         another start, which may be better
-//   best, member --> units that neither of the two has cut --cycle--> a better one
+//   starts --> best placement --anneal--> a better one        units move, or clusters of units
+//   clusterings --> many other starts --cycle--> another placement, which may be better
 //
 //   cycle:  problem --coarsen--> level 1 --> level 0 ;  anneal level 1, level 0, the problem itself
 //
@@ -11,13 +10,9 @@
 // clusterings. To anneal the best placement by clusters of one clustering, what it has cut in them
 // is cut: so the clusters tell the placement as it is.
 //
-// A member begins with units of its own, those of the problem or of a clustering, and with the best
-// of partitions and list schedules of these. A cycle coarsens the graph (coarsening.h), anneals on
-// coarse levels, where a simulation is cheapest and a move is largest, and then the problem itself.
-// A coarsening that keeps apart what the best placement or a member keeps apart lets the regions in
-// which the two differ move as a whole (Sanders and Schulz, "Distributed Evolutionary Graph
-// Partitioning", ALENEX 2012; without a member, iterated multilevel search: Walshaw, "Multilevel
-// Refinement for Combinatorial Optimisation Problems", Annals of OR 2004).
+// Another start is the best of partitions and list schedules of the units, those of the problem or
+// of a clustering. A cycle coarsens the graph (coarsening.h), anneals on coarse levels, where a
+// simulation is cheapest and a move is largest, and then the problem itself.
 //
 // An operator's turn is as likely as the step became shorter in its last turns for the work that
 // they took, with a least share for each (adaptive operator selection: Fialho et al., "Analyzing
@@ -49,8 +44,7 @@ namespace hplacer {
 struct SearchParts {
   AnnealingParts annealing;
   bool clusters = true;  // that move as one, of any clustering
-  bool members = true;   // placements from other starts
-  bool crossing = true;
+  bool other_starts = true;
 };
 
 struct SearchOptions {

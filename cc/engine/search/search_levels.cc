@@ -55,11 +55,9 @@ std::vector<int32_t> SearchLevel::Expand(const std::vector<int32_t>& coarse) con
   return fine;
 }
 
-SearchLevels::SearchLevels(const SearchSpace& finest, const std::vector<int32_t>& unit_label,
-                           uint64_t seed)
-    : problem_(finest.problem()) {
+SearchLevels::SearchLevels(const SearchSpace& finest, uint64_t seed) : problem_(finest.problem()) {
   const Problem& problem = problem_;
-  Coarsening coarsening(problem, unit_label, seed);
+  Coarsening coarsening(problem, seed);
   const int64_t clusters = kFinestClusters * problem.num_devices();
   auto max_work_ns = static_cast<int64_t>(finest.MeanLoadNs() * problem.num_units() /
                                           static_cast<double>(clusters)) +

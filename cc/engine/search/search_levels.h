@@ -41,8 +41,7 @@ class SearchLevel {
 
 class SearchLevels {
  public:
-  // `unit_label`: see Coarsening.
-  SearchLevels(const SearchSpace& finest, const std::vector<int32_t>& unit_label, uint64_t seed);
+  SearchLevels(const SearchSpace& finest, uint64_t seed);
 
   size_t size() const { return levels_.size(); }
   const SearchLevel& operator[](size_t i) const { return *levels_[i]; }  // from fine to coarse

@@ -14,7 +14,7 @@ namespace {
 TEST_CASE("a coarse problem has all the work, and no more ops run at once than in the fine one") {
   for (uint64_t seed = 0; seed < 20; ++seed) {
     const Problem problem = RandomProblem(seed, 200);
-    Coarsening coarsening(problem, {}, seed);
+    Coarsening coarsening(problem, seed);
     REQUIRE(coarsening.Shrink(20, 1000));
     const Problem coarse = coarsening.Contract();  // refuses a cycle
     CHECK(coarse.num_ops() == coarsening.num_clusters());
@@ -32,24 +32,10 @@ TEST_CASE("a coarse problem has all the work, and no more ops run at once than i
   }
 }
 
-TEST_CASE("clusters keep labels apart") {
-  const Problem problem = RandomProblem(1, 200);
-  std::vector<int32_t> label(problem.num_units());
-  for (int32_t unit = 0; unit < problem.num_units(); ++unit) label[unit] = unit % 3;
-  Coarsening coarsening(problem, label, 0);
-  coarsening.Shrink(1, 1'000'000);
-  std::vector<int32_t> of_cluster(coarsening.num_clusters(), -1);
-  for (int32_t op = 0; op < problem.num_ops(); ++op) {
-    int32_t& seen = of_cluster[coarsening.cluster()[op]];
-    CHECK((seen == -1 || seen == label[problem.units()[op]]));
-    seen = label[problem.units()[op]];
-  }
-}
-
 TEST_CASE("a cluster may run where its ops may, and units stay whole") {
   for (uint64_t seed = 0; seed < 30; ++seed) {
     const Problem problem = RandomProblem(seed, 100, /*restricted=*/true);
-    Coarsening coarsening(problem, {}, seed);
+    Coarsening coarsening(problem, seed);
     CHECK(coarsening.Shrink(10, 1000));
     const Problem coarse = coarsening.Contract();
     const std::vector<int32_t>& cluster = coarsening.cluster();
@@ -68,7 +54,7 @@ TEST_CASE("coarsening keeps persistent memory, and what is read in another clust
     ProblemSpec spec = RandomProblem(seed, 100).spec();
     for (size_t op = 0; op < spec.persistent_bytes.size(); ++op) spec.persistent_bytes[op] = op;
     const Problem problem = Problem::Build(spec);
-    Coarsening coarsening(problem, {}, seed);
+    Coarsening coarsening(problem, seed);
     REQUIRE(coarsening.Shrink(15, 1000));
     const Problem coarse = coarsening.Contract();
     std::vector<int64_t> persistent_bytes(coarse.num_ops()), left_bytes(coarse.num_ops());
@@ -94,7 +80,7 @@ TEST_CASE("coarsening keeps persistent memory, and what is read in another clust
 
 TEST_CASE("coarsening depends on its seed alone, stops at its target and goes on from there") {
   const Problem problem = RandomProblem(3, 200);
-  Coarsening coarsening(problem, {}, 7), again(problem, {}, 7);
+  Coarsening coarsening(problem, 7), again(problem, 7);
   REQUIRE(coarsening.Shrink(60, 10'000));
   again.Shrink(60, 10'000);
   CHECK(coarsening.cluster() == again.cluster());

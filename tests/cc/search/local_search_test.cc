@@ -141,7 +141,7 @@ TEST_CASE("a partition by phases keeps two parallel chains apart") {
     if (op >= 2) b.Edge(op - 2, 0, op);
   }
   const Problem problem = b.Build();
-  const SearchLevels levels(SearchSpace(problem), {}, 0);
+  const SearchLevels levels(SearchSpace(problem), 0);
   REQUIRE(levels.size() > 0);
   std::vector<PartitionLevel> hierarchy;
   for (size_t i = levels.size(); i-- > 0;) {
