@@ -89,7 +89,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
 SEARCH = {
     "search": set(),
     "without screening of moves": {"screen"},
-    "without clusters": {"clusters"},
     "without other starts": {"other_starts"},
 }
 _LONG_SEARCH = ("search", "without screening of moves", "without other starts")

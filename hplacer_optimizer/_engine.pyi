@@ -355,7 +355,6 @@ def rollout_search(
 def local_search(
     problem: Problem,
     starts: _Int32,
-    clusterings: _Int32,
     *,
     seed: int,
     threads: int,
@@ -367,8 +366,7 @@ def local_search(
 ) -> tuple[_Int32, int, bool]:
     """Searches for a fast placement from many starts, among them those of shape [count, n].
 
-    `clusterings`: labels from 0 of shape [count, U]; units of one must have the same candidates.
-    `without`: parts of the search that are left out, of "screen", "clusters" and "other_starts".
+    `without`: parts of the search that are left out, of "screen" and "other_starts".
     `on_progress(evaluations, makespan_ns or None)` says whether to go on. Returns
     (placement, evaluations, whether time or on_progress ended it). Raises InfeasibleError if a unit
     has no candidate.
@@ -377,7 +375,8 @@ def local_search(
 class RandomMoves:
     """Draws the moves that `local_search` makes, for searches that judge by other measures.
 
-    `clusterings`: as of `local_search`. Raises InfeasibleError if a unit has no candidate.
+    `clusterings`: labels from 0 of shape [count, U], whose clusters may move as one. Raises
+    InfeasibleError if a unit has no candidate.
     """
 
     def __init__(self, problem: Problem, clusterings: _Int32) -> None: ...

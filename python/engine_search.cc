@@ -69,7 +69,6 @@ SearchParts PartsWithout(const std::set<std::string>& names) {
   SearchParts parts;
   const std::map<std::string, bool*> by_name = {
       {"screen", &parts.annealing.screens_moves},
-      {"clusters", &parts.clusters},
       {"other_starts", &parts.other_starts},
   };
   for (const std::string& name : names) {
@@ -80,10 +79,10 @@ SearchParts PartsWithout(const std::set<std::string>& names) {
   return parts;
 }
 
-py::tuple RunLocalSearch(const Problem& problem, const Table& starts, const Table& clusterings,
-                         uint64_t seed, int threads, std::optional<double> seconds,
-                         std::optional<int64_t> max_evaluations, std::optional<int64_t> patience,
-                         const std::set<std::string>& without, const py::object& on_progress) {
+py::tuple RunLocalSearch(const Problem& problem, const Table& starts, uint64_t seed, int threads,
+                         std::optional<double> seconds, std::optional<int64_t> max_evaluations,
+                         std::optional<int64_t> patience, const std::set<std::string>& without,
+                         const py::object& on_progress) {
   SearchOptions options;
   options.parts = PartsWithout(without);
   options.seed = seed;
@@ -91,8 +90,6 @@ py::tuple RunLocalSearch(const Problem& problem, const Table& starts, const Tabl
   options.limits = Limits(seconds, max_evaluations, patience, on_progress);
   CheckShape(starts, problem.num_ops(), "starts");
   options.starts = Rows(starts);
-  CheckShape(clusterings, problem.num_units(), "clusterings");
-  options.clusterings = Rows(clusterings);
   SearchResult result;
   {
     const py::gil_scoped_release release;
@@ -172,10 +169,9 @@ py::tuple RunRolloutSearch(const Problem& problem, const std::vector<int32_t>& s
 }  // namespace
 
 void RegisterSearches(py::module_* module) {
-  module->def("local_search", &RunLocalSearch, py::arg("problem"), py::arg("starts"),
-              py::arg("clusterings"), py::kw_only(), py::arg("seed"), py::arg("threads"),
-              py::arg("seconds"), py::arg("max_evaluations"), py::arg("patience"),
-              py::arg("without"), py::arg("on_progress"));
+  module->def("local_search", &RunLocalSearch, py::arg("problem"), py::arg("starts"), py::kw_only(),
+              py::arg("seed"), py::arg("threads"), py::arg("seconds"), py::arg("max_evaluations"),
+              py::arg("patience"), py::arg("without"), py::arg("on_progress"));
   py::class_<RandomMoves>(*module, "RandomMoves")
       .def(py::init([](const Problem& problem, const Table& clusterings) {
              CheckShape(clusterings, problem.num_units(), "clusterings");

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.errors import InfeasibleError
 from hplacer_optimizer.planners import Budget, local_search
-from hplacer_optimizer.planners.colocation import scopes_of_units
 from hplacer_optimizer.planners.devices import accelerators, candidate_mask
 from hplacer_optimizer.planners.host_offload import accelerators_first
 from hplacer_optimizer.problem.simulator import simulate_batch
@@ -77,12 +76,11 @@ def what_ifs(
         seconds=(seconds or default_seconds(problem)) / (1 + len(machines)),
         patience=local_search.patience(problem.num_ops),
     )
-    scopes = scopes_of_units(problem)
 
     def search(machine: Problem, starts: Sequence[_Int32]) -> _Int32:
         try:
             return local_search.search(
-                machine, starts, budget=budget, seed=seed, on_progress=None, scopes=scopes
+                machine, starts, budget=budget, seed=seed, on_progress=None
             ).placement
         except InfeasibleError:
             return placement

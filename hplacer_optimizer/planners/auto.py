@@ -25,7 +25,6 @@ from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.machines.host import search_threads
 from hplacer_optimizer.planners import local_search, rollout
 from hplacer_optimizer.planners.budget import Budget, ProgressCallback
-from hplacer_optimizer.planners.colocation import scopes_of_units
 from hplacer_optimizer.planners.devices import on_device, where_possible
 from hplacer_optimizer.planners.result import PlannerResult, Watch
 from hplacer_optimizer.planners.robustness import SECONDS, MeanStep, make_robust, seconds_needed
@@ -62,13 +61,11 @@ def plan(
         needed_s = seconds_needed(problem, robust_s) + settling_s
         budget = replace(budget, seconds=budget.seconds - needed_s)
     watch = Watch(on_progress)
-    scopes = scopes_of_units(problem)
     built = rollout.search(
         _with_launches(problem, _SEARCHED_ORDERS[0]),
         budget=_for_rollouts(budget, problem.num_ops),
         seed=seed,
         on_progress=watch,
-        scopes=scopes,
     )
     watch.begin()
     found = local_search.search(
@@ -77,7 +74,6 @@ def plan(
         budget=_without_steps_of(built, budget.left(begin_s)),
         seed=seed,
         on_progress=watch,
-        scopes=scopes,
     )
     placement = found.placement
     if not budget.stopped:

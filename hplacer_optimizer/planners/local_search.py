@@ -16,7 +16,6 @@ from hplacer_optimizer import _engine
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.planners import simple, topo
 from hplacer_optimizer.planners.budget import Budget, ProgressCallback
-from hplacer_optimizer.planners.colocation import scopes_of_units
 from hplacer_optimizer.planners.devices import devices_of_type
 from hplacer_optimizer.planners.native_search import search_keywords
 from hplacer_optimizer.planners.result import PlannerResult, Watch
@@ -60,7 +59,6 @@ def search(
     budget: Budget | None,
     seed: int,
     on_progress: ProgressCallback | None,
-    scopes: NDArray[np.int32] | None = None,
     without: Collection[str] = (),
 ) -> PlannerResult:
     """The same, from further placements (int32[n] each): the result is no worse than any.
@@ -71,7 +69,6 @@ def search(
         budget: of the search.
         seed: of what it draws.
         on_progress: is told of what it finds.
-        scopes: int32[U], `colocation.scopes_of_units(problem)` if that is known already.
         without: parts that are left out, to see what they give (`_engine.local_search`).
     """
     begin_s = time.monotonic()
@@ -79,12 +76,9 @@ def search(
     rows = [*starts, *_cheap_starts(problem)]
     watch = Watch(on_progress)
     all_starts = np.array(rows, np.int32).reshape(len(rows), problem.num_ops)
-    if scopes is None:
-        scopes = scopes_of_units(problem)
     placement, evaluations, ended_by_time = _engine.local_search(
         problem,
         all_starts,
-        scopes.reshape(int(scopes.size > 0), problem.num_units),
         without=set(without),
         **search_keywords(budget, watch, begin_s=begin_s, seed=seed),
     )

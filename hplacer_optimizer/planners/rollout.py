@@ -58,7 +58,6 @@ def search(
     portfolio: Portfolio = BY_HAND,
     passes: int = 3,
     sweeps: bool = True,
-    scopes: NDArray[np.int32] | None = None,
 ) -> PlannerResult:
     """The same with other policies, or without a part of the search, to see what it is worth.
 
@@ -70,17 +69,14 @@ def search(
         portfolio: the chains that are tried; sweeps draw of its policies and kinds of items.
         passes: how often a chain decides all items, at least 1.
         sweeps: decide parts of the best placement again until the budget is used.
-        scopes: int32[U], `colocation.scopes_of_units(problem)` if that is known already.
     """
     begin_s = time.monotonic()
     _engine.check_candidates(problem)
     budget = (budget or Budget()).or_default(default_budget(problem))
     watch = Watch(on_progress)
-    if scopes is None:
-        scopes = scopes_of_units(problem)
     placement, evaluations, ended_by_time = _engine.rollout_search(
         problem,
-        scopes,
+        scopes_of_units(problem),
         portfolio.rows(),
         portfolio.chain_table(),
         passes=passes,

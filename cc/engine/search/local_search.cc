@@ -1,7 +1,6 @@
 #include "engine/search/local_search.h"
 
 #include <algorithm>
-#include <map>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -11,12 +10,10 @@
 #include "engine/schedulers/heft.h"
 #include "engine/search/annealing.h"
 #include "engine/search/enumeration.h"
-#include "engine/search/joined_units.h"
 #include "engine/search/memory_repair.h"
 #include "engine/search/random_stream.h"
 #include "engine/search/search_levels.h"
 #include "engine/search/search_space.h"
-#include "engine/search/unit_clusters.h"
 #include "engine/simulator/worker_team.h"
 
 namespace hplacer {
@@ -28,16 +25,13 @@ constexpr int32_t kRepairs = 4, kStartsAtOnce = 4;
 constexpr int64_t kTryInterval = 256;  // evaluations of a coarse level
 // Levels whose clusters are small enough for a coarse step to last nearly as long as a fine one.
 constexpr size_t kAnnealedLevels = 2;
-// Of the clusters that move as one.
-constexpr int32_t kClustersPerDevice[] = {8, 4, 2, 1};
-constexpr int32_t kClusters = 1000, kLeastUnitsPerCluster = 3;
 // Of the first turn of each operator, in simulated ops.
-constexpr double kAnnealingWork = 1500, kBeginWork = 400;  // per op
+constexpr double kAnnealingWork = 1500, kCycleWork = 400;  // per op
 constexpr double kLeastWork = 1e4, kMostAnnealingWork = 8e6;
 constexpr double kWorkOfLevels = 150;  // per op: making them takes as long as so much
 constexpr double kWorkGrowth = 1.1;    // after a turn that brought nothing
 // Of operators. What they gain is a share of the step, for 1,000 simulated ops per op.
-constexpr double kHopeOfUnits = 0.02, kHopeOfClusters = 0.002, kHopeOfOthers = 0.0003;
+constexpr double kHopeOfBest = 0.02, kHopeOfOthers = 0.0003;
 constexpr double kForget = 0.5, kLeastShare = 0.01;
 // Shares of the makespan, and of the mean unit, which is a large part of it on small graphs.
 constexpr double kAnnealingTemperature = 0.0007, kAnnealingUnits = 0.3;
@@ -107,43 +101,21 @@ class Search {
 
   enum class OperatorKind {
     kAnneal,  // the best placement
-    kBegin,   // at another start
+    kCycle,   // from another start
   };
   struct Operator {
     OperatorKind kind;
-    int32_t clustering = -1;  // of labels_, its clusters move as one; none: units do
-    double work = 0;          // of its next turn, in simulated ops
-    double gain = 0, effort = 1;
+    double work;  // of its next turn, in simulated ops
+    double gain, effort = 1;
   };
 
   double WorkOf(double per_op) const { return std::max(per_op * problem_.num_ops(), kLeastWork); }
 
   void MakeOperators() {
-    if (options_.parts.clusters) MakeClusters();
-    AddClusters();
     const double annealing_work = std::min(WorkOf(kAnnealingWork), kMostAnnealingWork);
-    for (int32_t i = -1; i < static_cast<int32_t>(labels_.size()); ++i) {
-      operators_.push_back(
-          {OperatorKind::kAnneal, i, annealing_work, i < 0 ? kHopeOfUnits : kHopeOfClusters});
-      if (!options_.parts.other_starts) continue;
-      operators_.push_back({OperatorKind::kBegin, i, WorkOf(kBeginWork), kHopeOfOthers});
-    }
-  }
-
-  void MakeClusters() {
-    const int32_t clusters = std::min(kClusters, problem_.num_units() / kLeastUnitsPerCluster);
-    labels_.resize(std::size(kClustersPerDevice));
-    team_.ForEach(static_cast<int32_t>(labels_.size()), [&](int, int32_t i) {
-      labels_[i] = ClusterUnits(problem_, {std::max(1, clusters)}, kClustersPerDevice[i]).front();
-    });
-    labels_.erase(std::unique(labels_.begin(), labels_.end()), labels_.end());
-    labels_.insert(labels_.end(), options_.clusterings.begin(), options_.clusterings.end());
-  }
-
-  void AddClusters() {
-    for (const std::vector<int32_t>& label : labels_) {
-      space_.AddClusters(label, 1 + *std::max_element(label.begin(), label.end()));
-    }
+    operators_.push_back({OperatorKind::kAnneal, annealing_work, kHopeOfBest});
+    if (!options_.parts.other_starts) return;
+    operators_.push_back({OperatorKind::kCycle, WorkOf(kCycleWork), kHopeOfOthers});
   }
 
   void TakeTurn() {
@@ -153,10 +125,10 @@ class Search {
     double work = it.work;
     switch (it.kind) {
       case OperatorKind::kAnneal:
-        AnnealBest(it);
+        AnnealBest(it.work);
         break;
-      case OperatorKind::kBegin:
-        Begin(it);
+      case OperatorKind::kCycle:
+        RunCycle(it.work);
         work += WorkOf(kWorkOfLevels);
     }
     it.gain *= kForget;
@@ -167,7 +139,7 @@ class Search {
       it.gain += 1 - static_cast<double>(result_.score.makespan_ns) /
                          static_cast<double>(before.makespan_ns);
     } else {
-      it.gain += kHopeOfUnits;
+      it.gain += kHopeOfBest;
     }
   }
 
@@ -186,49 +158,20 @@ class Search {
     return i;
   }
 
-  // What the best placement has cut is cut in its clusters too, so that it can be told in them.
-  void AnnealBest(const Operator& it) {
+  void AnnealBest(double work) {
     Placement current = result_.placement;
     const double temperature =
         std::max(kAnnealingTemperature, kAnnealingUnits * MeanUnitShare(space_));
-    const auto keep = [this](const Placement& placement, const Score& better) {
-      Keep(placement, better);
-    };
-    if (it.clustering < 0) {
-      Anneal(space_, it.work, temperature, &current, keep);
-      return;
-    }
-    const std::vector<int32_t> device = UnitDevices(problem_, current);
-    std::vector<int32_t> label = labels_[it.clustering];
-    std::map<std::pair<int32_t, int32_t>, int32_t> parts;
-    for (size_t unit = 0; unit < label.size(); ++unit) {
-      const auto next = static_cast<int32_t>(parts.size());
-      label[unit] = parts.try_emplace({label[unit], device[unit]}, next).first->second;
-    }
-    const Problem joined = JoinUnits(problem_, label);
-    Anneal(SearchSpace(joined), it.work, temperature, &current, keep);
+    Anneal(space_, work, temperature, &current,
+           [this](const Placement& placement, const Score& better) { Keep(placement, better); });
   }
-
-  void Begin(const Operator& it) {
-    if (it.clustering < 0) {
-      RunCycle(it.work, &space_);
-    } else {
-      const Problem joined = JoinUnits(problem_, labels_[it.clustering]);
-      SearchSpace space(joined);
-      RunCycle(it.work, &space);
-    }
-  }
-
-  // ---- cycles ----
 
   // Anneals two levels of a coarsening, then the problem, from the best of many starts.
-  void RunCycle(double work, SearchSpace* space) {
+  void RunCycle(double work) {
     const uint64_t seed = options_.seed + static_cast<uint64_t>(cycles_++) * 1009;
-    SearchLevels levels(*space, seed);
-    levels.GiveClustersTo(space);
-    if (space == &space_) AddClusters();
-    Placement current = BestStartOn(levels, seed, OnCandidates(space->problem(), result_.placement),
-                                    space == &space_);
+    SearchLevels levels(space_, seed);
+    levels.GiveClustersTo(&space_);
+    Placement current = BestStartOn(levels, seed);
     double share = 0.5;
     for (size_t i = std::min(kAnnealedLevels, levels.size()); i-- > 0 && !clock_.IsOver();) {
       const SearchLevel& level = levels[i];
@@ -242,14 +185,14 @@ class Search {
       share /= 2;
     }
     if (clock_.IsOver()) return;
-    Anneal(*space, work * share, std::max(kFinestCycleTemperature, MeanUnitShare(*space)), &current,
+    Anneal(space_, work * share, std::max(kFinestCycleTemperature, MeanUnitShare(space_)), &current,
            [this](const Placement& placement, const Score& better) { Keep(placement, better); });
   }
 
-  // The fastest on the first annealed level: partitions, list schedules of the levels, and, if
-  // `offers_best`, `best`. Cycles that all begin near one good placement find nothing else.
-  Placement BestStartOn(const SearchLevels& levels, uint64_t seed, Placement best,
-                        bool offers_best) {
+  // The fastest on the first annealed level of the best placement, partitions, and list schedules
+  // of the levels.
+  Placement BestStartOn(const SearchLevels& levels, uint64_t seed) {
+    Placement best = result_.placement;
     if (levels.size() == 0) return best;
     const SearchLevel& judge = levels[std::min(kAnnealedLevels, levels.size()) - 1];
     const auto scorer = MakePlacementScorer(judge.problem(), judge.space().tables());
@@ -260,7 +203,7 @@ class Search {
       best_score = score;
       best = fine;
     };
-    if (offers_best) offer(best);
+    offer(result_.placement);
     std::vector<Placement> starts(kStartsAtOnce);
     for (int32_t i = 0; i < levels.num_starts() && !clock_.IsOver(); i += kStartsAtOnce) {
       const int32_t count = std::min(kStartsAtOnce, levels.num_starts() - i);
@@ -294,7 +237,6 @@ class Search {
   SearchSpace space_;
   std::unique_ptr<PlacementScorer> scorer_;
   SearchResult result_;
-  std::vector<std::vector<int32_t>> labels_;  // clusters of units
   std::vector<Operator> operators_;
   int64_t turns_ = 0, anneals_ = 0, tried_at_ = 0, cycles_ = 0;
 };
@@ -304,7 +246,6 @@ class Search {
 SearchResult LocalSearch(const Problem& problem, const SearchOptions& options) {
   CheckCandidates(problem);
   for (const std::vector<int32_t>& start : options.starts) CheckPlacement(problem, start);
-  for (const std::vector<int32_t>& label : options.clusterings) CheckClustering(problem, label);
   if (problem.num_ops() == 0) {
     SearchResult result;
     result.score.missing_links = 0;
