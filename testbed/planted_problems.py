@@ -2,32 +2,41 @@
 
 from __future__ import annotations
 
+import itertools
+import re
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 
-def machine(devices: int, memory_bytes: int = 10**12, latency_ns: int = 10) -> dict[str, Any]:
-    """Equal devices, each pair with a channel of its own at one byte per nanosecond."""
+def machine(
+    devices: int | Sequence[str],
+    memory_bytes: int = 10**12,
+    latency_ns: int = 10,
+    *,
+    is_linked: bool = True,
+) -> dict[str, Any]:
+    """So many equal devices, or those of these names, whose types are the kinds.
+
+    Each pair has a channel of its own at one byte per nanosecond, unless they are not linked.
+    """
+    names = [f"/device:GPU:{d}" for d in range(devices)] if isinstance(devices, int) else devices
+    types = [re.search(r"device:(\w+):", name) for name in names]
+    kinds = [found[1].lower() if found else "gpu" for found in types]
+    pairs = itertools.permutations(range(len(names)), 2) if is_linked else ()
     return {
         "format": "hplacer-problem/2",
         "name": "planted",
-        "device_kinds": ["gpu"],
+        "device_kinds": sorted(set(kinds)),
         "devices": [
-            {"name": f"/device:GPU:{d}", "kind": "gpu", "memory_bytes": memory_bytes}
-            for d in range(devices)
+            {"name": name, "kind": kind, "memory_bytes": memory_bytes}
+            for name, kind in zip(names, kinds, strict=True)
         ],
         "links": [
-            {
-                "src": a,
-                "dst": b,
-                "channel": f"{a}-{b}",
-                "latency_ns": latency_ns,
-                "bytes_per_s": 10**9,
-            }
-            for a in range(devices)
-            for b in range(devices)
-            if a != b
+            {"src": a, "dst": b, "channel": f"{a}-{b}", "latency_ns": latency_ns}
+            | {"bytes_per_s": 10**9}
+            for a, b in pairs
         ],
     }
 

@@ -13,6 +13,9 @@ import pytest
 # A shell's background job ignores SIGINT, and so would every process that a test interrupts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Before NumPy is imported: threads of its linear algebra wait for each other where cores are busy.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 _DISABLE = "HPLACER_DISABLE"
 _START_S = pytest.StashKey[float]()
 _DISABLED_BEFORE = pytest.StashKey[str | None]()

@@ -161,11 +161,6 @@ def environment_of_a_shell(tmp_path: Path) -> dict[str, str]:
     }
 
 
-def test_the_readme_shows_five_commands() -> None:
-    programs = [line.split()[0] for line in commands_of(DOCUMENTS["README.md"]).splitlines()]
-    assert programs == ["python", "hplacer", "hplacer", "hplacer", "hplacer"]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_commands_of_a_document_run_one_after_the_other(name: str, tmp_path: Path) -> None:

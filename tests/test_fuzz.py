@@ -8,8 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 from tests.fuzz.cases import TARGETS, case_file, run_case
-
-ROOT = Path(__file__).parents[1]
+from tests.processes import ROOT
 
 
 def test_mutated_files_raise_nothing_but_typed_errors(tmp_path: Path) -> None:

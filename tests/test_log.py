@@ -6,13 +6,11 @@ import os
 import subprocess
 import sys
 import threading
-from pathlib import Path
 
 import pytest
 
 from hplacer_optimizer import log
-
-ROOT = Path(__file__).resolve().parents[1]
+from tests.processes import ROOT
 
 
 def run(code: str, level: str | None = None) -> str:
@@ -36,25 +34,36 @@ IMPORT = "from hplacer_optimizer import log\n"
 SPEAK = "log.LOGGER.debug('d'); log.LOGGER.info('i'); log.LOGGER.warning('w')\n"
 
 
-def test_by_default_info_goes_to_stderr() -> None:
-    assert run(IMPORT + SPEAK) == "hplacer: i\nhplacer: w\n"
-
-
-def test_importing_again_prints_once() -> None:
-    again = "del sys.modules['hplacer_optimizer.log']\n"
-    assert run(IMPORT + again + IMPORT + SPEAK) == "hplacer: i\nhplacer: w\n"
+ROOT_CONFIG = "logging.basicConfig(format='app %(message)s', level=logging.WARNING)\n"
+AGAIN = "del sys.modules['hplacer_optimizer.log']\n" + IMPORT
+WARN = "logging.warning('x')\n"  # adds a handler that nobody asked for
+OWN_FORM = "logging.getLogger().handlers[0].setFormatter(logging.Formatter('own %(message)s'))\n"
+OWN_HANDLER = "logging.getLogger('hplacer').addHandler(logging.StreamHandler())\n"
+OWN_LEVEL = "logging.getLogger('hplacer').setLevel(logging.WARNING)\n"
+OURS = "hplacer: i\nhplacer: w\n"
 
 
 @pytest.mark.parametrize(
-    ("level", "expected"),
-    [("debug", "diw"), ("INFO", "iw"), ("warning", "w"), ("error", ""), ("off", "")],
+    ("code", "level", "expected"),
+    [
+        (IMPORT + SPEAK, None, OURS),
+        (IMPORT + AGAIN + SPEAK, None, OURS),
+        (IMPORT + SPEAK, "debug", "hplacer: d\n" + OURS),
+        (IMPORT + SPEAK, "INFO", OURS),
+        (IMPORT + SPEAK, "warning", "hplacer: w\n"),
+        (IMPORT + SPEAK, "error", ""),
+        (IMPORT + SPEAK + "log.LOGGER.critical('c')", "off", ""),
+        (ROOT_CONFIG + IMPORT + SPEAK, None, "app w\n"),
+        ("logging.basicConfig()\n" + IMPORT + SPEAK, None, "WARNING:hplacer:w\n"),
+        (IMPORT + ROOT_CONFIG + SPEAK, None, "app i\napp w\n"),
+        (IMPORT + WARN + SPEAK, None, "WARNING:root:x\n" + OURS),
+        (IMPORT + WARN + OWN_FORM + SPEAK, None, "WARNING:root:x\nown i\nown w\n"),
+        (IMPORT + OWN_HANDLER + SPEAK, None, "i\nw\n"),
+        (OWN_LEVEL + IMPORT + SPEAK, None, "hplacer: w\n"),
+    ],
 )
-def test_the_environment_sets_the_level(level: str, expected: str) -> None:
-    assert run(IMPORT + SPEAK, level) == "".join(f"hplacer: {letter}\n" for letter in expected)
-
-
-def test_off_silences_even_critical() -> None:
-    assert run(IMPORT + "log.LOGGER.critical('c')", "off") == ""
+def test_what_is_printed(code: str, level: str | None, expected: str) -> None:
+    assert run(code, level) == expected
 
 
 def test_an_unknown_level_is_reported_and_ignored() -> None:
@@ -65,49 +74,10 @@ def test_an_unknown_level_is_reported_and_ignored() -> None:
     assert lines[1:] == ["hplacer: i", "hplacer: w"]
 
 
-ROOT_CONFIG = "logging.basicConfig(format='app %(message)s', level=logging.WARNING)\n"
-
-
-def test_an_application_that_configured_root_first_decides_format_and_level() -> None:
-    assert run(ROOT_CONFIG + IMPORT + SPEAK) == "app w\n"
-
-
-def test_an_application_that_configures_root_later_gets_every_record_once() -> None:
-    assert run(IMPORT + ROOT_CONFIG + SPEAK) == "app i\napp w\n"
-
-
-NOBODYS = "hplacer: i\nhplacer: w\n"
-
-
-def test_a_root_handler_that_nobody_asked_for_leaves_our_form() -> None:
-    lines = run(IMPORT + "logging.warning('x')\n" + SPEAK)
-    assert lines == "WARNING:root:x\n" + NOBODYS
-
-
 def test_absl_leaves_our_form() -> None:
     pytest.importorskip("absl")
     lines = run(IMPORT + "from absl import logging as absl\nabsl.warning('x')\n" + SPEAK)
-    assert lines.endswith(" x\n" + NOBODYS) or lines.endswith(":x\n" + NOBODYS)
-
-
-def test_an_application_that_configures_such_a_handler_gets_every_record_once() -> None:
-    nobodys = IMPORT + "logging.warning('x')\n" + SPEAK
-    own = "logging.getLogger().handlers[0].setFormatter(logging.Formatter('own %(message)s'))\n"
-    assert run(nobodys + own + SPEAK).endswith(NOBODYS + "own i\nown w\n")
-
-
-def test_a_plain_configuration_before_the_import_is_the_applications() -> None:
-    assert run("logging.basicConfig()\n" + IMPORT + SPEAK) == "WARNING:hplacer:w\n"
-
-
-def test_a_handler_of_the_application_replaces_ours() -> None:
-    own = "logging.getLogger('hplacer').addHandler(logging.StreamHandler())\n"
-    assert run(IMPORT + own + SPEAK) == "i\nw\n"
-
-
-def test_a_level_that_the_application_set_stays() -> None:
-    level = "logging.getLogger('hplacer').setLevel(logging.WARNING)\n"
-    assert run(level + IMPORT + SPEAK) == "hplacer: w\n"
+    assert lines.endswith((" x\n" + OURS, ":x\n" + OURS))
 
 
 def test_warn_once_from_many_threads(caplog: pytest.LogCaptureFixture) -> None:

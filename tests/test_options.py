@@ -43,31 +43,6 @@ options = st.builds(
 )
 
 
-def test_the_defaults() -> None:
-    assert dataclasses.asdict(Options()) == {
-        "planner": "auto",
-        "seed": 0,
-        "budget_s": 10.0,
-        "min_ops": 20,
-        "timeout_s": None,
-        "targets": (),
-        "devices": (),
-        "batch_size": None,
-        "loop_trip_count": 10,
-        "bitwise": False,
-        "cost_table": None,
-        "cache": None,
-        "cache_max_bytes": 2**30,
-        "trust_shared": False,
-        "on_miss": "plan",
-        "min_gain": None,
-        "host_offload": False,
-        "verify": False,
-        "plan": None,
-    }
-    assert Options().changed() == {}
-
-
 def test_every_option_is_described() -> None:
     lines = describe().splitlines()
     assert [line.split()[0] for line in lines] == [f.name for f in dataclasses.fields(Options)]

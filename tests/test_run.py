@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
+from tests.processes import ROOT
+
 REPORT = """\
 "What the script sees."
 import __main__, json, os, sys

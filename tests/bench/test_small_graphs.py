@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from hplacer_optimizer.bench.cluster_tasks import TASKS, ClusterTask
-from hplacer_optimizer.bench.small_graphs import CHOSEN_LAST, GRAPHS, write
+from hplacer_optimizer.bench.small_graphs import GRAPHS, write
 
 OWN = [name for name, build in GRAPHS.items() if not isinstance(build, tuple)]  # no workloads
 
@@ -46,7 +46,3 @@ def test_every_part_of_a_cut_by_hand_is_in_its_graph(task: ClusterTask, tmp_path
         for expression in rules:
             for part in expression.split("|"):
                 assert any(re.search(part, name) for name in names), part
-
-
-def test_the_graphs_chosen_last_are_among_all() -> None:
-    assert {*CHOSEN_LAST} <= {*GRAPHS}

@@ -266,9 +266,3 @@ def test_why_looks_a_graph_up(trained: Trained, capsys: pytest.CaptureFixture[st
     code, document = hplacer(capsys, *arguments, "--target", "train", *cache)
     assert code == 0
     assert document["lookups"][0]["nearest"]["fingerprint"] == trained.plan.fingerprint
-
-
-def test_why_needs_one_of_log_and_graph(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["why"]) == 2
-    assert main(["why", "x.log", "--graph", "y.meta"]) == 2
-    assert "name a LOG or a --graph" in capsys.readouterr().err

@@ -26,7 +26,7 @@ from hplacer_optimizer.inspection.advice.allreduce import (
     direct,
     ring,
 )
-from hplacer_optimizer.inspection.advice.changes import best, changed_ways, with_links, with_memory
+from hplacer_optimizer.inspection.advice.changes import best, changed_ways, with_memory
 from hplacer_optimizer.inspection.advice.gradients import find_gradients
 from hplacer_optimizer.inspection.advice.replicas import equal_devices
 from hplacer_optimizer.inspection.advice.scaling import scaled
@@ -55,21 +55,19 @@ def document(
     devices: int = 2, *, batch: int = 8, weight: int = 400, ns: int = 1000
 ) -> dict[str, Any]:
     """A step of one layer, x -> y -> gradient -> update; y and the gradient take ns a sample."""
-    ops = [
-        {"name": "w", "type": "VarHandleOp", "cost_ns": {"gpu": 0}, "output_bytes": [8]}
-        | {"persistent_bytes": weight},
-        {"name": "read", "type": "ReadVariableOp", "cost_ns": {"gpu": 1}, "output_bytes": [weight]},
-        {"name": "x", "type": "Placeholder", "cost_ns": {"gpu": 1}, "output_bytes": [100 * batch]},
-        {
-            "name": "y",
-            "type": "MatMul",
-            "cost_ns": {"gpu": ns * batch},
-            "output_bytes": [200 * batch],
-        },
-        {"name": "g", "type": "MatMul", "cost_ns": {"gpu": ns * batch}, "output_bytes": [weight]},
-        {"name": "step", "type": "ResourceApplyGradientDescent", "cost_ns": {"gpu": 10}}
-        | {"output_bytes": []},
+    rows: list[tuple[str, str, int, list[int]]] = [
+        ("w", "VarHandleOp", 0, [8]),
+        ("read", "ReadVariableOp", 1, [weight]),
+        ("x", "Placeholder", 1, [100 * batch]),
+        ("y", "MatMul", ns * batch, [200 * batch]),
+        ("g", "MatMul", ns * batch, [weight]),
+        ("step", "ResourceApplyGradientDescent", 10, []),
     ]
+    ops = [
+        {"name": name, "type": kind, "cost_ns": {"gpu": cost_ns}, "output_bytes": sizes}
+        for name, kind, cost_ns, sizes in rows
+    ]
+    ops[0]["persistent_bytes"] = weight
     edges = [[0, 0, 1], [1, 0, 3], [2, 0, 3], [3, 0, 4], [0, 0, 5], [4, 0, 5]]
     return machine(devices) | {"ops": ops, "edges": edges}
 
@@ -278,15 +276,6 @@ def test_data_parallelism_is_the_replica_and_the_exchange() -> None:
     assert (way.batch_size, way.replica_batch_size, way.exchange) == (8, 4, DIRECT)
 
 
-def test_more_bandwidth_never_makes_data_parallelism_slower() -> None:
-    ways = with_replicas(
-        training(4, weight=40_000), training(4, batch=2, weight=40_000), [0, 1, 2, 3]
-    )
-    steps = [ways.rows(with_links(factor))[1].step_time_ns for factor in (0.5, 1.0, 2.0, 4.0)]
-    assert None not in steps
-    assert steps == sorted(steps, key=lambda ns: -(ns or 0))
-
-
 def test_gradients_go_while_the_backward_pass_goes_on() -> None:
     """A CPU sends each gradient as soon as it is there: all but the last one are hidden."""
     ops = [
@@ -328,14 +317,6 @@ def test_advice_has_every_way() -> None:
     (large,) = advised(Small(4, weight=400_000))
     assert large.best.kind != REPLICAS
     assert "exchange of gradients" in large.ways[2].bound_by
-
-
-def test_samples_grow_with_the_batch() -> None:
-    found = advised(Small(2), 8, 16, 32)
-    assert [one.batch_size for one in found] == [8, 16, 32]
-    for number in range(3):
-        rates = [one.ways[number].samples_per_s for one in found]
-        assert rates == sorted(rates)
 
 
 def test_no_replica_is_without_a_sample() -> None:
@@ -389,13 +370,6 @@ def test_what_a_detected_device_holds_back_is_not_added_again() -> None:
         assert memory is not None
         needs.append(memory.most_bytes)
     assert needs[0] - needs[1] == 500 * MIB
-
-
-def test_what_does_not_fit_is_told() -> None:
-    (found,) = advised(Small(2, weight=2 * 10**12))
-    assert found.best is None
-    assert found.verdict.startswith("Nothing fits: even ")
-    assert "smaller batch" in found.verdict
 
 
 # ---- verdicts ----
@@ -503,15 +477,8 @@ def test_the_command_prints_and_has_json(file: str, capsys: pytest.CaptureFixtur
     assert "assumed: every way has the same number of samples" in printed
     assert cli.main([*command, "--json"]) == 0
     (found,) = json.loads(capsys.readouterr().out)["machines"]
-    assert {
-        "machine",
-        "batch_size",
-        "error",
-        "verdict",
-        "change",
-        "changes",
-        "best",
-    } <= found.keys()
+    shown = {"machine", "batch_size", "error", "verdict", "change", "changes", "best"}
+    assert shown <= found.keys()
     assert [one["kind"] for one in found["ways"]] == [ONE, PLAN, REPLICAS]
     for one in found["ways"]:
         assert one["step_time_ns"] > 0
@@ -521,22 +488,23 @@ def test_the_command_prints_and_has_json(file: str, capsys: pytest.CaptureFixtur
         assert one["feasible"] is True
 
 
-def test_the_command_fails_where_nothing_fits(tmp_path: Path) -> None:
+def test_the_command_fails_where_nothing_fits(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "large.hplacer.json"
     hp.save_problem(training(2, weight=2 * 10**12), path)
     assert cli.main(["advise", str(path), "--budget", "1", "--json"]) == 1
+    (found,) = json.loads(capsys.readouterr().out)["machines"]
+    assert found["best"] is None
+    assert found["verdict"].startswith("Nothing fits: even ")
+    assert "smaller batch" in found["verdict"]
 
 
-@pytest.mark.parametrize("suffix", [".svg", ".png"])
-def test_a_picture_is_written(file: str, tmp_path: Path, suffix: str) -> None:
+def test_a_picture_has_a_bar_of_every_way(file: str, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    path = tmp_path / f"advice{suffix}"
-    advice = hp.advise(file, budget_s=0.2)
-    assert advice.picture().axes
-    advice.picture(path)
-    assert path.stat().st_size > 1000
-    with pytest.raises(OptionError, match=r"write \.svg, \.png or \.pdf"):
-        advice.picture(tmp_path / "advice.doc")
+    (ways,) = hp.advise(file, budget_s=0.2).picture(tmp_path / "advice.svg").axes
+    assert len(ways.patches) == 3
+    assert (tmp_path / "advice.svg").read_text().startswith("<?xml")
 
 
 def test_a_picture_names_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -548,13 +516,9 @@ def test_a_picture_names_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({}, "name a graph or a script, or a workload"),
-        ({"source": "example", "workload": "nmt_4"}, "one only"),
-        ({"workload": "nmt_44"}, "did you mean 'nmt_4'?"),
         ({"source": "example", "batch_size": 0}, "whole number of at least 1, got 0"),
         ({"source": "example", "batch_size": []}, "name at least one"),
         ({"source": "example", "machine": []}, "name at least one"),
-        ({"source": "example", "script_args": ["--x"]}, "no script"),
         ({"workload": "nmt:batch_size=many"}, "batch_size: must be a whole number"),
     ],
 )
@@ -562,11 +526,6 @@ def test_wrong_arguments_name_the_fix(arguments: dict[str, Any], message: str) -
     with pytest.raises(OptionError) as error:
         hp.advise(**arguments)
     assert message in str(error.value)
-
-
-def test_a_script_that_is_not_there() -> None:
-    with pytest.raises(GraphError, match=r"none\.py: there is no such script"):
-        hp.advise("none.py")
 
 
 # ---- with TensorFlow ----
@@ -593,15 +552,8 @@ open({after!r}, "w").close()
 @pytest.mark.slow
 def test_a_workload_is_captured_at_each_batch_size(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("tensorflow")
-    command = [
-        "advise",
-        "--workload",
-        SMALL,
-        "--machine",
-        "2hosts-2xcpu",
-        "--machine",
-        "1cpu-2xk40",
-    ]
+    command = ["advise", "--workload", SMALL]
+    command += ["--machine", "2hosts-2xcpu", "--machine", "1cpu-2xk40"]
     assert cli.main([*command, "--budget", "1", "--json"]) == 0
     clusters, host = json.loads(capsys.readouterr().out)["machines"]
     assert (clusters["machine"], host["machine"]) == ("2hosts-2xcpu", "1cpu-2xk40")

@@ -17,6 +17,7 @@ import hplacer_optimizer as hp
 from hplacer_optimizer.errors import InfeasibleError, ProblemError
 from hplacer_optimizer.inspection.chrome_trace import write_chrome_trace
 from testbed.documents import problem_from_dict
+from testbed.planted_problems import machine
 from testbed.random_problems import placed_problems
 
 Event = dict[str, Any]
@@ -166,18 +167,12 @@ def test_arrows_lead_from_producer_over_transfer_to_consumer(
 
 def two_devices() -> dict[str, Any]:
     """`a/"x"` on the left takes 1234567 ns, then its output goes to `b` on the right."""
-    return {
-        "format": "hplacer-problem/2",
-        "name": "two",
-        "device_kinds": ["cpu"],
-        "devices": [{"name": d, "kind": "cpu", "memory_bytes": 99} for d in ("left", "right")],
-        "links": [{"src": 0, "dst": 1, "channel": "l2r", "latency_ns": 2, "bytes_per_s": 10**9}],
-        "ops": [
-            {"name": 'a/"x"', "type": "A", "cost_ns": {"cpu": 1234567}, "output_bytes": [5]},
-            {"name": "b", "type": "B", "cost_ns": {"cpu": 50}},
-        ],
-        "edges": [[0, 0, 1]],
-    }
+    ops = [
+        {"name": 'a/"x"', "type": "A", "cost_ns": {"gpu": 1234567}, "output_bytes": [5]},
+        {"name": "b", "type": "B", "cost_ns": {"gpu": 50}},
+    ]
+    document = machine(["left", "right"], 99, 2) | {"ops": ops, "edges": [[0, 0, 1]]}
+    return document | {"links": document["links"][:1]}
 
 
 def test_by_hand(tmp_path: Path) -> None:
@@ -186,7 +181,7 @@ def test_by_hand(tmp_path: Path) -> None:
     write_chrome_trace(problem, [0, 1], hp.simulate(problem, [0, 1]), path)
     events = read_events(path)
     names = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"}
-    assert names == {(1, 1): "slot 0", (2, 1): "slot 0", (3, 1): "l2r"}
+    assert names == {(1, 1): "slot 0", (2, 1): "slot 0", (3, 1): "0-1"}
     a, b, sent = (e for e in events if e["ph"] == "X")
     assert (a["name"], a["ts"], a["dur"]) == ('a/"x"', 0, Decimal("1234.567"))
     assert (b["name"], b["ts"], b["dur"]) == ("b", Decimal("1234.574"), Decimal("0.050"))
@@ -209,7 +204,6 @@ def test_refusals(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.skipif(not hasattr(hp.StepTrace, "memory_timeline"), reason="no memory timeline")
 @settings(max_examples=60, deadline=None)
 @given(placed_problems())
 def test_counters_show_every_peak_and_what_is_held_after_each_instant(

@@ -22,6 +22,7 @@ from hplacer_optimizer.inspection.critical_path import (
 from hplacer_optimizer.inspection.what_if import UNCHANGED, WhatIf, changes, what_ifs
 from hplacer_optimizer.planners import etf
 from testbed.documents import problem_from_dict, problem_to_dict
+from testbed.planted_problems import machine
 from testbed.random_problems import placed_problems, problems
 from tests.shared_cores import shared_cores
 
@@ -34,24 +35,12 @@ def fork() -> dict[str, Any]:
     `a` has two outputs of 20 ns each on one channel.
     """
     sizes = {"a": [20, 20], "b": [10], "c": [10], "d": []}
-    return {
-        "format": "hplacer-problem/2",
-        "name": "fork",
-        "device_kinds": ["cpu", "gpu"],
-        "devices": [
-            {"name": "/device:CPU:0", "kind": "cpu", "memory_bytes": 1000},
-            {"name": "/device:GPU:0", "kind": "gpu", "memory_bytes": 1000},
-        ],
-        "links": [
-            {"src": 0, "dst": 1, "channel": "up", "latency_ns": 2, "bytes_per_s": 10**9},
-            {"src": 1, "dst": 0, "channel": "down", "latency_ns": 2, "bytes_per_s": 10**9},
-        ],
-        "ops": [
-            {"name": n, "type": "T", "cost_ns": {"cpu": 90, "gpu": 30}, "output_bytes": sizes[n]}
-            for n in "abcd"
-        ],
-        "edges": [[0, 0, 1], [0, 1, 2], [1, 0, 3], [2, 0, 3]],
-    }  # fmt: skip
+    ops = [
+        {"name": n, "type": "T", "cost_ns": {"cpu": 90, "gpu": 30}, "output_bytes": sizes[n]}
+        for n in "abcd"
+    ]
+    edges = [[0, 0, 1], [0, 1, 2], [1, 0, 3], [2, 0, 3]]
+    return machine(["/device:CPU:0", "/device:GPU:0"], 1000, 2) | {"ops": ops, "edges": edges}
 
 
 def test_a_critical_path_by_hand() -> None:
@@ -66,8 +55,8 @@ def test_a_critical_path_by_hand() -> None:
     gpu = "/device:GPU:0"
     assert found == [
         (COMPUTE, "a", "/device:CPU:0", 0, 90, None),
-        (CHANNEL_WAIT, "a:1", "up", 90, 112, "a:0"),
-        (TRANSFER, "a:1", "up", 112, 134, None),
+        (CHANNEL_WAIT, "a:1", "0-1", 90, 112, "a:0"),
+        (TRANSFER, "a:1", "0-1", 112, 134, None),
         (SLOT_WAIT, "c", gpu, 134, 142, "b"),
         (COMPUTE, "c", gpu, 142, 172, None),
         (COMPUTE, "d", gpu, 172, 202, None),
@@ -80,7 +69,7 @@ def test_a_wait_for_a_slot_that_another_device_had() -> None:
     cpu1 = "/device:CPU:1"
     assert [(stage.kind, stage.what, stage.where, stage.behind) for stage in path] == [
         (COMPUTE, "a", "/device:CPU:0", None),
-        (TRANSFER, "a:0", "from 0", None),
+        (TRANSFER, "a:0", "0-1", None),
         (SLOT_WAIT, "c", cpu1, "d"),
         (COMPUTE, "c", cpu1, None),
     ]

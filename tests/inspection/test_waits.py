@@ -10,28 +10,19 @@ from hypothesis import assume, given, settings
 import hplacer_optimizer as hp
 from hplacer_optimizer.inspection.waits import DeviceWaits, device_waits
 from testbed.documents import problem_from_dict
+from testbed.planted_problems import machine
 from testbed.random_problems import placed_problems
 from tests.shared_cores import shared_cores
 
 
 def chain() -> dict[str, Any]:
     """`a` on the CPU feeds `b` on the GPU by 20 bytes, which take 22 ns; `b` feeds `c` there."""
-    cost_ns = {"cpu": 90, "gpu": 30}
-    return {
-        "format": "hplacer-problem/2",
-        "name": "chain",
-        "device_kinds": ["cpu", "gpu"],
-        "devices": [
-            {"name": "/device:CPU:0", "kind": "cpu", "memory_bytes": 1000},
-            {"name": "/device:GPU:0", "kind": "gpu", "memory_bytes": 1000},
-            {"name": "/device:GPU:1", "kind": "gpu", "memory_bytes": 1000},
-        ],
-        "links": [{"src": 0, "dst": 1, "channel": "up", "latency_ns": 2, "bytes_per_s": 10**9}],
-        "ops": [
-            {"name": name, "type": "T", "cost_ns": cost_ns, "output_bytes": [20]} for name in "abc"
-        ],
-        "edges": [[0, 0, 1], [1, 0, 2]],
-    }
+    ops = [
+        {"name": name, "type": "T", "cost_ns": {"cpu": 90, "gpu": 30}, "output_bytes": [20]}
+        for name in "abc"
+    ]
+    devices = ["/device:CPU:0", "/device:GPU:0", "/device:GPU:1"]
+    return machine(devices, 1000, 2) | {"ops": ops, "edges": [[0, 0, 1], [1, 0, 2]]}
 
 
 def waits(name: str, **parts_ns: int) -> DeviceWaits:

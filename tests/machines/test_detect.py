@@ -19,8 +19,8 @@ from hplacer_optimizer import cli, machines
 from hplacer_optimizer.machines import emulated as emulated_machine
 from hplacer_optimizer.machines import host, nvidia
 from hplacer_optimizer.machines.detect import detect, is_limit, match_model
+from tests.commands import hplacer_process
 
-ROOT = Path(__file__).resolve().parents[2]
 CPU = "/device:CPU:0"
 GPUS = GPU0, GPU1, GPU2, GPU3 = tuple(f"/device:GPU:{i}" for i in range(4))
 
@@ -383,17 +383,6 @@ def test_a_control_group_limits_a_host(tmp_path: Path, monkeypatch: pytest.Monke
 # ---- the command, with the real TensorFlow ----
 
 
-def hplacer(*arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "hplacer_optimizer", "machine", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        env=os.environ | {"COLUMNS": "200", "CUDA_VISIBLE_DEVICES": ""},
-        timeout=200,
-    )
-
-
 def test_list_and_show(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "150")
     assert cli.main(["machine", "list", "--json"]) == 0
@@ -444,7 +433,7 @@ def test_show_refuses_what_is_no_machine(capsys: pytest.CaptureFixture[str]) -> 
 def test_detect_this_machine(tmp_path: Path) -> None:
     pytest.importorskip("tensorflow")
     path = tmp_path / "here.yaml"
-    done = hplacer("detect", "-o", path, "--json")
+    done = hplacer_process("machine", "detect", "-o", path, "--json")
     assert done.returncode == 0, done.stderr
     machine = hp.load_machine(path)
     assert json.loads(done.stdout)["name"] == machine.name
@@ -456,7 +445,7 @@ def test_detect_this_machine(tmp_path: Path) -> None:
 
 
 def test_detect_has_a_time_limit() -> None:
-    done = hplacer("detect", "--timeout", "0.05")
+    done = hplacer_process("machine", "detect", "--timeout", "0.05")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == "hplacer: error: TensorFlow does not answer within 0.05 seconds\n"
 
@@ -509,7 +498,7 @@ def servers() -> Iterator[list[str]]:
 
 def test_detect_a_cluster(servers: list[str], tmp_path: Path) -> None:
     path = tmp_path / "cluster.yaml"
-    done = hplacer("detect", "--cluster", ",".join(servers[:2]), "-o", path)
+    done = hplacer_process("machine", "detect", "--cluster", ",".join(servers[:2]), "-o", path)
     assert done.returncode == 0, done.stderr
     machine = hp.load_machine(path)
     names = [f"/job:worker/replica:0/task:{index}/device:CPU:0" for index in range(2)]
@@ -521,7 +510,7 @@ def test_detect_a_cluster(servers: list[str], tmp_path: Path) -> None:
 
 
 def test_an_unreachable_server_is_named(servers: list[str]) -> None:
-    done = hplacer("detect", "--cluster", ",".join(servers))
+    done = hplacer_process("machine", "detect", "--cluster", ",".join(servers))
     assert (done.returncode, done.stdout) == (1, "")
     assert f"can be reached at {servers[2]} (Connection refused)" in done.stderr
     assert servers[0] not in done.stderr
@@ -530,7 +519,9 @@ def test_an_unreachable_server_is_named(servers: list[str]) -> None:
 def test_a_server_that_never_answers_is_named(servers: list[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as mute:
         address = f"127.0.0.1:{mute.getsockname()[1]}"
-        done = hplacer("detect", "--cluster", f"{servers[0]},{address}", "--timeout", 60)
+        done = hplacer_process(
+            "machine", "detect", "--cluster", f"{servers[0]},{address}", "--timeout", 60
+        )
     assert (done.returncode, done.stdout) == (1, "")
     assert address in done.stderr
     assert servers[0] not in done.stderr

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
@@ -118,21 +117,6 @@ def test_gpus_are_spread_over_the_links_to_the_host(name: str, expected: list[in
 def test_gpus_without_nvlink_talk_over_pcie() -> None:
     for kind, rate in {"t4": 12, "p100": 12, "a10": 25, "l4": 25, "k40": 10}.items():
         assert bandwidth(hp.load_machine(f"2x{kind}"), "GPU:0", "GPU:1") == rate
-
-
-def test_it_is_saved_and_read_again(tmp_path: Path) -> None:
-    machine = hp.load_machine("5xv100")
-    hp.save_machine(machine, tmp_path / "5xv100.yaml")
-    assert hp.load_machine(tmp_path / "5xv100.yaml") == machine
-
-
-def test_a_file_of_that_name_is_read_by_its_path(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    hp.save_machine(hp.load_machine("1cpu-2xk40"), "4xa100")
-    assert hp.load_machine("4xa100").name == "4xa100"
-    assert hp.load_machine("./4xa100").name == "1cpu-2xk40"
 
 
 @pytest.mark.parametrize(

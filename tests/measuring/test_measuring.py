@@ -26,7 +26,7 @@ from hplacer_optimizer.planners import Budget, Progress
 from hplacer_optimizer.planners.simple import random
 from hplacer_optimizer.plans.making import Search
 from hplacer_optimizer.pretraining.jobs import GraphSpec, Job, Loaded, keep, plan_job
-from testbed.environment import ROOT
+from tests.processes import ROOT
 
 tf = pytest.importorskip("tensorflow")
 

@@ -15,7 +15,7 @@ from hplacer_optimizer.machines import Machine
 from hplacer_optimizer.measuring.step_runner import StepRunner
 from hplacer_optimizer.measuring.target import Target, session_target
 from hplacer_optimizer.planners.simple import random
-from testbed.environment import ROOT
+from tests.processes import ROOT
 
 tf = pytest.importorskip("tensorflow")
 

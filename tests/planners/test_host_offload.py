@@ -15,6 +15,7 @@ from hplacer_optimizer.planners.host_offload import accelerators_first
 from hplacer_optimizer.problem.constraints import check_constraints
 from hplacer_optimizer.problem.files import load_problem_file
 from testbed.documents import problem_from_dict
+from testbed.planted_problems import machine
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "two_towers.hplacer.json"
 CPU, GPUS = 0, [1, 2]
@@ -97,31 +98,13 @@ def test_what_fits_as_tensorflow_places_it_fits(towers: Problem) -> None:
 
 def chain_on(*devices: str) -> Problem:
     """Two ops that run everywhere, each for itself."""
-    kinds = [name.partition("device:")[2].partition(":")[0].lower() for name in devices]
-    link = {"channel": "c", "latency_ns": 500, "bytes_per_s": 10**9}
-    return problem_from_dict(
-        {
-            "format": "hplacer-problem/2",
-            "name": "chain",
-            "device_kinds": sorted(set(kinds)),
-            "devices": [
-                {"name": name, "kind": kind, "memory_bytes": 1000}
-                for name, kind in zip(devices, kinds, strict=True)
-            ],
-            "links": [
-                {"src": a, "dst": b, **link}
-                for a in range(len(devices))
-                for b in range(len(devices))
-                if a != b
-            ],
-            "ops": [
-                {"name": name, "type": "X", "cost_ns": dict.fromkeys(kinds, 1000),
-                 "allowed_devices": list(range(len(devices)))}
-                for name in "ab"
-            ],
-            "edges": [],
-        }
-    )  # fmt: skip
+    document = machine(devices, 1000, 500)
+    ops = [
+        {"name": name, "type": "X", "cost_ns": dict.fromkeys(document["device_kinds"], 1000)}
+        | {"allowed_devices": list(range(len(devices)))}
+        for name in "ab"
+    ]
+    return problem_from_dict(document | {"ops": ops, "edges": []})
 
 
 @pytest.mark.parametrize(

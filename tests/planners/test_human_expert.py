@@ -14,6 +14,7 @@ from hplacer_optimizer.planners.expert_rules import EXPERTS, expert_for
 from hplacer_optimizer.problem.files import load_problem_file
 from hplacer_optimizer.workloads.graphs import GRAPHS
 from testbed.documents import problem_from_dict
+from testbed.planted_problems import machine
 from tests.processes import PRELUDE, run
 from tests.workloads.test_workload_graphs import SMALL, with_large_ones_slow
 
@@ -24,29 +25,15 @@ def problem(
     names: list[str], edges: list[tuple[int, int]], num_gpus: int = 2, **of_op: dict[str, Any]
 ) -> Problem:
     """Ops with one output each; `of_op`: further fields of op `opI`."""
-    devices = [("CPU:0", "cpu")] + [(f"GPU:{i}", "gpu") for i in range(num_gpus)]
+    ops = [
+        {"name": name, "type": "T", "cost_ns": {"cpu": 1, "gpu": 1}, "output_bytes": [1]}
+        | of_op.get(f"op{i}", {})
+        for i, name in enumerate(names)
+    ]
+    devices = ["/device:CPU:0", *(f"/device:GPU:{i}" for i in range(num_gpus))]
+    document = machine(devices, 1, is_linked=False) | {"device_kinds": ["cpu", "gpu"]}
     return problem_from_dict(
-        {
-            "format": "hplacer-problem/2",
-            "name": "graph",
-            "device_kinds": ["cpu", "gpu"],
-            "devices": [
-                {"name": f"/device:{name}", "kind": kind, "memory_bytes": 1}
-                for name, kind in devices
-            ],
-            "links": [],
-            "ops": [
-                {
-                    "name": name,
-                    "type": "T",
-                    "cost_ns": {"cpu": 1, "gpu": 1},
-                    "output_bytes": [1],
-                    **of_op.get(f"op{i}", {}),
-                }
-                for i, name in enumerate(names)
-            ],
-            "edges": [[src, 0, dst] for src, dst in edges],
-        }
+        document | {"ops": ops, "edges": [[src, 0, dst] for src, dst in edges]}
     )
 
 

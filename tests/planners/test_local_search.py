@@ -56,20 +56,19 @@ def test_small_problems_are_solved_to_the_optimum(document: dict[str, Any]) -> N
         assert step_ns(problem, placement) == makespan_ns[feasible].min()
 
 
+@BOTH
 @pytest.mark.parametrize(
     ("count", "length", "size_bytes", "optimum"),
     [(4, 30, 200, 3211), (2, 8, 200, 1011), (2, 8, 1_000, 1601), (3, 30, 10_000, 9001)],
 )
 def test_chains_share_devices_where_a_transfer_takes_longer(
-    count: int, length: int, size_bytes: int, optimum: int
+    name: str, count: int, length: int, size_bytes: int, optimum: int
 ) -> None:
     document, stated = chains(count, length, cost_ns=100, size_bytes=size_bytes)
     problem = problem_from_dict(document)
     assert stated == optimum
-    assert (
-        step_ns(problem, PLANNERS["auto"].plan(problem, budget=Budget(steps=20_000)).placement)
-        == optimum
-    )
+    placement = PLANNERS[name].plan(problem, budget=Budget(steps=20_000)).placement
+    assert step_ns(problem, placement) == optimum
 
 
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -93,14 +92,6 @@ def test_clusterings_are_checked() -> None:
     ):
         with pytest.raises(ProblemError, match="clusterings: must have"):
             _engine.RandomMoves(problem, clusterings)
-
-
-@BOTH
-def test_each_chain_gets_a_device(name: str) -> None:
-    document, optimum = chains(4, 30, cost_ns=100, size_bytes=200)
-    problem = problem_from_dict(document)
-    placement = PLANNERS[name].plan(problem, budget=Budget(steps=20_000)).placement
-    assert step_ns(problem, placement) == optimum
 
 
 @BOTH

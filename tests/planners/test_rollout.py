@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,17 +11,12 @@ from hplacer_optimizer import _engine
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.bench.generated import FAMILIES, generate
 from hplacer_optimizer.errors import ProblemError
-from hplacer_optimizer.planners import PLANNERS, Budget, local_search, rollout
+from hplacer_optimizer.planners import PLANNERS, Budget, rollout
 from hplacer_optimizer.planners.colocation import scopes_of_units
-from hplacer_optimizer.planners.policies import BY_HAND, Policy, Portfolio
+from hplacer_optimizer.planners.policies import BY_HAND
 from hplacer_optimizer.problem.constraints import check_constraints
 from hplacer_optimizer.problem.simulator import simulate
-from testbed.large_problem import large_problem
 
-EARLIEST_FINISH = Portfolio(
-    policies=(Policy(weights={"wait": 1, "late": 1, "work": 1}),),
-    chains=tuple((0, items) for items in _engine.ROLLOUT_ITEMS),
-)
 QUICK = ("gpu_only", "topo", "etf", "heft")
 
 
@@ -44,38 +38,6 @@ def test_it_beats_planners_that_do_not_search(family: str) -> None:
             ratios.append(ours / quick)
     assert np.median(ratios) < 0.95
     assert np.max(ratios) < 1.1
-
-
-def test_each_part_of_the_search_is_worth_something() -> None:
-    def mean(*, portfolio: Portfolio = BY_HAND, sweeps: bool = True) -> float:
-        budget = Budget(steps=200)
-        found = [
-            rollout.search(problem, budget=budget, portfolio=portfolio, sweeps=sweeps)
-            for problem in problems
-        ]
-        steps = [
-            step_ns(*pair) for pair in zip(problems, (f.placement for f in found), strict=True)
-        ]
-        return float(np.exp(np.log(steps).mean()))
-
-    of_units = tuple((policy, "units") for policy in range(len(BY_HAND.policies)))
-
-    problems = [generate(family, seed) for family in FAMILIES for seed in (30, 32)]
-    all_parts = mean()
-    assert all_parts < mean(sweeps=False)
-    assert all_parts < mean(portfolio=replace(BY_HAND, chains=of_units))
-
-
-def test_earliest_finish_alone_is_worse_than_policies_set_by_hand() -> None:
-    by_hand, earliest = [], []
-    for family in FAMILIES:
-        problem = generate(family, 40)
-        budget = Budget(steps=60)
-        found = rollout.search(problem, budget=budget, portfolio=BY_HAND)
-        by_hand.append(step_ns(problem, found.placement))
-        found = rollout.search(problem, budget=budget, portfolio=EARLIEST_FINISH)
-        earliest.append(step_ns(problem, found.placement))
-    assert np.log(by_hand).mean() < np.log(earliest).mean()
 
 
 def test_it_ends_in_time_and_says_how_many_placements_repeat_it() -> None:
@@ -116,15 +78,6 @@ def test_malformed_policies_and_chains_are_refused() -> None:
     for chain in ([len(rows), 0], [-1, 0], [0, len(_engine.ROLLOUT_ITEMS)], [0, -1]):
         with pytest.raises(ProblemError, match="chains: row 0 names no policy or no kind"):
             run_native(rows, np.array([chain], np.int32))
-
-
-def test_a_local_search_answers_nothing_worse_than_its_start() -> None:
-    problem = large_problem(20_000)
-    start = rollout.plan(problem, budget=Budget(steps=20)).placement
-    found = local_search.search(
-        problem, [start], budget=Budget(seconds=0.01), seed=0, on_progress=None
-    )
-    assert step_ns(problem, found.placement) <= step_ns(problem, start)
 
 
 def test_scopes_keep_units_of_different_candidates_apart() -> None:

@@ -13,27 +13,17 @@ from numpy.typing import NDArray
 import hplacer_optimizer as hp
 from hplacer_optimizer.planners.settling import TOLERANCE, settle
 from testbed.documents import problem_from_dict
+from testbed.planted_problems import machine
 from testbed.random_problems import placed_problems
 
 
 def two_chains(short_ns: int) -> dict[str, Any]:
     """Two ops that are not joined, of 100 ns and `short_ns`, and two that cost nothing."""
-    costs = (100_000, short_ns, 0, 0)
-    return {
-        "format": "hplacer-problem/2",
-        "name": "two chains",
-        "device_kinds": ["cpu"],
-        "devices": [{"name": f"d{d}", "kind": "cpu", "memory_bytes": 100} for d in range(2)],
-        "links": [
-            {"src": a, "dst": 1 - a, "channel": str(a), "latency_ns": 10, "bytes_per_s": 10**9}
-            for a in range(2)
-        ],
-        "ops": [
-            {"name": f"op{i}", "type": "T", "cost_ns": {"cpu": cost}, "default_device": 0}
-            for i, cost in enumerate(costs)
-        ],
-        "edges": [],
-    }
+    ops = [
+        {"name": f"op{i}", "type": "T", "cost_ns": {"gpu": cost}, "default_device": 0}
+        for i, cost in enumerate((100_000, short_ns, 0, 0))
+    ]
+    return machine(2, 100) | {"ops": ops, "edges": []}
 
 
 def test_what_pays_stays_away_and_all_else_goes_home() -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,7 +28,6 @@ from testbed.large_problem import large_problem
 from testbed.planted_problems import chains, machine
 from testbed.random_problems import placed_problems
 
-RESULTS = Path(__file__).parents[2] / "docs/results"
 NONE = MEASURED_COSTS.times(0)
 COSTS = {
     "ops": ["cost_ns"],
@@ -183,17 +180,6 @@ def test_times_beyond_64_bits_have_no_spread() -> None:
 
 
 # ---- the constants ----
-
-
-def test_steps_without_transfers_are_as_wrong_as_stated() -> None:
-    predictions = json.loads((RESULTS / "prediction/prediction.json").read_text())["predictions"]
-    errors: dict[str, list[float]] = {}
-    for row in predictions:
-        if not row["transfers"]:
-            errors.setdefault(row["task"], []).append(math.log(1 + row["error"]))
-    squares = [np.mean(of_task) ** 2 for of_task in errors.values()]
-    assert len(squares) >= 5
-    assert MEASURED_COSTS.device_kind == round(math.sqrt(np.mean(squares)), 2)
 
 
 def test_estimated_costs_are_more_wrong_as_the_guard_has_it() -> None:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import time
 from pathlib import Path
 from typing import Any
@@ -14,12 +13,14 @@ from numpy.typing import NDArray
 
 import hplacer_optimizer as hp
 from hplacer_optimizer import _engine
+from hplacer_optimizer.planners import etf
 from testbed.documents import problem_from_dict
 from testbed.large_problem import layered_problem
+from testbed.planted_problems import chains, machine
 from testbed.random_problems import make_uneven, problems
 from tests.shared_cores import shared_cores
 
-GOLDEN = Path(__file__).parents[1] / "golden"
+GOLDEN = Path(__file__).parents[1] / "golden" / "two_towers.hplacer.json"
 
 
 def every_placement(problem: hp.Problem) -> NDArray[np.int32]:
@@ -74,23 +75,16 @@ def test_a_problem_without_a_feasible_placement_has_no_bound() -> None:
 
 def chain(length: int) -> dict[str, Any]:
     """Ops of 10 ns one after the other; one device."""
-    return {
-        "format": "hplacer-problem/2",
-        "name": "chain",
-        "device_kinds": ["cpu"],
-        "devices": [{"name": "d", "kind": "cpu", "memory_bytes": 0}],
-        "links": [],
-        "ops": [{"name": f"op{i}", "type": "T", "cost_ns": {"cpu": 10}} for i in range(length)],
-        "edges": [],
-        "control_edges": [[i, i + 1] for i in range(length - 1)],
-    }
+    ops = [{"name": f"op{i}", "type": "T", "cost_ns": {"gpu": 10}} for i in range(length)]
+    control_edges = [[i, i + 1] for i in range(length - 1)]
+    return machine(1, 0) | {"ops": ops, "edges": [], "control_edges": control_edges}
 
 
 def test_a_chain_by_hand() -> None:
     bound = hp.lower_bound(problem_from_dict(chain(3)))
     assert bound.ns == 30
     assert bound.term == "critical path through op0"
-    assert bound.terms == {"critical path through op0": 30, "load of cpu": 30}
+    assert bound.terms == {"critical path through op0": 30, "load of gpu": 30}
 
 
 def test_devices_that_share_their_cores_bear_the_load_of_one() -> None:
@@ -106,36 +100,13 @@ def test_devices_that_share_their_cores_bear_the_load_of_one() -> None:
 
 
 def test_the_bound_of_the_golden_problem_is_near_what_a_planner_finds() -> None:
-    problem = hp.load_problem(GOLDEN / "two_towers.hplacer.json")
+    problem = hp.load_problem(GOLDEN)
     bound = hp.lower_bound(problem)
     assert bound.terms["critical path through sum"] == 1_071_000
     assert bound.ns == 1_111_000
     assert (bound.term or "").startswith("cost of cutting the graph, or load of the unit of op")
-    placement = json.loads((GOLDEN / "etf.json").read_text())
-    makespan_ns = hp.simulate(problem, placement).makespan_ns
+    makespan_ns = hp.simulate(problem, etf.plan(problem).placement).makespan_ns
     assert makespan_ns == bound.ns  # optimal
-
-
-def two_chains(size_bytes: int) -> dict[str, Any]:
-    """Two chains of eight ops of 100 ns for two devices, joined at the end by one of 1 ns."""
-    ops = [
-        {"name": f"op{i}", "type": "T", "cost_ns": {"gpu": 100}, "output_bytes": [size_bytes]}
-        for i in range(16)
-    ]
-    ops.append({"name": "join", "type": "T", "cost_ns": {"gpu": 1}, "output_bytes": []})
-    link = {"latency_ns": 10, "bytes_per_s": 10**9}
-    return {
-        "format": "hplacer-problem/2",
-        "name": "chains",
-        "device_kinds": ["gpu"],
-        "devices": [{"name": f"d{d}", "kind": "gpu", "memory_bytes": 10**9} for d in range(2)],
-        "links": [
-            {"src": 0, "dst": 1, "channel": "up", **link},
-            {"src": 1, "dst": 0, "channel": "down", **link},
-        ],
-        "ops": ops,
-        "edges": [*([i, 0, i + 1] for i in range(15) if i != 7), [7, 0, 16], [15, 0, 16]],
-    }
 
 
 @pytest.mark.parametrize(
@@ -149,14 +120,14 @@ def two_chains(size_bytes: int) -> dict[str, Any]:
     ],
 )
 def test_the_cost_of_cutting_by_hand(size_bytes: int, expected_ns: int, term: str | None) -> None:
-    bound = hp.lower_bound(problem_from_dict(two_chains(size_bytes)))
-    joined = "load of the unit of op 'op0' of colocation group 'op0 and 16 more'"
+    bound = hp.lower_bound(problem_from_dict(chains(2, 8, 100, size_bytes)[0]))
+    joined = "load of the unit of op 'c0/0' of colocation group 'c0/0 and 16 more'"
     expected = term or f"cost of cutting the graph, or {joined}"
     assert (bound.ns, bound.term) == (expected_ns, expected)
 
 
 def test_the_cost_of_cutting_where_memory_forces_a_cut() -> None:
-    document = two_chains(1_000)
+    document, _ = chains(2, 8, 100, 1_000)
     for op in document["ops"]:
         op["persistent_bytes"] = 1_000
     for device in document["devices"]:

@@ -60,11 +60,6 @@ def test_refused_devices(device: int) -> None:
         trace.peak_holders(device)
 
 
-def test_a_trace_keeps_its_problem() -> None:
-    trace = simulate(problem_from_dict(chain()), [0, 1])
-    assert len(trace.memory_timeline()) == 6
-
-
 @settings(max_examples=80, deadline=None)
 @given(placed_problems())
 def test_detail_agrees_with_the_peaks(case: tuple[dict[str, Any], list[int]]) -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import hplacer_optimizer as hp
 from testbed.documents import problem_from_dict
+from testbed.planted_problems import machine
 from testbed.random_problems import placed_problems
 
 Document = dict[str, Any]
@@ -280,28 +281,16 @@ def test_a_batch_equals_single_steps(case: Case, threads: int, data: st.DataObje
 
 def weight_and_matmul(weight_bytes: int) -> Document:
     """A variable, read by an op of its group, feeds a MatMul that may be on any device."""
-    return {
-        "format": "hplacer-problem/2",
-        "name": "weight",
-        "device_kinds": ["gpu"],
-        "devices": [
-            {"name": name, "kind": "gpu", "memory_bytes": 10**12} for name in ("left", "right")
-        ],
-        "links": [
-            {"src": a, "dst": 1 - a, "channel": f"from {a}", "latency_ns": 7, "bytes_per_s": 10**9}
-            for a in (0, 1)
-        ],
-        "ops": [
-            {"name": "weight", "type": "VarHandleOp", "cost_ns": {"gpu": 0}}
-            | {"persistent_bytes": weight_bytes, "colocation_group": "weight"},
-            {"name": "read", "type": "ReadVariableOp", "cost_ns": {"gpu": 3}}
-            | {"output_bytes": [weight_bytes], "output_alias": ["persistent"]}
-            | {"colocation_group": "weight"},
-            {"name": "matmul", "type": "MatMul", "cost_ns": {"gpu": 100}},
-        ],
-        "edges": [[1, 0, 2]],
-        "control_edges": [[0, 1]],
-    }
+    ops = [
+        {"name": "weight", "type": "VarHandleOp", "cost_ns": {"gpu": 0}}
+        | {"persistent_bytes": weight_bytes, "colocation_group": "weight"},
+        {"name": "read", "type": "ReadVariableOp", "cost_ns": {"gpu": 3}}
+        | {"output_bytes": [weight_bytes], "output_alias": ["persistent"]}
+        | {"colocation_group": "weight"},
+        {"name": "matmul", "type": "MatMul", "cost_ns": {"gpu": 100}},
+    ]
+    document = machine(2, latency_ns=7)
+    return document | {"ops": ops, "edges": [[1, 0, 2]], "control_edges": [[0, 1]]}
 
 
 @given(st.integers(0, 10**11))

@@ -45,20 +45,6 @@ def test_random_placement_is_slower_than_one_gpu(problem: Problem) -> None:
         assert len(trace.transfers) > problem.num_ops / 10
 
 
-def test_variables_are_read_where_they_live(problem: Problem) -> None:
-    types = np.array(problem.op_types)
-    variables = set(np.flatnonzero(types == "VarHandleOp"))
-    reads = [
-        (src, dst)
-        for src, _, dst in problem.edges
-        if src in variables and types[dst] == "ReadVariableOp"
-    ]
-    assert len(reads) > 10
-    for variable, read in reads:
-        assert problem.units[variable] == problem.units[read]
-        assert problem.persistent_bytes[variable] > 0
-
-
 def test_moving_a_weight_costs_its_bytes(problem: Problem) -> None:
     weight = problem.op_names.index("encoder/layer_0/kernel")
     size = int(problem.persistent_bytes[weight])

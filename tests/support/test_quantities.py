@@ -34,8 +34,10 @@ def test_a_quantity_with_its_unit(dimension: Dimension, text: str, value: float)
 
 
 @pytest.mark.parametrize(
-    "text", ["12", "GB", "12 gb", "12 Gb", "1,5 GB", "1 2 GB", "+1 GB", "0x1 GB", "١ GB", "1e GB"]
-)
+    "text",
+    ["12", "GB", "12 gb", "12 Gb", "1,5 GB", "1 2 GB", "+1 GB", "-1 GB", "nan GB", "inf GB",
+     "1 GB/s", "0x1 GB", "١ GB", "1e GB"],
+)  # fmt: skip
 def test_no_quantity(text: str) -> None:
     with pytest.raises(DocumentError, match=r"^x: '.*' is no size; write a number and a unit"):
         SIZE.parse(text, "x")
