@@ -361,7 +361,7 @@ void RegisterOfflineCapture(py::module_& m) {
 }  // namespace
 }  // namespace hplacer
 
-PYBIND11_MODULE(HPLACER_MODULE, m) {
+PYBIND11_MODULE(HPLACER_TF_MODULE, m) {
   using namespace hplacer;  // NOLINT: the module's own names
   CheckTensorFlowVersion();
   m.doc() = "The TensorFlow side of hplacer_optimizer: pass, capture, fingerprint, rewrite.";
