@@ -88,7 +88,7 @@ coverage: build doctest ## Tell which part of the lines and branches the fast te
 
 # FUZZ = --seed 1 --count 1000 and so on: see `.venv/bin/python -m tests.fuzz --help`.
 .PHONY: fuzz
-fuzz: build ## Load 100,000 mutated problem, machine and plan files under the sanitizers
+fuzz: build ## Load 100,000 mutated problem files under the sanitizers
 	@$(CMAKE_BUILD) -B build/sanitize -DCMAKE_CXX_FLAGS="$(SANITIZE) -D_GLIBCXX_ASSERTIONS" \
 	  -DHPLACER_INCLUDES="$$(.venv/bin/python -c '$(PRINT_INCLUDES)')" > /dev/null
 	@.venv/bin/cmake --build build/sanitize --target _engine

@@ -19,8 +19,6 @@ MODES: dict[str, dict[str, Any]] = {
     "exact": {"folding": False, "soft_placement": False},
     "default": {"folding": True, "soft_placement": True},
 }
-ONE_DEVICE = "one device"
-SETUPS = {**MODES, ONE_DEVICE: {**MODES["default"], "devices": 1}}
 NOTHING_TO_PLACE = "every op is pinned to one device"
 
 
@@ -34,10 +32,7 @@ class Difference(NamedTuple):
 
 
 class WorkloadRunner:
-    """Results by workload, mode and run, computed on first use; plans lie under `directory`.
-
-    The modes are the names of SETUPS.
-    """
+    """Results by workload, mode and run, computed on first use; plans lie under `directory`."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -56,7 +51,7 @@ class WorkloadRunner:
                 options |= {"planner": "random", "min_gain": -1}  # uses both devices, takes effect
             if run == "hit":
                 self.result(workload, mode, "miss")
-            setup = Setup(steps=STEPS, options=options, **SETUPS[mode])
+            setup = Setup(steps=STEPS, options=options, **MODES[mode])
             train = run_in_fresh_process if run == "hit" else self._train
             self._results[key] = train(workload, setup)
         return self._results[key]

@@ -26,6 +26,13 @@ def told():
         return pickle.load(file)
 """
 
+
+def told_by(code: str, directory: Path) -> dict[str, Any]:
+    """The report of code that has this planner."""
+    (directory / "tells.py").write_text(TELLS)
+    return run("import tells\n" + code, directory).report
+
+
 # Every chain has ops of its own names.
 CHAINS = """
 def variable(name, *shape):
@@ -86,11 +93,8 @@ ALONE |= {"bare", "bare_tanh", "tall", "tall_add"}
 @pytest.fixture(scope="module")
 def chains(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The units of one training graph, and where its steps ran under two random plans."""
-    directory = tmp_path_factory.mktemp("chains")
-    (directory / "tells.py").write_text(TELLS)
-    return run(
+    return told_by(
         f"""
-import tells
 with tf.Graph().as_default():
 {"".join("    " + line + chr(10) for line in CHAINS.splitlines())}
     losses = []
@@ -104,8 +108,8 @@ report(losses=losses, outcomes=outcomes(), differences=differences(),
        units=dict(zip(problem.op_names, problem.units.tolist())),
        types=dict(zip(problem.op_names, problem.op_types)))
 """,
-        directory,
-    ).report
+        tmp_path_factory.mktemp("chains"),
+    )
 
 
 def test_chains_that_tensorflow_fuses_are_units(chains: dict[str, Any]) -> None:
@@ -121,10 +125,8 @@ def test_chains_that_tensorflow_fuses_are_units(chains: dict[str, Any]) -> None:
 def test_an_activation_that_tensorflow_fuses_is_a_unit_where_no_gradient_reads_it(
     tmp_path: Path,
 ) -> None:
-    (tmp_path / "tells.py").write_text(TELLS)
-    report = run(
+    report = told_by(
         """
-import tells
 weights = [tf.Variable(normal([32, 32], seed)) for seed in range(4)]
 bias = tf.Variable(tf.ones([32]))
 activations = {"exact": tf.nn.gelu, "tanh": lambda x: tf.nn.gelu(x, approximate=True),
@@ -156,7 +158,7 @@ for step in (predict, train):
 report(found=found, losses=losses, differences=differences(), outcomes=outcomes())
 """,
         tmp_path,
-    ).report
+    )
 
     def units(step: str, activation: str) -> list[int]:
         parts = ("MatMul", "BiasAdd", "Gelu", "Sigmoid", "mul", "add")
@@ -179,10 +181,8 @@ report(found=found, losses=losses, differences=differences(), outcomes=outcomes(
 
 
 def test_the_gradients_of_a_shared_weight_stay_apart(tmp_path: Path) -> None:
-    (tmp_path / "tells.py").write_text(TELLS)
-    report = run(
+    report = told_by(
         """
-import tells
 on(planner="tells:plan", min_ops=0)
 weight, x = tf.Variable(tf.eye(16)), tf.ones([8, 16])
 
@@ -202,7 +202,7 @@ report(products=[unit for unit, kind in zip(problem.units.tolist(), problem.op_t
                  if kind in ("MatMul", "AddN")], types=list(problem.op_types))
 """,
         tmp_path,
-    ).report
+    )
     assert report["types"].count("MatMul") == 3 + 3 + 2  # the last two are to the state
     assert report["types"].count("AddN") == 1
     assert len(set(report["products"])) == len(report["products"])
@@ -217,10 +217,8 @@ def test_a_random_plan_of_these_units_is_what_runs(chains: dict[str, Any]) -> No
 
 
 def test_what_reads_a_dataset_stays_where_its_cache_and_seeds_are(tmp_path: Path) -> None:
-    (tmp_path / "tells.py").write_text(TELLS)
-    report = run(
+    report = told_by(
         """
-import tells
 tf.random.set_seed(4)
 weight = tf.Variable(tf.ones([64, 64]))
 
@@ -247,7 +245,7 @@ report(results=results, outcomes=outcomes(),
        units=dict(zip(problem.op_names, problem.units.tolist())))
 """,
         tmp_path,
-    ).report
+    )
     units = report["units"]
     assert units["passes"] == units["takes"] == units["ReduceDataset"] == units["data"]
     assert units["MatMul"] != units["ReduceDataset"]
@@ -257,10 +255,8 @@ report(results=results, outcomes=outcomes(),
 
 
 def test_a_body_costs_what_its_shapes_and_attributes_ask(tmp_path: Path) -> None:
-    (tmp_path / "tells.py").write_text(TELLS)
-    report = run(
+    report = told_by(
         """
-import tells
 from tensorflow.python.framework import function
 
 @function.Defun(tf.float32, noinline=True)
@@ -278,7 +274,7 @@ cost_ns = dict(zip(problem.op_names, problem.cost_ns[:, 0].tolist()))
 report(cost_ns={name: cost_ns[name] for name in ("small", "large", "equal", "direct")})
 """,
         tmp_path,
-    ).report
+    )
     cost_ns = report["cost_ns"]
     assert cost_ns["large"] == cost_ns["equal"]
     assert cost_ns["small"] < cost_ns["large"] / 4
@@ -286,10 +282,8 @@ report(cost_ns={name: cost_ns[name] for name in ("small", "large", "equal", "dir
 
 
 def test_the_trips_of_a_loop_are_found_once_per_value(tmp_path: Path) -> None:
-    (tmp_path / "tells.py").write_text(TELLS)
-    report = run(
+    report = told_by(
         """
-import tells
 v1.disable_control_flow_v2()
 with tf.Graph().as_default(), session(planner="tells:plan", min_ops=0) as s:
     def loop(name, limit, start=0):
@@ -306,7 +300,7 @@ report(costs=[[name, ns] for name, ns in zip(problem.op_names, problem.cost_ns[:
        assumptions=hp.load_plan(plugin.history()[-1].store_path).assumptions)
 """,
         tmp_path,
-    ).report
+    )
     costs = {
         name.partition("/")[0]: ns
         for name, ns in report["costs"]

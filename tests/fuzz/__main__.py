@@ -1,8 +1,8 @@
-"""Loads mutated files and uses those that load: `python -m tests.fuzz --help`.
+"""Loads mutated problem files and uses those that load: `python -m tests.fuzz --help`.
 
-Problem, machine and plan files are mutated. Exits with 1 if a case crashed, hung, or raised
-anything but a typed error. Its file and what was printed are then in build/fuzz/, named after the
-seed and the case; it is run again by `--seed SEED --begin CASE --count 1` without a target.
+Exits with 1 if a case crashed, hung, or raised anything but a typed error. Its file and what was
+printed are then in build/fuzz/, named after the seed and the case; it is run again by
+`--seed SEED --begin CASE --count 1`.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import Progress
 
-from tests.fuzz.cases import TARGETS, case_file
+from tests.fuzz.cases import case_file
+from tests.processes import ROOT
 
-ROOT = Path(__file__).parents[2]
 CASES_PER_PROCESS = 2000
 
 
@@ -36,9 +36,7 @@ class Run:
         self.options = options
         self.progress = progress
         self.bar = progress.add_task("fuzzing", total=options.count)
-        step = 1 if options.target is None else len(TARGETS)
-        first = 0 if options.target is None else list(TARGETS).index(options.target)
-        cases = range(options.begin * step + first, (options.begin + options.count) * step, step)
+        cases = range(options.begin, options.begin + options.count)
         begins = range(0, len(cases), CASES_PER_PROCESS)
         self.ranges = iter([cases[i : i + CASES_PER_PROCESS] for i in begins])
         self.lock = threading.Lock()
@@ -60,7 +58,7 @@ class Run:
     def _run_process(self, cases: range, folder: str) -> int:
         """Runs cases until all are done or one takes the process down; returns how many it ran."""
         command = [sys.executable, "-m", "tests.fuzz.worker", str(self.options.seed)]
-        command += [str(cases.start), str(cases.stop), str(cases.step)]
+        command += [str(cases.start), str(cases.stop)]
         command += [folder, str(self.options.limit_s)]
         command += [self.options.engine] if self.options.engine else []
         log = Path(folder, "stderr")
@@ -92,9 +90,9 @@ class Run:
             if outcome != "failed":
                 return
             self.options.failures.mkdir(parents=True, exist_ok=True)
-            target, data = case_file(self.options.seed, index)
-            path = self.options.failures / f"seed{self.options.seed}-case{index}.{target}"
-            path.write_bytes(data)
+            name = f"seed{self.options.seed}-case{index}.hplacer.json"
+            path = self.options.failures / name
+            path.write_bytes(case_file(self.options.seed, index))
             self.failures.append(path)
             shutil.copy(log, path.with_name(path.name + ".log"))
             self.progress.console.print(f"[red]failed[/red]: {path}", soft_wrap=True)
@@ -105,9 +103,6 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--begin", type=int, default=0, help="first case")
     parser.add_argument("--count", type=int, default=100_000, help="number of cases")
-    parser.add_argument(
-        "--target", choices=TARGETS, help="only files of this kind; cases count these then"
-    )
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes at once")
     parser.add_argument("--engine", help="file of the native engine, such as a sanitized one")
     parser.add_argument("--limit-s", type=float, default=20.0, help="longest time of a case")

@@ -9,18 +9,15 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import numpy as np
-import yaml
 from numpy.typing import NDArray
 
 from hplacer_optimizer import _engine
-from hplacer_optimizer.errors import InfeasibleError, MachineError, PlanError, ProblemError
-from hplacer_optimizer.machines import load_machine, save_machine
+from hplacer_optimizer.errors import InfeasibleError, ProblemError
 from hplacer_optimizer.planners import get_planner
 from hplacer_optimizer.problem.files import Problem, load_problem_file, save_problem
 from hplacer_optimizer.problem.simulator import simulate
@@ -31,24 +28,19 @@ from tests.fuzz.mutations import (
     mutate_text,
     mutate_tree,
 )
-from tests.fuzz.plan_files import plan_bytes, use_plan
-from tests.fuzz.seeds import golden_problem, machine_text, problem_on, random_problem
+from tests.fuzz.seeds import problem_document
 
-__all__ = ["TARGETS", "case_file", "run_case"]
+__all__ = ["case_file", "run_case"]
 
 _MAX_PLANNED_OPS = 200
-_YAML_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_YAML_DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 _NEVER = 2**63
 _PLANNERS = ("etf", "heft", "topo")
 _ARRAYS = [name for name, value in vars(_engine.Problem).items() if isinstance(value, property)]
 
 
-def case_file(seed: int, index: int) -> tuple[str, bytes]:
-    """The target's name and the bytes of the file."""
-    random = Random(f"{seed}:{index}")
-    target = list(TARGETS)[index % len(TARGETS)]
-    return target, TARGETS[target][0](random)
+def case_file(seed: int, index: int) -> bytes:
+    """The bytes of the file."""
+    return _problem_file(Random(f"{seed}:{index}"))
 
 
 def run_case(seed: int, index: int, folder: Path) -> str:
@@ -57,22 +49,18 @@ def run_case(seed: int, index: int, folder: Path) -> str:
     Returns "loaded", or what the file was refused for, without names and numbers. Raises what
     should not have come out.
     """
-    target, data = case_file(seed, index)
-    path = folder / f"case.{target}"
-    path.write_bytes(data)
+    path = folder / "case.hplacer.json"
+    path.write_bytes(case_file(seed, index))
     try:
-        TARGETS[target][1](path, Random(index))
-    except (MachineError, PlanError, ProblemError) as error:
+        _use_problem(path, Random(index))
+    except ProblemError as error:
         message = str(error).replace(str(path), "")
         return re.sub(r"'.*?'|\".*?\"|-?\d+|last read.*", "", message, flags=re.DOTALL)[:120]
     return "loaded"
 
 
-# ---- problem files ----
-
-
 def _problem_file(random: Random) -> bytes:
-    document = golden_problem() if random.random() < 0.05 else random_problem(random)
+    document = problem_document(random)
     tree_mutation = random.choice([mutate_problem, mutate_problem, mutate_tree])
     for _ in range(random.choice([0, 1, 1, 2, 3])):
         tree_mutation(random, document)
@@ -83,7 +71,7 @@ def _problem_file(random: Random) -> bytes:
             text = mutate_text(random, text)
     data = text.encode("utf-8", "surrogatepass")
     if level == 1:
-        other = json.dumps(random_problem(random)).encode()
+        other = json.dumps(problem_document(random)).encode()
         for _ in range(random.randint(1, 3)):
             data = mutate_bytes(random, data, other)
     if level == 2:
@@ -118,42 +106,3 @@ def _place(problem: Problem, random: Random) -> None:
         if trace.feasible:
             assert trace.makespan_ns is not None
             assert trace.makespan_ns >= bound_ns
-
-
-# ---- machine files ----
-
-
-def _machine_file(random: Random) -> bytes:
-    text = machine_text(random)
-    level = random.randrange(4)
-    if level == 0:
-        for _ in range(random.randint(1, 3)):
-            text = mutate_text(random, text)
-    if level in (1, 2):
-        tree = yaml.load(text, _YAML_LOADER)
-        for _ in range(random.choice([1, 1, 2, 3])):
-            mutate_tree(random, tree)
-        flow = random.choice([None, True, False])
-        text = yaml.dump(tree, None, _YAML_DUMPER, sort_keys=False, default_flow_style=flow)
-    data = text.encode("utf-8", "surrogatepass")
-    if level == 3:
-        other = machine_text(random).encode()
-        for _ in range(random.randint(1, 3)):
-            data = mutate_bytes(random, data, other)
-    return data
-
-
-def _use_machine(path: Path, random: Random) -> None:
-    machine = load_machine(path)
-    saved = path.with_name("saved.yaml")
-    save_machine(machine, saved)
-    assert load_machine(saved) == machine
-    _place(problem_on(machine), random)
-
-
-# By name, which is the file's suffix too: what makes a file, and what uses it.
-TARGETS: dict[str, tuple[Callable[[Random], bytes], Callable[[Path, Random], Any]]] = {
-    "hplacer.json": (_problem_file, _use_problem),
-    "yaml": (_machine_file, _use_machine),
-    "hplan": (plan_bytes, use_plan),
-}

@@ -1,4 +1,4 @@
-"""Runs a range of cases: `worker.py SEED BEGIN END STEP FOLDER LIMIT_S [ENGINE]`.
+"""Runs a range of cases: `worker.py SEED BEGIN END FOLDER LIMIT_S [ENGINE]`.
 
 Prints a line per case before it and one after it, so that whoever reads them knows which case took
 the process down. A case that exceeds the limit ends the process, with a stack trace.
@@ -25,14 +25,14 @@ def _use_engine(path: str) -> None:
 
 
 def main() -> None:
-    seed, begin, end, step = map(int, sys.argv[1:5])
-    folder, limit_s = Path(sys.argv[5]), float(sys.argv[6])
-    for engine in sys.argv[7:]:
+    seed, begin, end = map(int, sys.argv[1:4])
+    folder, limit_s = Path(sys.argv[4]), float(sys.argv[5])
+    for engine in sys.argv[6:]:
         _use_engine(engine)
     from tests.fuzz.cases import run_case
 
     faulthandler.enable()
-    for index in range(begin, end, step):
+    for index in range(begin, end):
         print("begin", index, flush=True)
         faulthandler.dump_traceback_later(limit_s, exit=True)
         try:

@@ -16,21 +16,17 @@ MODEL = """
 on()
 set_options({"constant_folding": False, "arithmetic_optimization": False, "remapping": False})
 
-def build(scope="", swapped=False, seed=1, rate=0.1, activation=tf.nn.relu, dtype=tf.float32,
-          width=16, strides=1, crossed=False, pin=None, batch=4, extra=None):
+def build(scope="", swapped=False, seed=1, rate=0.1, width=16, crossed=False, pin=None, batch=4):
     "One tf.function that trains; the arguments say how it differs from the usual one."
-    def weights(shape, number):
-        return tf.Variable(tf.cast(normal(shape, seed + number), dtype))
-    kernel, w1, w2, w3 = (weights(s, i) for i, s in enumerate(
-        [[3, 3, 1, 2], [32 if strides == 1 else 8, width], [32 if strides == 1 else 8, width],
-         [width, 1]]))
-    x = tf.cast(normal([batch, 4, 4, 1], 9), dtype)
+    shapes = [[3, 3, 1, 2], [32, width], [32, width], [width, 1]]
+    kernel, w1, w2, w3 = (tf.Variable(normal(s, seed + i)) for i, s in enumerate(shapes))
+    x = normal([batch, 4, 4, 1], 9)
 
     def train_step(x):
         with tf.name_scope(scope or "usual"), tf.GradientTape() as tape:
-            image = tf.nn.conv2d(x, kernel, strides, "SAME")
+            image = tf.nn.conv2d(x, kernel, 1, "SAME")
             flat = tf.reshape(image, [batch, -1])
-            def first(): return activation(tf.matmul(flat, read1, name=scope + "first"))
+            def first(): return tf.nn.relu(tf.matmul(flat, read1, name=scope + "first"))
             # Kept out of `swapped`: the order of arguments, and of the terms of a gradient.
             read1, read2, apart = w1.read_value(), w2.read_value(), tf.stop_gradient(flat)
             def second(): return tf.nn.tanh(tf.matmul(apart, read2, name=scope + "second"))
@@ -43,14 +39,12 @@ def build(scope="", swapped=False, seed=1, rate=0.1, activation=tf.nn.relu, dtyp
             with tf.device(pin) if pin else contextlib.nullcontext():
                 c = a * a - b
             loss = tf.reduce_mean(tf.matmul(c, w3) ** 2)
-            if extra:
-                loss = extra(loss)
         variables = [kernel, w1, w2, w3]
         for v, d in zip(variables, tape.gradient(loss, variables)):
-            v.assign_sub(tf.constant(rate, dtype) * d)
+            v.assign_sub(rate * d)
         return loss
     function = tf.function(train_step)
-    return lambda: float(tf.cast(function(x), tf.float64))
+    return lambda: float(function(x))
 
 def placed(seed_of_plan=0, steps=2, **arguments):
     "What the pass did with the model, and whether the numbers are those of the unplanned run."
@@ -67,10 +61,6 @@ def placed(seed_of_plan=0, steps=2, **arguments):
     assert not differences(entry.fingerprint)
     return {"key": entry.fingerprint, "outcome": entry.outcome, "placed": entry.placed,
             "reason": entry.reason}
-
-def parts(key):
-    plan = hp.PlanStore(CACHE).get(key)
-    return dict(plan.fingerprint_parts)
 """
 
 SAME = {
@@ -82,15 +72,10 @@ SAME = {
     "another learning rate": "rate=0.02",
 }
 OTHER = {
-    "op type": "activation=tf.nn.sigmoid",
-    "dtype": "dtype=tf.float64",
     "variable shape": "width=24",
     "batch size": "batch=8",
-    "attribute": "strides=2",
     "edge": "crossed=True",
     "pin": "pin='CPU:1'",
-    "other pin": "pin='CPU:0'",
-    "additional op": "extra=tf.abs",
 }
 
 
@@ -106,8 +91,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 usual = placed()
 cases = {{}}
 {lines}
-report(usual=usual, cases=cases, differences=differences(),
-       parts={{case["key"]: parts(case["key"]) for case in [usual, *cases.values()]}})
+report(usual=usual, cases=cases, differences=differences())
 """,
         directory,
     )
@@ -139,71 +123,11 @@ def test_what_changes_the_graph(program: dict[str, Any], change: str) -> None:
     case = program["cases"][change]
     assert case["key"] != program["usual"]["key"]
     assert case["outcome"] == "planned"
-    before, after = (program["parts"][key] for key in (program["usual"]["key"], case["key"]))
-    assert list(before) == list(after) == ["graph", "targets", "machine", "constraints", "format"]
-    # Colocation with a changed op is a constraint too, so that part may differ as well.
-    assert {name for name in before if before[name] != after[name]} - {"constraints"} == {"graph"}
-
-
-def test_all_keys_differ(program: dict[str, Any]) -> None:
-    keys = [program["cases"][change]["key"] for change in OTHER]
-    assert len(set(keys)) == len(OTHER)
 
 
 def test_each_graph_is_compared_with_its_own_plan(program: dict[str, Any]) -> None:
     """Although the node names of all these graphs are nearly the same."""
     assert program["differences"] == []
-
-
-def test_session_graphs(tmp_path: Path) -> None:
-    """Device count, soft placement and targets are parts of their own."""
-    report = run(
-        """
-def placed(scope="", cpus=2, soft=True, fetch=0, **options):
-    start = len(plugin.history())
-    with tf.Graph().as_default():
-        with tf.name_scope(scope or "usual"):
-            v = v1.get_variable("v" + scope, [8, 8], initializer=v1.zeros_initializer())
-            x = tf.ones([4, 8])
-            for i in range(4):
-                x = tf.tanh(tf.matmul(x, v))
-            step = v1.train.GradientDescentOptimizer(0.1).minimize(tf.reduce_sum(x), name="step")
-            other = v1.train.GradientDescentOptimizer(0.1).minimize(tf.reduce_max(x), name="other")
-        config = v1.ConfigProto(allow_soft_placement=soft)
-        running = session(config=config, **{"targets": [step.name]} | options)
-        if cpus != 2:
-            config.device_count["CPU"] = cpus
-            running = v1.Session(config=hp.session_config(
-                config=config, cache=CACHE, planner="own:spread", min_gain=-1, targets=[step.name]))
-        with running:
-            running.run(v1.global_variables_initializer())
-            running.run(step)
-    entry = plugin.history()[start]
-    return {"key": entry.fingerprint, "outcome": entry.outcome,
-            "parts": dict(hp.PlanStore(CACHE).get(entry.fingerprint).fingerprint_parts)}
-
-report(usual=placed(), again=placed(), renamed=placed("renamed"), machine=placed(cpus=3),
-       constraints=placed(soft=False), targets=placed(targets=["usual/step", "usual/other"]),
-       one_device=placed(devices=["CPU:0", "CPU:1"]))
-""",
-        tmp_path,
-    ).report
-    usual = report["usual"]
-    assert usual["outcome"] == "planned"
-    for name in ("again", "renamed", "one_device"):
-        assert report[name]["key"] == usual["key"]
-        assert report[name]["outcome"] == "loaded"
-    for name, allowed in (
-        ("machine", {"machine"}),
-        ("constraints", {"constraints"}),
-        ("targets", {"targets", "graph", "constraints"}),
-    ):
-        changed = {
-            part for part, value in report[name]["parts"].items() if value != usual["parts"][part]
-        }
-        assert report[name]["outcome"] == "planned"
-        assert name in changed
-        assert changed <= allowed
 
 
 def test_names_inside_attributes_do_not_count(tmp_path: Path) -> None:
@@ -260,50 +184,3 @@ report(loop=[key(loop, s) for s in "ab"], python=[key(python, s) for s in "ab"],
     ).report
     different = [name for name, (first, second) in report.items() if first != second]
     assert different == []
-
-
-def test_equal_towers_with_new_names_are_never_mixed_up(tmp_path: Path) -> None:
-    """Names are all that tells two equal towers apart: without them the plan is made anew."""
-    report = run(
-        """
-def run_towers(first, second, on_):
-    if on_:
-        on()
-    else:
-        off()
-    w = [tf.Variable(normal([8, 8], 1)) for _ in range(2)]
-    def train_step(x):
-        with tf.GradientTape() as tape:
-            sums = []
-            for scope, v in zip([first, second], w):
-                with tf.name_scope(scope):
-                    y = x
-                    for _ in range(4):
-                        y = tf.tanh(tf.matmul(y, v))
-                    sums.append(tf.reduce_sum(y))
-            loss = tf.add_n(sums)
-        for v, d in zip(w, tape.gradient(loss, w)):
-            v.assign_sub(0.1 * d)
-        return loss
-    function = tf.function(train_step)
-    x = normal([4, 8], 3)
-    start = len(plugin.history())
-    found = [float(function(x)) for _ in range(3)]
-    equal = bool(np.allclose(w[0].numpy(), w[1].numpy(), rtol=1e-5))
-    return found, equal, history_since(start)
-
-expected, _, _ = run_towers("a", "b", False)
-runs = [run_towers(*names, True) for names in (("a", "b"), ("b", "a"), ("c", "d"), ("c", "d"))]
-report(equal=[bool(np.allclose(found, expected, rtol=1e-5)) and equal for found, equal, _ in runs],
-       history=[history for *_, history in runs], differences=differences())
-""",
-        tmp_path,
-    ).report
-    assert all(report["equal"])
-    assert report["differences"] == []
-    entries = [entry for history in report["history"] for entry in history]
-    assert len({entry["fingerprint"] for entry in entries}) == 1
-    outcomes = [entry["outcome"] for entry in entries]
-    assert outcomes[0] == "planned"
-    assert set(outcomes) <= {"planned", "loaded"}
-    assert outcomes[3] == "loaded", "the plan made for the new names was not kept"

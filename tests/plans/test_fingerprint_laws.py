@@ -75,21 +75,34 @@ def test_mutants_collide_only_with_themselves() -> None:
     assert 1500 < outcome.distinct < outcome.mutants, "no mutant met another with its form"
 
 
+CHANGED_PARTS = {
+    fingerprint_collisions.change_targets: {"targets"},
+    fingerprint_collisions.change_devices: {"machine"},
+    fingerprint_collisions.change_soft_placement: {"constraints"},
+}
+
+
 @pytest.mark.parametrize("change", fingerprint_collisions.CHANGES)
 def test_every_kind_of_mutation_counts(change: fingerprint_collisions.Change) -> None:
-    """One change of the form is one of the fingerprint."""
+    """One change of the form is one of the fingerprint, in the part that tells of it."""
 
-    def key(mutant: fingerprint_collisions.Mutant) -> str:
+    def parts(mutant: fingerprint_collisions.Mutant) -> dict[str, str]:
         graph = fingerprint_collisions.graph_def(mutant, random.Random(0))
-        return fingerprint(*graph, mutant.num_devices, mutant.soft_placement)
+        found = fingerprint_collisions.captured(*graph, mutant.num_devices, mutant.soft_placement)
+        return dict(found.fingerprint_parts)
 
     base = base_graph()
-    found = {base.form(): key(base)}
+    usual = parts(base)
+    assert list(usual) == ["graph", "targets", "machine", "constraints", "format"]
+    found = {base.form(): usual}
     for seed in range(20):
         mutant = base_graph()
         change(mutant, random.Random(seed))
-        found[mutant.form()] = key(mutant)
-    assert len(set(found.values())) == len(found) > 1
+        found[mutant.form()] = parts(mutant)
+    assert len({*map(str, found.values())}) == len(found) > 1
+    changed = {part for other in found.values() for part in usual if other[part] != usual[part]}
+    # Targets are told apart by what they compute.
+    assert changed == CHANGED_PARTS.get(change, {"graph", "targets"})
 
 
 def test_a_collision_is_seen() -> None:

@@ -282,26 +282,14 @@ def test_it_takes_effect_where_the_gain_exceeds_the_error(
 ) -> None:
     takes_effect = not decided(step_ns, baseline_of(own_ns), prediction_error=error).why
     assert takes_effect == (own_ns / step_ns - 1 > error)
-    asked = decided(step_ns, baseline_of(own_ns), prediction_error=0.0, min_gain=error)
-    assert (not asked.why) == takes_effect
 
 
-@given(times, times, times, st.none() | st.floats(-1, 100))
-def test_a_faster_plan_is_not_left_alone_where_a_slower_one_is_not(
-    a_ns: int, b_ns: int, own_ns: int, min_gain: float | None
+@given(times, times, st.floats(-1, 100, exclude_min=True))
+def test_it_takes_effect_where_the_gain_is_what_was_asked_for(
+    step_ns: int, own_ns: int, min_gain: float
 ) -> None:
-    fast, slow = sorted((a_ns, b_ns))
-    if not decided(slow, baseline_of(own_ns), min_gain=min_gain).why:
-        assert not decided(fast, baseline_of(own_ns), min_gain=min_gain).why
-
-
-@given(times, times, st.floats(-1, 100), st.floats(-1, 100))
-def test_who_asks_for_more_gets_no_more_plans(
-    step_ns: int, own_ns: int, a: float, b: float
-) -> None:
-    less, more = sorted((a, b))
-    if decided(step_ns, baseline_of(own_ns), min_gain=less).why:
-        assert decided(step_ns, baseline_of(own_ns), min_gain=more).why
+    asked = decided(step_ns, baseline_of(own_ns), min_gain=min_gain)
+    assert (not asked.why) == (own_ns / step_ns - 1 > min_gain)
 
 
 @given(
@@ -324,14 +312,7 @@ def test_measured_costs_predict_better_than_estimated_ones() -> None:
     assert prediction_error("measured, analytic") == prediction_error("analytic")
 
 
-def test_the_error_of_a_plans_prediction_decides() -> None:
-    twice = make_plan(baseline=baseline_of(82_400_000), prediction_error=0.9)
-    assert twice.why_left_alone() == ""
-    assert (
-        "is within the error"
-        in make_plan(baseline=baseline_of(82_400_000), prediction_error=1.1).why_left_alone()
-    )
-    assert "(1.5)" in twice.why_left_alone(1.5)
+def test_the_source_of_the_costs_decides_where_a_plan_knows_no_error() -> None:
     own_ns = round(41_200_000 * (1.01 + prediction_error("measured")))
     for source, decides in (("measured", ""), ("analytic", "is within the error")):
         reason = make_plan(cost_source=source, baseline=baseline_of(own_ns)).why_left_alone()

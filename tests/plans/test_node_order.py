@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import random
 from dataclasses import dataclass
 from typing import Any
@@ -160,17 +159,3 @@ def test_equal_towers_are_no_ring() -> None:
     assert towers.structure != ring.structure
     with pytest.raises(PlanError, match=r"are alike .* this graph joins them in another way"):
         map_nodes(plan, ring)
-
-
-def test_a_plan_without_ranks_tells_nothing_apart() -> None:
-    ops = [
-        Op(type="Placeholder"),
-        Op(type="Placeholder"),
-        Op(type="NoOp", controls=frozenset({0, 1})),
-    ]
-    first, second = (capture(ops, random.Random(seed))[0] for seed in range(2))
-    plan = plan_of(first, np.array([0, 1, 1]))
-    old = dataclasses.replace(plan, node_ranks=[], structure=0)
-    assert sorted(map_nodes(plan, second)) == [0, 1, 1]
-    with pytest.raises(PlanError, match=r"are alike .* nothing tells them apart"):
-        map_nodes(old, second)

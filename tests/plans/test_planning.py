@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from html import escape
 from pathlib import Path
@@ -14,7 +13,6 @@ import hplacer_optimizer as hp
 from hplacer_optimizer.planners import Progress
 from hplacer_optimizer.problem.cost_errors import step_spread_ns, typical_errors
 from hplacer_optimizer.problem.simulator import SIMULATOR_VERSION
-from testbed.documents import problem_from_dict
 from testbed.large_problem import large_problem
 from tests.processes import ROOT
 
@@ -52,19 +50,6 @@ def test_a_problem_file_and_its_problem_have_the_same_plan(tmp_path: Path) -> No
     assert (of_file.fingerprint, of_file.label) == ("", "two-towers")
     assert of_file.budget["steps_done"] <= 300
     check(of_file, tmp_path)
-
-
-def test_ops_of_any_names_are_planned(tmp_path: Path) -> None:
-    document = json.loads(GOLDEN.read_text())
-    document["ops"][0]["name"], document["ops"][1]["name"] = "", "of\ntwo lines"
-    plan = hp.plan(problem_from_dict(document), planner="etf")
-    assert plan.node_names[:2] == ['""', '"of\\ntwo lines"']
-    check(plan, tmp_path)
-
-
-def test_a_plan_without_a_fingerprint_is_not_stored(tmp_path: Path) -> None:
-    with pytest.raises(hp.HPlacerError, match="fingerprint"):
-        hp.PlanStore(tmp_path).put(hp.plan(GOLDEN, planner="etf"))
 
 
 def test_progress_is_told_and_a_search_can_be_stopped() -> None:
@@ -131,18 +116,4 @@ def test_a_concrete_function(tmp_path: Path) -> None:
 
     plan = hp.plan(step.get_concrete_function(tf.TensorSpec([8, 64])), machine=MACHINE, **FEW)
     assert len(plan.fingerprint) == 32
-    check(plan, tmp_path)
-
-
-def test_the_training_step_of_a_keras_model(tmp_path: Path) -> None:
-    tf = pytest.importorskip("tensorflow")
-    model = tf.keras.Sequential([tf.keras.layers.Dense(32, "relu"), tf.keras.layers.Dense(1)])
-    model.compile("adam", "mse", jit_compile=False)
-    model.build([16, 8])
-    model.optimizer.build(model.trainable_variables)
-    step = tf.function(lambda x, y: model.train_step((x, y))).get_concrete_function(
-        tf.TensorSpec([16, 8]), tf.TensorSpec([16, 1])
-    )
-    plan = hp.plan(step, machine=MACHINE, planner="etf")
-    assert plan.num_ops > 50
     check(plan, tmp_path)

@@ -26,8 +26,9 @@ from hplacer_optimizer.problem.files import load_problem_file
 from hplacer_optimizer.problem.simulator import simulate
 from testbed.documents import problem_from_dict
 from tests.planned import plan_of
+from tests.processes import ROOT
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "two_towers.hplacer.json"
+GOLDEN = ROOT / "tests" / "golden" / "two_towers.hplacer.json"
 
 
 def plan_without_graph(problem: Problem, placement: Any, **changes: Any) -> Plan:

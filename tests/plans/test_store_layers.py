@@ -6,7 +6,6 @@ import fcntl
 import os
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -323,12 +322,3 @@ def test_a_lock_whose_file_was_removed_is_taken_anew(tmp_path: Path) -> None:
             assert store.get(FINGERPRINT) == make_plan()
     waiter.join(60)
     assert store.get(FINGERPRINT) == make_plan(step_time_ns=1)
-
-
-@pytest.mark.parametrize("operation", [PlanStore.fingerprints, lambda store: store.get("0" * 32)])
-def test_opening_and_reading_create_nothing(
-    tmp_path: Path, operation: Callable[[PlanStore], object]
-) -> None:
-    store = PlanStore(f"{tmp_path / 'a'};{tmp_path / 'b'}")
-    operation(store)
-    assert os.listdir(tmp_path) == []

@@ -17,7 +17,7 @@ from tests.processes import OWN_PLANNERS, Outcome, has_ended, run, wait_for
 BAD_PLANNERS = (
     OWN_PLANNERS
     + """
-import ctypes, json, multiprocessing, os, threading, time
+import ctypes, json, os, threading, time
 
 def raises(problem, **_):
     raise ValueError("no idea")
@@ -40,9 +40,6 @@ def wrong_dtype(problem, **_):
 def out_of_range(problem, **_):
     return np.full(problem.num_ops, 7, np.int32)
 
-def negative(problem, **_):
-    return np.full(problem.num_ops, -1, np.int32)
-
 def splits_a_group(problem, **_):
     result = last(problem)
     for op in range(problem.num_ops):
@@ -56,15 +53,6 @@ def splits_a_group(problem, **_):
 def forbidden_device(problem, **_):
     return np.ones(problem.num_ops, np.int32)
 
-def takes_no_arguments():
-    pass
-
-def child_dies(problem, **_):
-    child = multiprocessing.get_context("fork").Process(target=os._exit, args=(5,))
-    child.start()
-    child.join()
-    raise RuntimeError(f"my child died with {child.exitcode}")
-
 # ---- planners that do not return ----
 
 def spins(problem, **_):
@@ -73,11 +61,6 @@ def spins(problem, **_):
 
 def sleeps(problem, **_):
     time.sleep(1000)
-
-def waits_for_a_dead_child(problem, **_):
-    answer = multiprocessing.get_context("fork").Queue()
-    multiprocessing.get_context("fork").Process(target=os._exit, args=(5,)).start()
-    answer.get()
 
 def heeds(problem, *, budget, **_):
     while not budget.stopped:
@@ -171,11 +154,8 @@ REASONS = {
     "bad:wrong_length": "placement",
     "bad:wrong_dtype": "placement",
     "bad:out_of_range": "placement",
-    "bad:negative": "placement",
     "bad:splits_a_group": "from its colocation group",
     "bad:forbidden_device": "where it may not run",
-    "bad:takes_no_arguments": "TypeError",
-    "bad:child_dies": "my child died with 5",
     "bad:ends_its_process": "ended without a result, with exit code 7",
     "bad:crashes": "SIGSEGV",
     "bad:eats_memory": "MemoryError",
@@ -216,31 +196,21 @@ for number, planner in enumerate({list(REASONS)}):
         equal = losses(function) == expected
         log = recorder.lines(1)
     cases[planner] = {{"equal": equal, "log": log, "history": history_since(start)}}
-on(planner="own:last")
-good = losses(trainer())
-report(cases=cases, good=np.allclose(good, expected, rtol=1e-5), last=outcomes()[-1],
-       threads=[t.name for t in threading.enumerate() if t.name == "hplacer-planner"],
-       files=os.listdir(CACHE))
+report(cases=cases)
 """
-    return run(code, directory).report
+    cases: dict[str, Any] = run(code, directory).report["cases"]
+    return cases
 
 
 @pytest.mark.parametrize("planner", REASONS)
 def test_a_planner_that_fails(failures: dict[str, Any], planner: str) -> None:
-    case = failures["cases"][planner]
+    case = failures[planner]
     assert case["equal"], "the numbers changed"
     (line,) = case["log"]
     assert "keeps TensorFlow's own placement" in line
     assert REASONS[planner] in line
     assert [entry["outcome"] for entry in case["history"]] == ["failed"]
     assert case["history"][0]["placed"] == 0
-
-
-def test_a_good_planner_works_after_all_of_them(failures: dict[str, Any]) -> None:
-    assert failures["good"]
-    assert failures["last"] == "planned"
-    assert failures["threads"] == []
-    assert len([name for name in failures["files"] if name.endswith(".hplan")]) == 1
 
 
 # ---- planners that do not return ----
@@ -272,7 +242,7 @@ report(equal=equal, waited=waited, good=np.allclose(good, expected, rtol=1e-5), 
     assert "timeout_s" in line
 
 
-@pytest.mark.parametrize("planner", ["sleeps", "waits_for_a_dead_child", "ends_its_thread"])
+@pytest.mark.parametrize("planner", ["sleeps", "ends_its_thread"])
 def test_a_planner_that_never_answers(tmp_path: Path, planner: str) -> None:
     outcome = run(
         f"""
@@ -352,7 +322,17 @@ report(found=[json.loads(line) for line in open("found")], outcomes=outcomes(),
 
 # ---- the plan store ----
 
-STORES = ("below_a_file", "is_a_file", "proc", "damaged", "truncated", "newer", "foreign", "shared")
+# What the warning says, and whether the plan that was made replaces what was there.
+STORES = {
+    "below_a_file": ("choose another directory", None),
+    "is_a_file": ("choose another directory", None),
+    "proc": ("choose another one", None),
+    "damaged": ("", True),
+    "truncated": ("", True),
+    "foreign": ("", True),
+    "newer": ("newer", False),
+    "shared": ("chmod go-w", None),
+}
 
 
 @pytest.fixture(scope="module")
@@ -405,45 +385,24 @@ cases = {{
     "foreign": try_store(store_with("foreign", foreign.to_bytes()), "g"),
     "shared": try_store(store_with("shared", good, 0o777), "h"),
 }}
-unread = {{}}
+replaced = {{}}
 for name in ("damaged", "truncated", "foreign"):
     stored = hp.PlanStore(base / name).get(key)
-    unread[name] = stored.device_names == DEVICES
-unread["newer"] = (base / "newer" / (key + ".hplan")).read_bytes() != newer
-report(cases=cases, replaced=unread)
+    replaced[name] = stored.device_names == DEVICES
+replaced["newer"] = (base / "newer" / (key + ".hplan")).read_bytes() != newer
+report(cases=cases, replaced=replaced)
 """
     return run(code, directory).report
 
 
 @pytest.mark.parametrize("case", STORES)
 def test_a_store_that_cannot_serve(stores: dict[str, Any], case: str) -> None:
-    found = stores["cases"][case]
+    found, (remedy, replaced) = stores["cases"][case], STORES[case]
     assert found["equal"]
-    assert len(found["log"]) == 1, found["log"]
+    (line,) = found["log"]
+    assert remedy in line
     assert [entry["outcome"] for entry in found["history"]] == ["planned", "loaded"]
-
-
-@pytest.mark.parametrize(
-    ("case", "remedy"),
-    [
-        ("below_a_file", "choose another directory"),
-        ("is_a_file", "choose another directory"),
-        ("proc", "choose another one"),
-        ("newer", "newer"),
-        ("shared", "chmod go-w"),
-    ],
-)
-def test_the_warning_tells_the_remedy(stores: dict[str, Any], case: str, remedy: str) -> None:
-    assert remedy in stores["cases"][case]["log"][0]
-
-
-@pytest.mark.parametrize("case", ["damaged", "truncated", "foreign"])
-def test_a_stored_plan_that_cannot_be_used_is_replaced(stores: dict[str, Any], case: str) -> None:
-    assert stores["replaced"][case]
-
-
-def test_a_stored_plan_of_a_newer_version_is_kept(stores: dict[str, Any]) -> None:
-    assert not stores["replaced"]["newer"]
+    assert stores["replaced"].get(case) is replaced
 
 
 HANGING_DISK = """
@@ -492,90 +451,35 @@ report(waited=waited, outcomes=outcomes(), ended=time.time(),
     assert_ends_soon(outcome)
 
 
-def in_a_small_disk(then: str) -> list[str]:
-    """Runs a program that has a full or read-only file system of its own for its plans."""
-    script = f'mount -t tmpfs -o size=64k,mode=700 none "$TEST_CACHE" && {then} && exec "$@"'
-    return ["unshare", "--map-root-user", "--mount", "sh", "-c", script, "sh"]
-
-
-@pytest.mark.parametrize(
-    ("then", "reason"),
-    [
-        ("! cat /dev/zero > $TEST_CACHE/x 2> /dev/null", "No space left on device; free some"),
-        ("mount -o remount,ro $TEST_CACHE", "the file system is read-only"),
-    ],
-    ids=["full", "read-only"],
-)
-def test_training_on_a_disk_that_takes_no_plan(tmp_path: Path, then: str, reason: str) -> None:
-    wrapper = in_a_small_disk(then)
-    (tmp_path / "cache").mkdir()
-    tried = subprocess.run([*wrapper, "true"], env={**os.environ, "TEST_CACHE": str(tmp_path)})
-    if tried.returncode != 0:
-        pytest.skip("this system lets nobody mount a file system")
-    outcome = run(
-        "expected = losses(trainer())\non()\n"
-        "equal = np.allclose([losses(trainer()), losses(trainer())], [expected] * 2, rtol=1e-5)\n"
-        "report(equal=bool(equal), outcomes=outcomes(), files=sorted(os.listdir(CACHE)))\n",
-        tmp_path,
-        wrapper=wrapper,
-    )
-    assert outcome.report["equal"]
-    assert outcome.report["outcomes"] == ["planned", "loaded"]
-    (line,) = outcome.log
-    assert reason in line
-    assert not [name for name in outcome.report["files"] if name.endswith((".hplan", ".tmp"))]
-
-
 # ---- the end of the process ----
 
 
-@pytest.mark.parametrize("planner", ["spins", "sleeps"])
-def test_the_process_ends_while_a_planner_runs(tmp_path: Path, planner: str) -> None:
-    outcome = run(
-        f"""
-on(planner="bad:{planner}", timeout_s=30)
+ENDS = {
+    "while it spins": """
+on(planner="bad:spins", timeout_s=30)
 threading.Thread(target=losses, args=(trainer(),), daemon=True).start()
 while not any(t.name == "hplacer-planner" for t in threading.enumerate()):
     time.sleep(0.05)  # until the planner runs, and the training thread waits for it
 report(ended=time.time())
 """,
-        write_planners(tmp_path),
-    )
-    assert_ends_soon(outcome)
-
-
-def test_the_process_ends_from_another_thread_while_a_planner_sleeps(tmp_path: Path) -> None:
-    outcome = run(
-        """
+    "in another thread": """
 on(planner="bad:sleeps", timeout_s=1.0)
 def work():
     report(losses=losses(trainer()), ended=time.time())
 threading.Thread(target=work).start()  # the interpreter waits for it, then ends
 """,
-        write_planners(tmp_path),
-    )
-    assert len(outcome.report["losses"]) == 3
-    assert_ends_soon(outcome)
-
-
-def test_an_exception_of_the_user_while_a_planner_sleeps(tmp_path: Path) -> None:
-    outcome = run(
-        """
+    "with an exception": """
 on(planner="bad:sleeps", timeout_s=1.0)
 losses(trainer())
 report(ended=time.time())
 raise RuntimeError("the user's own")
 """,
-        write_planners(tmp_path),
-        returncode=1,
-    )
-    assert "the user's own" in outcome.stderr
-    assert_ends_soon(outcome)
+}
 
 
-def test_a_clean_end_right_after_planning(tmp_path: Path) -> None:
-    code = "on()\nlosses(trainer())\nreport(outcomes=outcomes(), ended=time.time())"
-    outcome = run(code, tmp_path)
-    assert outcome.report["outcomes"] == ["planned"]
-    assert outcome.log == []
+@pytest.mark.parametrize("end", ENDS)
+def test_the_process_ends_while_a_planner_runs(tmp_path: Path, end: str) -> None:
+    failed = "raise" in ENDS[end]
+    outcome = run(ENDS[end], write_planners(tmp_path), returncode=int(failed))
+    assert ("the user's own" in outcome.stderr) is failed
     assert_ends_soon(outcome)

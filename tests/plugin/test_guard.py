@@ -58,12 +58,6 @@ def test_devices_that_share_cores_keep_tensorflows_placement(tmp_path: Path) -> 
     assert asked["outcome"] == "loaded"
 
 
-def test_a_search_in_the_background_begins_with_tensorflows_placement(tmp_path: Path) -> None:
-    entry, log = train(tmp_path, on_miss="background", planner="etf")
-    assert (entry["outcome"], entry["placed"]) == ("kept", 0)
-    assert "is searched for in the background" in log[-1]
-
-
 def test_a_pinned_plan_is_the_only_one(tmp_path: Path) -> None:
     train(tmp_path)
     path = tmp_path / "pinned.hplan"

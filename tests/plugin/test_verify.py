@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,8 +12,7 @@ pytest.importorskip("tensorflow")
 from hplacer_optimizer.capture import native
 from hplacer_optimizer.plans.starts import Start
 from hplacer_optimizer.plans.store import PlanStore
-from testbed.training_scripts import TIMED_SCRIPTS
-from tests.processes import Outcome, clean_environment, run
+from tests.processes import Outcome, run
 
 pytestmark = pytest.mark.skipif(native.is_missing(), reason="needs the native module _tf")
 
@@ -234,28 +230,3 @@ def test_the_sizes_of_batches_are_seen(tmp_path: Path) -> None:
         assert None not in (found[f"{name} 7"], found[f"{name} 9"]), name
         assert found[f"{name} 7"] != found[f"{name} 9"], name
     assert found["static 7"] is not None  # its graph holds the size, and so the fingerprint
-
-
-@pytest.mark.slow
-def test_a_bad_plan_of_two_workers_is_retired_by_its_starts(tmp_path: Path) -> None:
-    for file in TIMED_SCRIPTS.glob("*.py"):
-        shutil.copy(file, tmp_path)
-    script = tmp_path / "two_workers.py"
-    options = f'verify=True, planner="random", seed=1, min_gain=-1, cache="{tmp_path / "cache"}", '
-    script.write_text(script.read_text().replace("session_config(", f"session_config({options}"))
-    said = ""
-    for number in range(26):
-        done = subprocess.run(
-            [sys.executable, script.name, "watch.json"],
-            cwd=tmp_path,
-            env=clean_environment(tmp_path) | {"HPLACER_LOG": "info"},
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
-        assert done.returncode == 0, done.stderr
-        said = done.stderr
-        if "so that the plan is retired" in said:  # this start did not use it
-            break
-        assert ("this start times TensorFlow's own placement" in said) == bool(number % 2), said
-    assert "so that the plan is retired; `hplacer cache restore" in said

@@ -8,7 +8,6 @@ import pytest
 
 pytest.importorskip("tensorflow")
 
-from tests import stress_forks, stress_interrupts
 from tests.plugin.test_fail_open import write_planners
 from tests.processes import run
 
@@ -108,13 +107,3 @@ report(waited=waited, plans=len(hp.PlanStore(CACHE).list()),
     assert outcome.report["plans"] == (0 if planner == "bad:sleeps" else 1)
     assert outcome.report["reasons"][0] == "a signal interrupted the planning"
     assert outcome.report["handler"]
-
-
-@pytest.mark.slow
-def test_forks_at_random_moments() -> None:
-    assert stress_forks.main(["--count", "20"]) == 0
-
-
-@pytest.mark.slow
-def test_interrupts_at_random_moments() -> None:
-    assert stress_interrupts.main(["--count", "10"]) == 0

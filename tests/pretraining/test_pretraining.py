@@ -11,7 +11,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 pytest.importorskip("tensorflow")
@@ -125,20 +124,6 @@ fitted = model.fit(data, data[:, :1], batch_size=4, epochs=2, verbose=0)
 report(losses=fitted.history["loss"])
 """
 )
-# Two towers, each on a GPU of its own at best; TensorFlow puts both on the first.
-TOWERS = """
-import tensorflow as tf
-v1 = tf.compat.v1
-v1.disable_eager_execution()
-x = v1.placeholder_with_default(tf.zeros([1024, 1024]), [1024, 1024])
-towers = [x, x]
-for layer in range(6):
-    weights = [v1.get_variable(f"{tower}_{layer}", [1024, 1024]) for tower in range(2)]
-    towers = [tf.tanh(values @ weight) for values, weight in zip(towers, weights)]
-loss = tf.add_n([tf.reduce_mean(values) for values in towers])
-v1.train.GradientDescentOptimizer(0.1).minimize(loss, name="train")
-v1.train.Saver().export_meta_graph("towers.meta")
-"""
 # Planners that a busy machine does not change.
 STEADY = """
 from hplacer_optimizer.planners import Budget, get_planner
@@ -215,24 +200,6 @@ def check_hit(report: dict[str, Any], fingerprint: str) -> None:
     assert largest["fingerprint"] == fingerprint
 
 
-def test_the_last_line_names_the_gain_over_tensorflows_placement(tmp_path: Path) -> None:
-    processes.run(TOWERS, tmp_path, prelude="")
-    job = ("towers.meta", "--machine", "1cpu-2xk40", "--planner", "local_search", "--steps", 200)
-    store = ("--cache", tmp_path / "cache")
-    done = python(tmp_path, tmp_path, "-m", "hplacer_optimizer", "pretrain", *job, *store)
-    assert done.returncode == 0, done.stderr
-    (entry,) = PlanStore(tmp_path / "cache").list()
-    assert entry.plan is not None
-    assert entry.plan.speedup == pytest.approx(2, rel=0.1)
-    problem = entry.plan.problem()
-    assert problem is not None
-    assert problem.default_device is not None
-    busiest = np.bincount(problem.default_device, minlength=3)
-    assert busiest[1] > 0.9 * problem.num_ops  # all that a GPU can run
-    gain = rf"{entry.plan.speedup:.1f} times as fast as TensorFlow's placement \([\d.]+ ms\)"
-    assert re.search(rf"ms/step, {gain}, both predicted: ", done.stderr.splitlines()[-1])
-
-
 # ---- pretrain, then start the script: a hit ----
 
 
@@ -302,12 +269,7 @@ def step(x, v=tf.Variable(tf.ones([8, 8]))):
 step(tf.ones([8, 8]))
 """
 NOT_CAPTURED = {
-    "fails": ("raise SystemExit(3)", "failed with exit code 3 before its first training step"),
     "ends": ("import sys; assert sys.argv[1:] == ['--x', '1']", "the pass saw no graph of it"),
-    "sleeps": (
-        "import time; time.sleep(60)",
-        "did not come to an end within 1 s (before its first training step)",
-    ),
     "other_machine": (RUNS_ON, "the script runs on /job:localhost/replica:0/task:0/device:CPU:0, "),
 }
 
@@ -317,32 +279,10 @@ def test_why_a_script_is_not_captured(exported: Path, tmp_path: Path, name: str)
     code, message = NOT_CAPTURED[name]
     script = tmp_path / "script.py"
     script.write_text(code)
-    limit = "1s" if name == "sleeps" else "1m"
-    done = pretrain(exported, tmp_path, "--capture-timeout", limit, "--capture", script, "--x", "1")
+    done = pretrain(exported, tmp_path, "--capture", script, "--x", "1")
     assert done.returncode == 1
     assert message in done.stderr.splitlines()[-1]
     assert not (tmp_path / "cache").exists()
-
-
-@pytest.mark.slow
-def test_a_step_that_xla_compiles_is_not_captured(exported: Path, tmp_path: Path) -> None:
-    done = pretrain(exported, tmp_path, "--capture", "keras_fit.py", "jit")
-    assert done.returncode == 1
-    assert (
-        "hides the ops from the optimizer: pass jit_compile=False" in done.stderr.splitlines()[-1]
-    )
-
-
-def test_a_captured_script_leaves_no_process_behind(exported: Path, tmp_path: Path) -> None:
-    (tmp_path / "script.py").write_text(
-        "import subprocess, sys\n"
-        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(99)'])\n"
-        f"open({str(tmp_path / 'pid')!r}, 'w').write(str(child.pid))\n"
-    )
-    done = pretrain(exported, tmp_path, "--capture", tmp_path / "script.py")
-    assert done.returncode == 1
-    status = Path(f"/proc/{(tmp_path / 'pid').read_text()}/status")
-    assert not status.exists() or "Z (zombie)" in status.read_text()
 
 
 # ---- lists ----
@@ -429,25 +369,13 @@ def test_training_goes_on_where_no_search_can_begin(exported: Path, tmp_path: Pa
     assert report["stderr"].count("no search in the background: ") == 1
 
 
-@pytest.mark.parametrize(
-    ("script", "planner", "unit"),
-    [
-        ("session.py", "steady:learn_two_steps", "steps"),
-        pytest.param(
-            "keras_fit.py", "hierarchical", "updates of the policy", marks=pytest.mark.slow
-        ),
-    ],
-)
-def test_the_policy_is_trained_inside_of_the_pass(
-    exported: Path, tmp_path: Path, script: str, planner: str, unit: str
-) -> None:
-    options = {"planner": planner, "on_miss": "learn", "budget_s": 30}
-    report = train(exported, tmp_path, script, **options)
-    step = max(report["history"], key=lambda entry: entry["ops"])
-    assert (step["outcome"], step["planner"]) == ("planned", planner)
-    found = re.search(rf"(\d+) {unit}, (\d+) placements", report["stderr"])
+def test_the_policy_is_trained_inside_of_the_pass(exported: Path, tmp_path: Path) -> None:
+    options = {"planner": "steady:learn_two_steps", "on_miss": "learn", "budget_s": 30}
+    report = train(exported, tmp_path, "session.py", **options)
+    (step,) = report["history"]
+    assert (step["outcome"], step["planner"]) == ("planned", options["planner"])
+    found = re.search(r"(\d+) steps, (\d+) placements", report["stderr"])
     assert found
     assert 1 < int(found[1]) < int(found[2])
-    again = train(exported, tmp_path, script, **options)["history"]
-    step = max(again, key=lambda entry: entry["ops"])
-    assert (step["outcome"], step["planner"]) == ("loaded", planner)
+    (step,) = train(exported, tmp_path, "session.py", **options)["history"]
+    assert (step["outcome"], step["planner"]) == ("loaded", options["planner"])

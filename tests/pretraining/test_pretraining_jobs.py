@@ -128,12 +128,7 @@ def test_the_host_is_offered_on_request(loaded: jobs.Loaded) -> None:
     assert on_cpu_for(Search(planner="cpu_only"))
 
 
-def test_what_only_learning_has_is_refused() -> None:
-    with pytest.raises(OptionError, match="checkpoint: the planner 'own:climb' does not learn"):
-        replace(search(steps=1), checkpoint="here")
-
-
-def test_only_the_graph_of_a_file_is_measured(loaded: jobs.Loaded) -> None:
+def test_only_the_graph_of_a_file_is_measured(loaded: jobs.Loaded, tmp_path: Path) -> None:
     measured = Search(planner="local_search", measuring=Measuring())
     with pytest.raises(OptionError, match="reward: only the graph of a file can be measured"):
         jobs.plan_job(loaded, measured)
@@ -142,33 +137,7 @@ def test_only_the_graph_of_a_file_is_measured(loaded: jobs.Loaded) -> None:
         jobs.load(script)
     job = jobs.Job(graph=script, search=measured)
     with pytest.raises(OptionError, match="--ray: jobs that measure"):
-        next(
-            on_ray.run_on_ray(
-                [job],
-                None,
-                on_ray.LOCAL,
-                stop=threading.Event(),
-                watched=contextlib.nullcontext,
-                on_start=lambda job: None,
-                on_progress=lambda done, running: None,
-            )
-        )
-
-
-@pytest.mark.slow
-def test_learning_by_time_is_repeated_by_its_steps(loaded: jobs.Loaded) -> None:
-    timed_search = Search(planner="hierarchical", budget=Budget(seconds=15), seed=3)
-    timed, _ = make_plan(loaded.captured, loaded.machine, timed_search)
-    steps = timed.budget["steps_done"]
-    assert steps > 3
-    assert timed.planner_options == {"preset": "default"}
-    again, _ = make_plan(
-        loaded.captured, loaded.machine, replace(timed_search, budget=Budget(steps=steps))
-    )
-    assert np.array_equal(again.node_devices, timed.node_devices)
-    assert [p["best_ns"] for p in again.learning_curve] == [
-        p["best_ns"] for p in timed.learning_curve
-    ]
+        run_on_ray([job], tmp_path)
 
 
 def test_a_captured_step_survives_its_files(loaded: jobs.Loaded, tmp_path: Path) -> None:
@@ -365,8 +334,6 @@ def test_a_command_line_that_is_refused() -> None:
         jobs_of("--list", "jobs.yaml", "--planner", "etf", "--seed", "0")
     with pytest.raises(SystemExit):
         jobs_of("a.meta", "--planner", "eft")
-    with pytest.raises(OptionError, match="checkpoint: the planner 'auto' does not learn"):
-        jobs_of("a.meta", "--checkpoint", "learned")
     with pytest.raises(OptionError, match="preset: the planner 'etf' does not learn"):
         jobs_of("a.meta", "--planner", "etf", "--preset", "paper")
 

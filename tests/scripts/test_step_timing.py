@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +15,6 @@ from hplacer_optimizer.measuring.training_steps.recording import WARMUP
 from hplacer_optimizer.scripts import step_timing
 from hplacer_optimizer.scripts.step_timing import time_script
 from testbed.training_scripts import TIMED_SCRIPTS
-from tests.processes import clean_environment, has_ended, wait_for
 
 LIMIT_S = 300.0
 STEPS = {
@@ -231,30 +227,6 @@ def test_a_script_that_trains_in_a_fork(tmp_path: Path, steps: int) -> None:
     (tmp_path / "train.py").write_text(FORKS.replace("{steps}", str(steps)))
     found = time_script(["train.py"], directory=tmp_path, limit_s=LIMIT_S)
     assert found.name == "function train_step"
-
-
-def test_what_a_script_started_ends_with_its_parent(tmp_path: Path) -> None:
-    """Also when the parent is interrupted."""
-    (tmp_path / "train.py").write_text(
-        "import os, subprocess, time\nchild = subprocess.Popen(['sleep', '600'])\n"
-        f"open({str(tmp_path / 'pids')!r}, 'w').write(f'{{os.getpid()}} {{child.pid}} ')\n"
-        "time.sleep(600)"
-    )
-    code = (
-        "from hplacer_optimizer.scripts.step_timing import time_script\n"
-        "time_script(['train.py'], limit_s=600)"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", code],
-        cwd=tmp_path,
-        env=clean_environment(tmp_path),
-        stderr=subprocess.DEVNULL,
-    ) as parent:
-        pids = tmp_path / "pids"
-        wait_for(lambda: pids.exists() and pids.read_text().endswith(" "))
-        parent.send_signal(signal.SIGINT)
-        parent.wait(60)
-    wait_for(lambda: all(has_ended(int(pid)) for pid in pids.read_text().split()))
 
 
 # ---- of what is left ----

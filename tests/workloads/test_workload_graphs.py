@@ -16,7 +16,7 @@ import pytest
 
 from hplacer_optimizer.errors import OptionError
 from hplacer_optimizer.workloads import graphs
-from tests.processes import PRELUDE, run
+from tests.processes import PRELUDE, ROOT, run
 
 BUILD = """
 from hplacer_optimizer.workloads.graphs import build_graph, write_graph
@@ -176,7 +176,6 @@ def test_the_networks_have_the_published_size(name: str, weights: int, tmp_path:
 
 # ---- docs/reference/workloads.md ----
 
-ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = (ROOT / "docs" / "reference" / "workloads.md").read_text()
 
 
