@@ -46,9 +46,9 @@ from hplacer_optimizer.plans.plan_format import CURVE_POINT
 from hplacer_optimizer.plans.planned_problem import PackedProblem, fields_without_graph
 from hplacer_optimizer.problem.constraints import check_constraints
 from hplacer_optimizer.problem.cost_errors import step_spread_ns, typical_errors
-from hplacer_optimizer.problem.cost_sources import ANALYTIC, GIVEN, MEASURED
+from hplacer_optimizer.problem.cost_sources import ANALYTIC, GIVEN
 from hplacer_optimizer.problem.files import check_placement
-from hplacer_optimizer.problem.prediction_error import error_of_estimates
+from hplacer_optimizer.problem.prediction_error import prediction_error_of
 from hplacer_optimizer.problem.simulator import SIMULATOR_VERSION, simulate
 from hplacer_optimizer.support.installed import own_version
 from hplacer_optimizer.support.keywords import checks_keywords
@@ -307,9 +307,7 @@ def _simulated(
         "feasible": trace.feasible or measured,
         "peak_bytes": [int(peak) for peak in trace.peak_bytes],
         "baseline": Baseline.of(problem),
-        "prediction_error": None
-        if cost_source == MEASURED
-        else error_of_estimates(problem, trace.placement),
+        "prediction_error": prediction_error_of(problem, trace.placement, cost_source),
         "num_ops": problem.num_ops,
         "num_units": problem.num_units,
     }

@@ -3,6 +3,7 @@
     measured costs     one error for all plans: what predictions of earlier plans were off by
     estimated costs    an error of the plan's own: would it still pay if the estimates were as wrong
                        as they are, all of them against the plan?
+    launches ahead     the model of launches adds its own error, as a factor
 
 On the CPU workers of docs/results/guard, ops are faster than data sheets have it: processors reach
 more than the assumed share of their peak, and small tensors stay in caches. So what a plan wins by
@@ -18,12 +19,21 @@ from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.problem.cost_sources import MEASURED
 from hplacer_optimizer.problem.simulator import simulate_batch
 
-__all__ = ["LEAST_GAIN", "against_the_plan", "error_of_estimates", "prediction_error"]
+__all__ = [
+    "LEAST_GAIN",
+    "against_the_plan",
+    "launches_ahead",
+    "prediction_error",
+    "prediction_error_of",
+]
 
 # By how much the predicted speedups of plans exceed the measured ones, at the 95th percentile, in
 # docs/results/guard (`python benchmarks/guard.py`).
 ERROR_OF_MEASURED_COSTS = 0.35
 ERROR_OF_ESTIMATED_COSTS = 1.15
+# The same with costs that are exact, where devices launch ahead, in docs/results/emulation
+# (`python -m benchmarks.agreement`).
+ERROR_OF_LAUNCHES = 0.07
 
 FASTER = 8
 """How many times as fast as estimated a device may compute. The calibrations in docs/results/guard
@@ -35,28 +45,53 @@ LEAST_GAIN = 0.03
 """What a plan has to gain even then."""
 
 
-def prediction_error(cost_source: str) -> float:
+def prediction_error(cost_source: str, *, launches_ahead: bool = False) -> float:
     """By how much a predicted gain may be too large; 0.5: twice as fast may be 1.33 times.
 
-    Depends on where the costs came from: "measured", or "analytic" in whole or in part. For the
-    latter it is what holds where the plan's own error (`error_of_estimates`) is not known.
+    Args:
+        cost_source: where the costs came from: "measured", or "analytic" in whole or in part. For
+            the latter it is what holds where the plan's own error is not known.
+        launches_ahead: whether devices do, which has an error beside that of the costs.
     """
-    return ERROR_OF_MEASURED_COSTS if cost_source == MEASURED else ERROR_OF_ESTIMATED_COSTS
+    error = ERROR_OF_MEASURED_COSTS if cost_source == MEASURED else ERROR_OF_ESTIMATED_COSTS
+    return _with_launches(error) if launches_ahead else error
 
 
-def error_of_estimates(problem: Problem, placement: NDArray[np.int32]) -> float | None:
-    """By how much the gain of a placement that was found with estimated costs may be too large.
+def launches_ahead(problem: Problem) -> bool:
+    """Whether any of its devices does."""
+    return bool(problem.device_launch_ns.any())
 
-    A predicted gain above it is one of LEAST_GAIN or more in `against_the_plan`.
+
+def prediction_error_of(
+    problem: Problem, placement: NDArray[np.int32], cost_source: str
+) -> float | None:
+    """By how much the predicted gain of a placement may be too large.
+
+    With estimated costs, a gain above it is one of LEAST_GAIN or more in `against_the_plan`. Where
+    devices launch ahead, that error and the one of launches are multiplied.
 
     Args:
-        problem: with estimated costs.
+        problem: with the costs that the placement was found with.
         placement: int32[n].
+        cost_source: where these came from.
 
     Returns:
-        At least LEAST_GAIN, at most `prediction_error` of such costs. None: the step of the
-        placement, or of TensorFlow's own, is not known.
+        At most `prediction_error`. None: that one; or the step of the placement, or of
+        TensorFlow's own, is not known.
     """
+    ahead = launches_ahead(problem)
+    if cost_source == MEASURED:
+        return prediction_error(cost_source, launches_ahead=True) if ahead else None
+    error = _error_of_estimates(problem, placement)
+    return error if error is None or not ahead else _with_launches(error)
+
+
+def _with_launches(error: float) -> float:
+    return (1 + error) * (1 + ERROR_OF_LAUNCHES) - 1
+
+
+def _error_of_estimates(problem: Problem, placement: NDArray[np.int32]) -> float | None:
+    """At least LEAST_GAIN; None: the step of the placement, or of TensorFlow's, is not known."""
     if problem.default_device is None:
         return None
     both = np.stack([problem.default_device, placement])

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hplacer_optimizer.problem.prediction_error import prediction_error
+from hplacer_optimizer.problem.prediction_error import ERROR_OF_LAUNCHES, prediction_error
 
-RESULTS = Path(__file__).parents[2] / "docs/results/guard"
+RESULTS = Path(__file__).parents[2] / "docs/results"
 
 
 @pytest.mark.parametrize(
@@ -18,9 +18,22 @@ RESULTS = Path(__file__).parents[2] / "docs/results/guard"
     [("measured", "measured"), ("estimated", "analytic"), ("estimated", "measured and analytic")],
 )
 def test_it_is_the_95th_percentile_of_the_committed_plans(costs: str, source: str) -> None:
-    files = [RESULTS / "guard.json", RESULTS / "earlier.json"]
+    files = [RESULTS / "guard/guard.json", RESULTS / "guard/earlier.json"]
     found = [row for file in files for row in json.loads(file.read_text())["rows"]]
     rows = [row for row in found if row["costs"] == costs]
     optimism = [row["predicted_speedup"] / row["speedup"] - 1 for row in rows]
     assert len(rows) >= 20
     assert round(float(np.percentile(optimism, 95)), 2) == prediction_error(source)
+
+
+def test_launches_are_as_wrong_as_on_emulated_gpus() -> None:
+    optimism = []
+    for rows in json.loads((RESULTS / "emulation/agreement.json").read_text()).values():
+        ran = {row["placement"]: row for row in rows if "steps_ns" in row}
+        default = ran.pop("TensorFlow's", None)
+        for row in ran.values() if default else ():
+            predicted = default["simulated_ns"] / row["simulated_ns"]
+            executed = np.median(default["steps_ns"]) / np.median(row["steps_ns"])
+            optimism.append(predicted / executed - 1)
+    assert len(optimism) >= 20
+    assert round(float(np.percentile(optimism, 95)), 2) == ERROR_OF_LAUNCHES

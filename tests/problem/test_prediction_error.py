@@ -12,12 +12,14 @@ from numpy.typing import NDArray
 import hplacer_optimizer as hp
 from hplacer_optimizer.plans.making import Search, plan_problem
 from hplacer_optimizer.problem.prediction_error import (
+    ERROR_OF_LAUNCHES,
     FASTER,
     LATER,
     LEAST_GAIN,
     against_the_plan,
-    error_of_estimates,
+    launches_ahead,
     prediction_error,
+    prediction_error_of,
 )
 from testbed.documents import problem_from_dict
 from testbed.planted_problems import chains
@@ -64,7 +66,7 @@ def test_a_split_pays_if_messages_are_short_beside_what_may_be_over_estimated(
     default_ns = hp.simulate(problem, problem.default_device).makespan_ns
     plan, trace = plan_problem(problem, Search(planner="auto", budget=hp.Budget(steps=100)))
     assert trace.placement.tolist() in (apart.tolist(), (1 - apart).tolist())
-    assert plan.prediction_error == error_of_estimates(problem, trace.placement)
+    assert plan.prediction_error == prediction_error_of(problem, trace.placement, "analytic")
     assert default_ns > 1.5 * trace.makespan_ns  # all are predicted to pay
     assert (plan.why_left_alone() == "") == pays
 
@@ -73,9 +75,24 @@ def test_without_tensorflows_placement_nothing_is_known() -> None:
     problem, apart = two_chains(100)
     unknown = hp.load_problem("example")
     assert unknown.default_device is None
-    assert error_of_estimates(unknown, np.zeros(unknown.num_ops, np.int32)) is None
-    assert error_of_estimates(problem, problem.default_device) == pytest.approx(LEAST_GAIN)
-    assert error_of_estimates(problem, apart) == MOST  # it loses, whatever was predicted
+    assert prediction_error_of(unknown, np.zeros(unknown.num_ops, np.int32), "analytic") is None
+    assert prediction_error_of(problem, problem.default_device, "analytic") == pytest.approx(
+        LEAST_GAIN
+    )
+    assert (
+        prediction_error_of(problem, apart, "analytic") == MOST
+    )  # it loses, whatever was predicted
+
+
+@pytest.mark.parametrize(("cost_source", "error"), [("measured", 0.35), ("analytic", LEAST_GAIN)])
+def test_launches_add_their_error_as_a_factor(cost_source: str, error: float) -> None:
+    problem, _ = two_chains(100)
+    ahead = problem.replace(device_launch_ns=np.array([10, 10]))
+    default = problem.default_device
+    assert prediction_error_of(problem, default, cost_source) in (None, pytest.approx(error))
+    assert prediction_error_of(ahead, default, cost_source) == pytest.approx(
+        (1 + error) * (1 + ERROR_OF_LAUNCHES) - 1
+    )
 
 
 @given(placed_problems())
@@ -84,7 +101,7 @@ def test_a_gain_above_the_error_is_one_even_against_the_plan(
 ) -> None:
     problem = beside_one_device(problem_from_dict(placed[0]))
     placement_array = np.array(placed[1], np.int32)
-    error = error_of_estimates(problem, placement_array)
+    error = prediction_error_of(problem, placement_array, "analytic")
     if problem.default_device is None:  # it has no ops
         assert error is None
         return
@@ -95,9 +112,10 @@ def test_a_gain_above_the_error_is_one_even_against_the_plan(
         return
     assert default_ns is not None
     assert step_ns is not None
-    assert LEAST_GAIN - 1e-9 <= error <= MOST
+    most = prediction_error("analytic", launches_ahead=launches_ahead(problem))
+    assert LEAST_GAIN - 1e-9 <= error <= most
     gain = default_ns / max(step_ns, 1) - 1
-    if error < gain - 1e-9 and error < MOST:
+    if error < gain - 1e-9 and error < most:
         against = against_the_plan(problem)
         slow_default_ns = hp.simulate(against, problem.default_device).makespan_ns
         slow_step_ns = hp.simulate(against, placement_array).makespan_ns

@@ -35,7 +35,11 @@ from hplacer_optimizer.planners import Budget, get_planner
 from hplacer_optimizer.planners.devices import candidate_mask, on_device
 from hplacer_optimizer.planners.host_offload import accelerators_first
 from hplacer_optimizer.problem.cost_sources import MEASURED
-from hplacer_optimizer.problem.prediction_error import against_the_plan, prediction_error
+from hplacer_optimizer.problem.prediction_error import (
+    against_the_plan,
+    launches_ahead,
+    prediction_error,
+)
 from hplacer_optimizer.problem.simulator import simulate
 from hplacer_optimizer.support.formats import format_ns
 from hplacer_optimizer.support.keywords import checks_keywords
@@ -259,7 +263,7 @@ class _Adviser:
         ways = self._ways(step)
         rows = ways.rows()
         tried = changed_ways(ways, best(rows))
-        error = prediction_error(step.cost_source)
+        error = prediction_error(step.cost_source, launches_ahead=launches_ahead(step.problem))
         return MachineAdvice(
             machine=step.machine.name if step.machine else self._name,
             batch_size=step.batch_size,
