@@ -42,7 +42,7 @@ from benchmarks.emulation import (
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.errors import HPlacerError
 from hplacer_optimizer.planners import Budget, get_planner
-from hplacer_optimizer.problem.files import save_problem
+from hplacer_optimizer.problem.problem_file import save_problem
 
 PLANNERS = ("human_expert", "scotch", "mincut", "metis", "etf", "heft", "hierarchical")
 SEARCHES = ("rollout", "auto")  # each with two seeds

@@ -98,7 +98,7 @@ def simulate_task(name: str, engine: Path) -> None:
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
-    from hplacer_optimizer.problem.files import load_problem_file
+    from hplacer_optimizer.problem.problem_file import load_problem_file
     from hplacer_optimizer.problem.simulator import simulate
 
     problem = load_problem_file(TRIED / f"{name}.json.gz")

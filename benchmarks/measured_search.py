@@ -44,8 +44,7 @@ from hplacer_optimizer.bench.cluster_tasks import TASKS, ClusterTask, cuts_by_ha
 from hplacer_optimizer.bench.generated import FAMILIES, generate
 from hplacer_optimizer.bench.measured import Bench, calibrated_cluster
 from hplacer_optimizer.capture.loading import LoadedGraph
-from hplacer_optimizer.measuring import Effort, MeasuredReward, Measurement
-from hplacer_optimizer.measuring import local_search as measured_search
+from hplacer_optimizer.measuring import Effort, MeasuredReward, Measurement, measured_search
 from hplacer_optimizer.measuring.measurement import OUT_OF_MEMORY, failed
 from hplacer_optimizer.planners import Budget, get_planner
 from hplacer_optimizer.planners.devices import on_device

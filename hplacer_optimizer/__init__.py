@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from hplacer_optimizer.machines import Machine, load_machine, save_machine
     from hplacer_optimizer.measuring import Measurement
     from hplacer_optimizer.measuring.clusters import LocalCluster, local_cluster
-    from hplacer_optimizer.measuring.graphs import measure
+    from hplacer_optimizer.measuring.graph_measurement import measure
     from hplacer_optimizer.options import Options
     from hplacer_optimizer.planners import Budget, PlannerResult, Progress
     from hplacer_optimizer.planners.learning import Learned, learn
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from hplacer_optimizer.plugin.service import history
     from hplacer_optimizer.plugin.switch import enable, session_config
     from hplacer_optimizer.plugin.variables import ModelPlan, migrate, plan_model, variable_scope
-    from hplacer_optimizer.problem.files import save_problem
+    from hplacer_optimizer.problem.problem_file import save_problem
     from hplacer_optimizer.problem.simulator import simulate, simulate_batch
 
     __version__: str
@@ -144,12 +144,12 @@ _MODULES = {
     "load_problem": "capture.loading",
     "local_cluster": "measuring.clusters",
     "lower_bound": "_engine",
-    "measure": "measuring.graphs",
+    "measure": "measuring.graph_measurement",
     "migrate": "plugin.variables",
     "plan": "plans.making",
     "plan_model": "plugin.variables",
     "save_machine": "machines",
-    "save_problem": "problem.files",
+    "save_problem": "problem.problem_file",
     "session_config": "plugin.switch",
     "simulate": "problem.simulator",
     "simulate_batch": "problem.simulator",

@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from hplacer_optimizer import _engine
-from hplacer_optimizer.problem.files import Problem
+from hplacer_optimizer.problem.problem_file import Problem
 
 __all__ = ["problem_from_dict", "problem_to_dict"]
 

@@ -111,7 +111,7 @@ FAULTS = (
         "tests/planners",
     ),
     Fault(
-        "hplacer_optimizer/plans/directories/local.py",
+        "hplacer_optimizer/plans/directories/local_files.py",
         "                _acquire(descriptor, path)\n",
         "",
         "tests/plans",

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import hplacer_optimizer as hp
-from hplacer_optimizer.costs.table import Measurement
-from hplacer_optimizer.problem.files import load_problem_file
+from hplacer_optimizer.costs.table import MeasuredCost
+from hplacer_optimizer.problem.problem_file import load_problem_file
 from tests.processes import ROOT
 
 VERSIONS = sorted(path.name for path in (ROOT / "tests" / "samples").iterdir())
@@ -40,4 +40,4 @@ def test_a_machine(directory: Path) -> None:
 
 def test_a_cost_table(directory: Path) -> None:
     table = hp.CostTable.load(directory / "costs.json")
-    assert table.get("op_a", "cpu") == Measurement(time_ns=1200, samples=5)
+    assert table.get("op_a", "cpu") == MeasuredCost(time_ns=1200, samples=5)

@@ -24,8 +24,7 @@ from hplacer_optimizer.bench.cluster_tasks import ClusterTask, cuts_by_hand
 from hplacer_optimizer.bench.measured import Bench
 from hplacer_optimizer.capture.loading import LoadedGraph
 from hplacer_optimizer.errors import BenchError
-from hplacer_optimizer.measuring import Effort, MeasuredReward
-from hplacer_optimizer.measuring import local_search as measured_search
+from hplacer_optimizer.measuring import Effort, MeasuredReward, measured_search
 from hplacer_optimizer.planners import Budget, get_planner
 from hplacer_optimizer.planners.devices import on_device
 from hplacer_optimizer.planners.learning import learn

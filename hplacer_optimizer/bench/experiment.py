@@ -32,7 +32,7 @@ from hplacer_optimizer.planners import Budget, PlannerEntry, get_planner
 from hplacer_optimizer.planners.learning import PRESETS
 from hplacer_optimizer.plans.baseline import Baseline
 from hplacer_optimizer.problem.constraints import check_constraints
-from hplacer_optimizer.problem.files import load_problem_file, save_problem
+from hplacer_optimizer.problem.problem_file import load_problem_file, save_problem
 from hplacer_optimizer.problem.simulator import simulate
 
 JOURNAL = "journal.jsonl"

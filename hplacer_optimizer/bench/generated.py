@@ -29,7 +29,7 @@ _ACCELERATORS = (2, 2, 3, 4, 4, 6, 8, 8, 12, 16)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cell:
+class NetworkCell:
     """A node of a network."""
 
     inputs: list[int]  # cells
@@ -43,7 +43,7 @@ class Cell:
 class Network:
     """Cells in topological order, and what their weights hold."""
 
-    cells: list[Cell] = field(default_factory=list)
+    cells: list[NetworkCell] = field(default_factory=list)
     weight_bytes: list[int] = field(default_factory=list)
 
     def add_weight(self, size_bytes: float) -> int:
@@ -54,7 +54,7 @@ class Network:
         self, inputs: list[int], cost_us: float, output_bytes: float, weight: int, scope: str
     ) -> int:
         self.cells.append(
-            Cell(
+            NetworkCell(
                 inputs=inputs,
                 cost_us=cost_us,
                 output_bytes=max(4, int(output_bytes)),
@@ -201,11 +201,11 @@ FAMILIES: dict[str, Callable[[_Draw], Network]] = {
 def generate(family: str, seed: int) -> Problem:
     """The problem of a family (a key of FAMILIES) and a seed: always the same one."""
     rng = np.random.default_rng([sorted(FAMILIES).index(family), seed])
-    step = _Step(FAMILIES[family](_Draw(rng)), rng)
+    step = _StepOps(FAMILIES[family](_Draw(rng)), rng)
     return step.problem(f"{family}-{seed}", rng, is_tight=seed % 2 == 1)
 
 
-class _Step:
+class _StepOps:
     """The ops of a training step of a network."""
 
     def __init__(self, network: Network, rng: _Rng) -> None:
@@ -343,7 +343,7 @@ class _Step:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Machine:
+class _GeneratedMachine:
     names: list[str]
     has_host: bool
     kind: np.ndarray
@@ -354,7 +354,7 @@ class _Machine:
     bytes_per_s: np.ndarray
 
 
-def _machine(rng: _Rng) -> _Machine:
+def _machine(rng: _Rng) -> _GeneratedMachine:
     accelerators = int(rng.choice(_ACCELERATORS))
     has_host = bool(rng.random() < 0.8)
     kind = (
@@ -376,7 +376,7 @@ def _machine(rng: _Rng) -> _Machine:
     channel = str(rng.choice(["{src}-{dst}", "up{src}", "bus{a}"]))
     pairs = [(a, b) for a in range(len(names)) for b in range(len(names)) if a != b]
     apart = np.array([host_of[a] != host_of[b] for a, b in pairs])
-    return _Machine(
+    return _GeneratedMachine(
         names=names,
         has_host=has_host,
         kind=kind.astype(np.int32),

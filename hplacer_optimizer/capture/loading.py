@@ -28,7 +28,7 @@ from hplacer_optimizer.log import LOGGER
 from hplacer_optimizer.machines import Machine, full_device_name
 from hplacer_optimizer.options import Options
 from hplacer_optimizer.problem.cost_sources import ANALYTIC
-from hplacer_optimizer.problem.files import EXAMPLE_FILE, load_problem_file
+from hplacer_optimizer.problem.problem_file import EXAMPLE_FILE, load_problem_file
 from hplacer_optimizer.support.keywords import checks_keywords
 
 __all__ = ["LoadedGraph", "load_graph", "load_problem"]

@@ -1,9 +1,9 @@
 """The command `hplacer`: a thin layer that parses, calls the package and prints.
 
-    arguments.py  what all grammars share        plans.py   show
-    parser.py     errors that suggest            graphs.py  export, the arguments of a graph
+    arguments.py  what all grammars share        show.py    show
+    parser.py     errors that suggest            steps.py   simulate, plan
     completion.py completion                     demo.py    demo
-    machines.py   machine                        steps.py   simulate, plan
+    machine.py    machine                        graph_arguments.py  those of a graph, export
     doctor.py     doctor                         bench.py   bench
     report.py     report                         diff.py    diff
     explain.py    explain                        apply.py   apply
@@ -13,7 +13,7 @@
     trying.py     try, measure                   advise.py  advise
     running.py    run
 
-    printing.py, tables.py: step times and JSON, tables that fit the terminal
+    printing.py, terminal_tables.py: step times and JSON, tables that fit the terminal
     stored_plans.py, load_tables.py: plans as arguments, tables of what they ask of devices
     emulating.py: emulated devices for the processes of a command
     waiting.py, search_progress.py, interruption.py: a line on stderr while one waits or while a
@@ -46,12 +46,12 @@ from hplacer_optimizer.cli import (
     diff,
     doctor,
     explain,
-    graphs,
-    machines,
-    plans,
+    graph_arguments,
+    machine,
     pretrain,
     report,
     running,
+    show,
     steps,
     trying,
     why,
@@ -69,14 +69,14 @@ _COMMANDS: tuple[Any, ...] = (
     steps,
     pretrain,
     why,
-    plans,
+    show,
     explain,
     report,
     diff,
     apply,
-    graphs,
+    graph_arguments,
     cache,
-    machines,
+    machine,
     cluster,
     calibrate,
     bench,

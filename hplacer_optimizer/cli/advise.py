@@ -22,10 +22,10 @@ from hplacer_optimizer.cli.arguments import (
     count,
     machine,
 )
-from hplacer_optimizer.cli.graphs import add_step_options, step_options
+from hplacer_optimizer.cli.graph_arguments import add_step_options, step_options
 from hplacer_optimizer.cli.printing import print_json
 from hplacer_optimizer.cli.search_progress import SearchProgress
-from hplacer_optimizer.cli.tables import print_line, print_table, without_empty_columns
+from hplacer_optimizer.cli.terminal_tables import print_line, print_table, without_empty_columns
 from hplacer_optimizer.inspection.advice.advising import SECONDS, Advice, MachineAdvice, advise
 from hplacer_optimizer.inspection.advice.ways import Way
 from hplacer_optimizer.problem.memory import MemoryRange

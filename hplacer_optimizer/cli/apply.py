@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from hplacer_optimizer.cli.arguments import OK, add_command, add_json, add_output
-from hplacer_optimizer.cli.graphs import add_graph_options, graph_options
+from hplacer_optimizer.cli.graph_arguments import add_graph_options, graph_options
 from hplacer_optimizer.cli.printing import print_json
 from hplacer_optimizer.cli.stored_plans import add_plan_arguments, find_plan
 from hplacer_optimizer.cli.waiting import waiting

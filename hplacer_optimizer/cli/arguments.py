@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hplacer_optimizer.cli.parser import advanced
-from hplacer_optimizer.cli.tables import print_table
+from hplacer_optimizer.cli.terminal_tables import print_table
 from hplacer_optimizer.errors import MachineError, OptionError
 from hplacer_optimizer.machines import check_machine_name
 from hplacer_optimizer.planners import PLANNERS, check_planner_name

@@ -28,7 +28,7 @@ from hplacer_optimizer.cli.arguments import (
     planner,
 )
 from hplacer_optimizer.cli.printing import print_json
-from hplacer_optimizer.cli.tables import print_table
+from hplacer_optimizer.cli.terminal_tables import print_table
 from hplacer_optimizer.planners import PLANNERS, get_planner
 
 

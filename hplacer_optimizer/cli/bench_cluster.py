@@ -27,7 +27,7 @@ from hplacer_optimizer.cli.arguments import (
     duration,
 )
 from hplacer_optimizer.cli.printing import print_json
-from hplacer_optimizer.cli.tables import print_table
+from hplacer_optimizer.cli.terminal_tables import print_table
 from hplacer_optimizer.log import LOGGER
 from hplacer_optimizer.support.formats import format_ns
 

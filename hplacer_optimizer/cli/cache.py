@@ -20,9 +20,9 @@ from hplacer_optimizer.cli.arguments import (
     open_store,
 )
 from hplacer_optimizer.cli.plan_texts import measured, speedup
-from hplacer_optimizer.cli.plans import plan_document
 from hplacer_optimizer.cli.printing import print_json, step_time
-from hplacer_optimizer.cli.tables import (
+from hplacer_optimizer.cli.show import plan_document
+from hplacer_optimizer.cli.terminal_tables import (
     fits,
     print_line,
     print_table,

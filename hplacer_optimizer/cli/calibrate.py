@@ -20,7 +20,7 @@ from hplacer_optimizer.cli.arguments import (
     whole,
 )
 from hplacer_optimizer.cli.cluster import MAX_WORKERS
-from hplacer_optimizer.cli.graphs import add_step_options, step_options
+from hplacer_optimizer.cli.graph_arguments import add_step_options, step_options
 from hplacer_optimizer.cli.printing import print_json
 from hplacer_optimizer.errors import OptionError
 from hplacer_optimizer.machines import save_machine

@@ -10,7 +10,7 @@ from typing import Any
 from hplacer_optimizer.cli.arguments import OK, add_command, add_json, add_output, whole
 from hplacer_optimizer.cli.interruption import Interruption
 from hplacer_optimizer.cli.printing import print_json
-from hplacer_optimizer.cli.tables import print_table
+from hplacer_optimizer.cli.terminal_tables import print_table
 from hplacer_optimizer.cli.waiting import waiting
 from hplacer_optimizer.machines import save_machine
 from hplacer_optimizer.machines.describe import describe_cluster

@@ -15,7 +15,7 @@ from hplacer_optimizer.cli.stored_plans import (
     find_plan,
     simulated_if_possible,
 )
-from hplacer_optimizer.cli.tables import print_line, print_table
+from hplacer_optimizer.cli.terminal_tables import print_line, print_table
 from hplacer_optimizer.inspection.loads import short_names
 from hplacer_optimizer.plans.comparison import (
     Moves,

@@ -27,7 +27,7 @@ from hplacer_optimizer.cli.stored_plans import (
     find_plan,
     simulated,
 )
-from hplacer_optimizer.cli.tables import print_line, print_table, unbroken
+from hplacer_optimizer.cli.terminal_tables import print_line, print_table, unbroken
 from hplacer_optimizer.inspection.critical_path import Stage
 from hplacer_optimizer.inspection.explanation import Explanation, explain
 from hplacer_optimizer.inspection.loads import short_names, short_place

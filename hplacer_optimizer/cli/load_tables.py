@@ -9,7 +9,7 @@ from typing import Any
 
 from hplacer_optimizer.cli.arguments import whole
 from hplacer_optimizer.cli.printing import count_per_device
-from hplacer_optimizer.cli.tables import print_line, print_table, unbroken
+from hplacer_optimizer.cli.terminal_tables import print_line, print_table, unbroken
 from hplacer_optimizer.inspection.loads import (
     ChannelLoad,
     DeviceLoad,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from hplacer_optimizer.cli.tables import print_line
+from hplacer_optimizer.cli.terminal_tables import print_line
 from hplacer_optimizer.plans.baseline import as_json
 from hplacer_optimizer.plans.guard import Here, decide
 from hplacer_optimizer.plans.plan import Plan

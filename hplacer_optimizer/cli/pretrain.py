@@ -27,13 +27,13 @@ from hplacer_optimizer.cli.arguments import (
     open_store,
     output_directory,
 )
-from hplacer_optimizer.cli.graphs import add_graph_options
+from hplacer_optimizer.cli.graph_arguments import add_graph_options
 from hplacer_optimizer.cli.interruption import Interruption
 from hplacer_optimizer.cli.parser import advanced
 from hplacer_optimizer.cli.plan_texts import comparison, speedup, training_note
 from hplacer_optimizer.cli.printing import print_json, step_time
 from hplacer_optimizer.cli.search_progress import SearchProgress
-from hplacer_optimizer.cli.tables import print_table
+from hplacer_optimizer.cli.terminal_tables import print_table
 from hplacer_optimizer.errors import OptionError
 from hplacer_optimizer.planners import get_planner
 from hplacer_optimizer.plans.plan import Plan

@@ -28,25 +28,25 @@ from hplacer_optimizer.cli.arguments import (
     count,
     output_file,
 )
-from hplacer_optimizer.cli.graphs import add_graph_arguments, load, step_options
+from hplacer_optimizer.cli.graph_arguments import add_graph_arguments, load, step_options
 from hplacer_optimizer.cli.interruption import Interruption
 from hplacer_optimizer.cli.load_tables import print_step_loads
 from hplacer_optimizer.cli.parser import advanced
 from hplacer_optimizer.cli.plan_texts import comparison, training_note
 from hplacer_optimizer.cli.printing import print_json, step_time
 from hplacer_optimizer.cli.search_progress import SearchProgress
-from hplacer_optimizer.cli.tables import print_line
+from hplacer_optimizer.cli.terminal_tables import print_line
 from hplacer_optimizer.cli.waiting import waiting
 from hplacer_optimizer.errors import OptionError, ProblemError
 from hplacer_optimizer.inspection.chrome_trace import write_chrome_trace
 from hplacer_optimizer.inspection.loads import channel_loads, device_loads
 from hplacer_optimizer.planners import PLANNERS, Budget, get_planner
 from hplacer_optimizer.plans.baseline import Baseline, as_json
-from hplacer_optimizer.plans.file import is_plan_file
 from hplacer_optimizer.plans.making import Search, plan_loaded
 from hplacer_optimizer.plans.plan import Plan, load_plan
+from hplacer_optimizer.plans.plan_file import is_plan_file
 from hplacer_optimizer.problem.bounds import gap
-from hplacer_optimizer.problem.files import check_placement
+from hplacer_optimizer.problem.problem_file import check_placement
 from hplacer_optimizer.problem.simulator import simulate
 from hplacer_optimizer.support.formats import format_ns
 from hplacer_optimizer.support.keywords import close_name

@@ -6,12 +6,12 @@ import argparse
 import os
 
 from hplacer_optimizer.cli.arguments import PLAN_HELP, add_store_options, open_store
-from hplacer_optimizer.cli.graphs import add_optional_graph, graph_options
+from hplacer_optimizer.cli.graph_arguments import add_optional_graph, graph_options
 from hplacer_optimizer.cli.waiting import waiting
 from hplacer_optimizer.inspection.simulated_step import SimulatedStep
 from hplacer_optimizer.plans.plan import Plan, load_plan
 from hplacer_optimizer.plans.simulation import simulate_plan
-from hplacer_optimizer.plans.starts import placement_id
+from hplacer_optimizer.plans.training_starts import placement_id
 
 
 def add_plan_arguments(parser: argparse.ArgumentParser, *names: str) -> None:

@@ -29,10 +29,10 @@ from hplacer_optimizer.cli.arguments import (
     open_store,
 )
 from hplacer_optimizer.cli.emulating import emulating
-from hplacer_optimizer.cli.graphs import add_graph_options, graph_options
+from hplacer_optimizer.cli.graph_arguments import add_graph_options, graph_options
 from hplacer_optimizer.cli.printing import print_json
 from hplacer_optimizer.cli.stored_plans import add_plan_arguments, find_plan, is_file
-from hplacer_optimizer.cli.tables import print_table
+from hplacer_optimizer.cli.terminal_tables import print_table
 from hplacer_optimizer.cli.waiting import waiting
 from hplacer_optimizer.errors import HPlacerError, OptionError
 from hplacer_optimizer.log import LOGGER

@@ -18,10 +18,10 @@ from hplacer_optimizer.cli.arguments import (
     add_store_options,
     open_store,
 )
-from hplacer_optimizer.cli.graphs import add_optional_graph, graph_options
+from hplacer_optimizer.cli.graph_arguments import add_optional_graph, graph_options
 from hplacer_optimizer.cli.plan_texts import verdict_lines
 from hplacer_optimizer.cli.printing import print_json
-from hplacer_optimizer.cli.tables import print_table
+from hplacer_optimizer.cli.terminal_tables import print_table
 from hplacer_optimizer.cli.waiting import waiting
 from hplacer_optimizer.errors import OptionError
 from hplacer_optimizer.plans.fingerprint import Miss, differences, read_misses

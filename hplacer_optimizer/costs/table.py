@@ -37,7 +37,7 @@ Arrays = TypeVar("Arrays", bound=Mapping[str, Any])
 
 
 @dataclass(frozen=True)
-class Measurement:
+class MeasuredCost:
     """How long an op takes on a device, launch included; the median of so many samples."""
 
     time_ns: int
@@ -81,10 +81,10 @@ class CostTable:
 
     Example:
         >>> import hplacer_optimizer as hp
-        >>> from hplacer_optimizer.costs.table import Measurement
+        >>> from hplacer_optimizer.costs.table import MeasuredCost
         >>> table = hp.CostTable()
         >>> relu = "Relu{T=float} float[32,10] -> float[32,10]"
-        >>> table.set(relu, "k40", Measurement(time_ns=6500, samples=20))
+        >>> table.set(relu, "k40", MeasuredCost(time_ns=6500, samples=20))
         >>> table.save("costs.json")
         >>> hp.CostTable.load("costs.json").get(relu, "k40").time_ns
         6500
@@ -92,7 +92,7 @@ class CostTable:
 
     def __init__(self, name: str = "in memory") -> None:
         self.name = name
-        self._by_kind: dict[str, dict[str, Measurement]] = {}
+        self._by_kind: dict[str, dict[str, MeasuredCost]] = {}
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> CostTable:
@@ -125,11 +125,11 @@ class CostTable:
         with new_file(path) as file:
             file.write(text.encode())
 
-    def get(self, op: str, kind: str) -> Measurement | None:
+    def get(self, op: str, kind: str) -> MeasuredCost | None:
         """The measurement of an op, given by its signature, on a device kind."""
         return self._by_kind.get(kind, {}).get(op)
 
-    def set(self, op: str, kind: str, cost: Measurement) -> None:
+    def set(self, op: str, kind: str, cost: MeasuredCost) -> None:
         """Keeps a measurement, in place of an earlier one.
 
         Raises CostTableError if the op or the kind is no text, or the time or count out of range.
@@ -143,7 +143,7 @@ class CostTable:
     def __len__(self) -> int:
         return sum(map(len, self._by_kind.values()))
 
-    def __iter__(self) -> Iterator[tuple[str, str, Measurement]]:
+    def __iter__(self) -> Iterator[tuple[str, str, MeasuredCost]]:
         """(op signature, kind, measurement), sorted."""
         keys = sorted((op, kind) for kind, costs in self._by_kind.items() for op in costs)
         return ((op, kind, self._by_kind[kind][op]) for op, kind in keys)
@@ -162,7 +162,7 @@ class CostTable:
         for key in _KEYS[:3]:
             if key not in entry:
                 _fail(f"{path}.{key}", "is missing")
-        cost = Measurement(entry["time_ns"], entry.get("samples", 1))
+        cost = MeasuredCost(entry["time_ns"], entry.get("samples", 1))
         try:
             if self.get(_check_text(entry["op"], "op"), _check_text(entry["kind"], "kind")):
                 _fail("op", f"has a cost on kind {entry['kind']!r} already")

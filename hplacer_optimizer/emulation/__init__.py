@@ -4,7 +4,7 @@
                               |
     configuration.py          |  a machine as the native part reads it
     native module        <----+  devices, streams and a clock in virtual time (cc/emulator)
-    clock.py, costs.py        what is read from it, and told to it
+    clock.py, kernel_costs.py what is read from it, and told to it
     telling.py                what people are told
 
 TensorFlow places, partitions and runs a graph on these devices as on any; kernels compute what the
@@ -16,8 +16,8 @@ long a real kernel takes.
 from __future__ import annotations
 
 from hplacer_optimizer.emulation.clock import now_ns, step_clock, synchronise
-from hplacer_optimizer.emulation.costs import allocate_only, charge, charge_type
-from hplacer_optimizer.emulation.switch import enable, environment, is_on, machine
+from hplacer_optimizer.emulation.enabling import enable, environment, is_on, machine
+from hplacer_optimizer.emulation.kernel_costs import allocate_only, charge, charge_type
 from hplacer_optimizer.emulation.trace import Ran, traced
 
 __all__ = [

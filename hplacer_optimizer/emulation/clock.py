@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from hplacer_optimizer.capture import native
-from hplacer_optimizer.emulation.switch import is_on
+from hplacer_optimizer.emulation.enabling import is_on
 from hplacer_optimizer.errors import EmulationError
 
 

@@ -21,7 +21,7 @@ from hplacer_optimizer._engine import Problem, StepTrace
 from hplacer_optimizer.errors import InfeasibleError
 from hplacer_optimizer.inspection.arrivals import arrivals, tensor_name
 from hplacer_optimizer.inspection.tracks import assign_slots, memory_steps
-from hplacer_optimizer.problem.files import check_placement
+from hplacer_optimizer.problem.problem_file import check_placement
 from hplacer_optimizer.support.new_file import new_file
 
 __all__ = ["write_chrome_trace"]
@@ -54,7 +54,7 @@ def write_chrome_trace(
     placement = check_placement(problem, placement)
     if trace.start_ns is None or trace.finish_ns is None:
         raise InfeasibleError(f"placement: there is no trace: {trace.infeasible_because[0]}")
-    step = _Step(problem, placement, trace, trace.start_ns, trace.finish_ns)
+    step = _StepEvents(problem, placement, trace, trace.start_ns, trace.finish_ns)
     events = chain(step.tracks(), step.ops(), step.transfers(), step.arrows(), step.memory())
     with new_file(path, may_compress=True) as file:
         file.write(b'{"displayTimeUnit":"ns","traceEvents":[\n')
@@ -79,7 +79,7 @@ def _quoted(names: Iterable[str]) -> list[str]:
     return [json.dumps(name) for name in names]
 
 
-class _Step:
+class _StepEvents:
     """The events of one step, each as a line of JSON.
 
     Process `d + 1` is device d, process `m + 1` are the channels.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-__all__ = ["Measurement", "Provenance"]
+__all__ = ["Provenance", "ReportedVerdict"]
 
 
-class Measurement(Protocol):
+class ReportedVerdict(Protocol):
     """A plan measured beside TensorFlow's own placement; `plans.verdict.Verdict` has all of it."""
 
     @property
@@ -68,7 +68,7 @@ class Provenance(Protocol):
     @property
     def host(self) -> str: ...
     @property
-    def verdict(self) -> Measurement | None: ...
+    def verdict(self) -> ReportedVerdict | None: ...
     @property
     def baseline(self) -> object | None: ...
     def why_left_alone(self) -> str: ...

@@ -165,7 +165,7 @@ def _with_one_more(problem: Problem, kind: int) -> Problem:
     of_kind = np.flatnonzero(problem.device_kind == kind)
     twin = int(of_kind[-1])
     names = problem.device_names
-    links = _Links(problem, twin, _next_name(names, names[twin]))
+    links = _TwinLinks(problem, twin, _next_name(names, names[twin]))
     links.copy_those_of_the_twin()
     links.connect_with_the_twin(of_kind)
     ptr, allowed = _allowed(problem, of_kind)
@@ -214,7 +214,7 @@ def _allowed(problem: Problem, of_kind: _Int64) -> tuple[_Int64, _Int32]:
     return ptr.astype(np.int64), devices[order]
 
 
-class _Links:
+class _TwinLinks:
     """The links of a machine with one more device."""
 
     def __init__(self, problem: Problem, twin: int, name: str) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from hplacer_optimizer.machines.detect import detect
 from hplacer_optimizer.machines.family import family_rule
-from hplacer_optimizer.machines.file import (
+from hplacer_optimizer.machines.machine import Device, DeviceKind, Link, Machine, full_device_name
+from hplacer_optimizer.machines.machine_file import (
     check_machine_name,
     load_machine,
     machine_from_yaml,
@@ -14,7 +15,6 @@ from hplacer_optimizer.machines.file import (
     shipped_kinds,
     shipped_machines,
 )
-from hplacer_optimizer.machines.machine import Device, DeviceKind, Link, Machine, full_device_name
 
 __all__ = [
     "Device",

@@ -17,7 +17,6 @@ from typing import Any, Protocol
 
 from hplacer_optimizer.machines import host, nvidia
 from hplacer_optimizer.machines.emulated import emulated_machine
-from hplacer_optimizer.machines.file import shipped_kinds
 from hplacer_optimizer.machines.machine import (
     Device,
     DeviceKind,
@@ -25,6 +24,7 @@ from hplacer_optimizer.machines.machine import (
     Machine,
     full_device_name,
 )
+from hplacer_optimizer.machines.machine_file import shipped_kinds
 from hplacer_optimizer.machines.topology import Host, memory_links, network_links
 
 DETECTED = "detected"  # the name of a machine that is described here, and not elsewhere

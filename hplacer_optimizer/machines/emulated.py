@@ -9,8 +9,8 @@ from __future__ import annotations
 import functools
 import os
 
-from hplacer_optimizer.machines.file import load_machine
 from hplacer_optimizer.machines.machine import Machine
+from hplacer_optimizer.machines.machine_file import load_machine
 
 VARIABLE = "HPLACER_EMULATED_MACHINE"
 

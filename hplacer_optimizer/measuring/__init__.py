@@ -6,7 +6,7 @@ MeasuredReward(measurers)        what planners score placements by
 turns.py                         alternatives in turn, until it is known how they compare
 training_steps/                  the training steps of a process, seen from inside
 
-measurer.py --- process.py: step_runner.py (executable, feeds, initialisers) --- TensorFlow
+measurer.py -- runner_process.py: step_runner.py (executable, feeds, initialisers) -- TensorFlow
 """
 
 from __future__ import annotations

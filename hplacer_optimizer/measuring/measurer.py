@@ -1,6 +1,6 @@
 """Measures placements of one step, in a process of its own that may die.
 
-    Measurer.measure()  --- step, target, then placements --->  process.py: StepRunner
+    Measurer.measure()  --- step, target, then placements --->  runner_process.py: StepRunner
                         <--- seconds, or a failure ---------
 
 The process loads the graph once and is used again for the next placement. One that crashed, hung or
@@ -37,7 +37,7 @@ from hplacer_optimizer.problem.constraints import check_constraints
 from hplacer_optimizer.support.child_process import ConnectedProcess, without_gpus
 from hplacer_optimizer.support.tf_process import Child
 
-_MODULE = "hplacer_optimizer.measuring.process"
+_MODULE = "hplacer_optimizer.measuring.runner_process"
 _ENVIRONMENT = {
     "HPLACER_DISABLE": "1",  # what is measured is the placement, not a plan for it
     "TF_CPP_MIN_LOG_LEVEL": "2",

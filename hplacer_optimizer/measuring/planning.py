@@ -11,7 +11,7 @@ from typing import Any
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.capture.runnable_step import RunnableStep
 from hplacer_optimizer.errors import InfeasibleError, PlannerUnavailableError
-from hplacer_optimizer.measuring import Effort, MeasuredReward, Measurer, local_search
+from hplacer_optimizer.measuring import Effort, MeasuredReward, Measurer, measured_search
 from hplacer_optimizer.planners import Budget, PlannerEntry, PlannerResult, Progress
 from hplacer_optimizer.planners.learning import PRESETS
 from hplacer_optimizer.planners.learning.scoring import best_single_device
@@ -60,7 +60,7 @@ def plan_by_measuring(
         if planner.learns:
             notes = _learn(problem, planner, reward, budget, seed, options, watch)
         else:
-            notes = local_search.search(
+            notes = measured_search.search(
                 problem,
                 reward,
                 planner.plan,

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from hplacer_optimizer import emulation
 from hplacer_optimizer.errors import OptionError
-from hplacer_optimizer.measuring.clusters.local import inter_op_threads
+from hplacer_optimizer.measuring.clusters.local_workers import inter_op_threads
 
 LOCAL = ""
 

@@ -54,7 +54,7 @@ def plan(
     _check_scipy()
     budget = (budget or Budget()).or_default(_DEFAULT_BUDGET)
     deadline = None if budget.seconds is None else time.monotonic() + budget.seconds
-    search = _Search(problem, Watch(on_progress))
+    best = _BestSchedule(problem, Watch(on_progress))
     notes = []
     ops, op_edges = op_dag(problem)
     solved = None
@@ -70,13 +70,13 @@ def plan(
             notes.append(_unsolved_note(follows, dag, solved))
             break
         solved = len(dag.cost_ns)
-        search.try_favourites(_favourites(problem, dag, op_edges, follows))
+        best.try_favourites(_favourites(problem, dag, op_edges, follows))
     if solved is None:
-        search.try_favourites(np.full(problem.num_ops, _NO_FAVOURITE, np.int32))
-    return search.result(notes)
+        best.try_favourites(np.full(problem.num_ops, _NO_FAVOURITE, np.int32))
+    return best.result(notes)
 
 
-class _Search:
+class _BestSchedule:
     """Keeps the best schedule: one that fits before one that does not, then the shortest."""
 
     def __init__(self, problem: Problem, watch: Watch) -> None:

@@ -1,11 +1,11 @@
 """A placement with where it came from: Plan, its file, fingerprint and store, and making one.
 
 making.py       problem, planner, simulate, check       plan.py             Plan
-file.py         the container of a plan file            fields.py           checks of its fields
+plan_file.py    the container of a plan file            fields.py           checks of its fields
 planned_problem.py  the problem in a plan               fingerprint.py      its named parts
 matching.py     its nodes in a graph                    simulation.py       a plan, simulated again
 comparison.py   two plans                               graph_file.py       a plan in a graph file
 store/          plans by fingerprint                    directories/        their files
 verdict.py      what was measured of a plan             baseline.py         the guard
-starts.py       what option verify knows of training starts
+training_starts.py  what option verify knows of training starts
 """

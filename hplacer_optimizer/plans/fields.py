@@ -16,7 +16,7 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
-from hplacer_optimizer.plans.file import canonical_json
+from hplacer_optimizer.plans.plan_file import canonical_json
 
 
 class NodeNames(Sequence[str]):

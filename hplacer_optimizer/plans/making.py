@@ -47,8 +47,8 @@ from hplacer_optimizer.plans.planned_problem import PackedProblem, fields_withou
 from hplacer_optimizer.problem.constraints import check_constraints
 from hplacer_optimizer.problem.cost_errors import step_spread_ns, typical_errors
 from hplacer_optimizer.problem.cost_sources import ANALYTIC, GIVEN
-from hplacer_optimizer.problem.files import check_placement
 from hplacer_optimizer.problem.prediction_error import prediction_error_of
+from hplacer_optimizer.problem.problem_file import check_placement
 from hplacer_optimizer.problem.simulator import SIMULATOR_VERSION, simulate
 from hplacer_optimizer.support.installed import own_version
 from hplacer_optimizer.support.keywords import checks_keywords

@@ -30,8 +30,8 @@ from hplacer_optimizer.inspection.simulated_step import SimulatedStep
 from hplacer_optimizer.plans.baseline import Baseline
 from hplacer_optimizer.plans.directories.paths import open_file, write_file
 from hplacer_optimizer.plans.fields import NodeNames, node_names
-from hplacer_optimizer.plans.file import BinaryFile, PlanFile, Section, assemble
 from hplacer_optimizer.plans.guard import Here, decide
+from hplacer_optimizer.plans.plan_file import BinaryFile, PlanFile, Section, assemble
 from hplacer_optimizer.plans.plan_format import CHECKS, naming, pack, summary, unpack
 from hplacer_optimizer.plans.planned_problem import SECTIONS, PackedProblem
 from hplacer_optimizer.plans.verdict import FASTER, SLOWER, Verdict
@@ -341,7 +341,7 @@ class Plan(Described):
         return SimulatedStep.of(problem, placement)
 
     def report(self, path: str | os.PathLike[str]) -> None:
-        """Writes one HTML page: timelines, waits, memory, graph, baselines, provenance.
+        """Writes one HTML page: timelines, waits, memory, graph, other placements, provenance.
 
         It is what `hplacer report` writes (docs/how-to/inspection.md). A reader sees the old file
         or the new one, never a part. Raises PlanError if the plan holds no problem, OSError if the

@@ -41,7 +41,7 @@ from hplacer_optimizer.plans.fields import (
     text_map,
     word,
 )
-from hplacer_optimizer.plans.file import (
+from hplacer_optimizer.plans.plan_file import (
     NewerFormatError,
     PlanFile,
     Section,

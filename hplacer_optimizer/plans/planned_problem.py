@@ -23,8 +23,8 @@ from hplacer_optimizer import _engine
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.errors import PlanError, ProblemError
 from hplacer_optimizer.plans.fields import as_node_name
-from hplacer_optimizer.plans.file import PlanFile, Section, compress, decompress, seal
-from hplacer_optimizer.problem.files import check_placement
+from hplacer_optimizer.plans.plan_file import PlanFile, Section, compress, decompress, seal
+from hplacer_optimizer.problem.problem_file import check_placement
 
 __all__ = ["SECTIONS", "PackedProblem", "fields_without_graph"]
 

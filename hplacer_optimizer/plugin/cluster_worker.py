@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import sys
 
-from hplacer_optimizer.measuring.clusters.local import JOB, inter_op_threads
+from hplacer_optimizer.measuring.clusters.local_workers import JOB, inter_op_threads
 from hplacer_optimizer.plugin import service
 from hplacer_optimizer.plugin.disabling import is_disabled
 

@@ -24,12 +24,16 @@ from hplacer_optimizer.log import LOGGER, warn_once
 from hplacer_optimizer.machines import host
 from hplacer_optimizer.measuring.training_steps import batches
 from hplacer_optimizer.measuring.training_steps.recording import LEAST, WARMUP, Steps
-from hplacer_optimizer.measuring.training_steps.watch import Call, Watch, new_recorder
+from hplacer_optimizer.measuring.training_steps.step_observer import (
+    Call,
+    StepObserver,
+    new_recorder,
+)
 from hplacer_optimizer.options import START, Options
-from hplacer_optimizer.plans import starts as plan_starts
+from hplacer_optimizer.plans import training_starts
 from hplacer_optimizer.plans.plan import Plan
-from hplacer_optimizer.plans.starts import Start, applies_next, placement_id
 from hplacer_optimizer.plans.store import PlanStore
+from hplacer_optimizer.plans.training_starts import Start, applies_next, placement_id
 from hplacer_optimizer.plans.verdict import FASTER, SLOWER, Verdict, emulated_here
 from hplacer_optimizer.scripts import exchange
 from hplacer_optimizer.support.installed import own_version
@@ -122,7 +126,7 @@ def on_keras() -> None:
         batches.install_keras()
 
 
-class Verifier(Watch):
+class Verifier(StepObserver):
     """Times the steps of this start."""
 
     def __init__(self, name: str) -> None:
@@ -213,7 +217,7 @@ class Verifier(Watch):
         if name is None or not mine[fingerprint].moves:
             return
         script = Path(sys.argv[0]).name or "a session"
-        verdict = plan_starts.verdict(
+        verdict = training_starts.verdict(
             found,
             name,
             context,

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from hplacer_optimizer import _engine
 from hplacer_optimizer._engine import Problem, StepTrace
 from hplacer_optimizer.errors import OptionError, ProblemError
-from hplacer_optimizer.problem.files import check_placement
+from hplacer_optimizer.problem.problem_file import check_placement
 
 __all__ = ["SIMULATOR_VERSION", "StepTrace", "simulate", "simulate_batch", "simulate_default"]
 

@@ -5,7 +5,7 @@
 
     asked for by                       looks, in the script's process
     step_capture.capture_script        step_catcher.py: the training step, as the pass gets it
-    training_graph.graph_of_script     training_graph.py: its graph, for any machine and batch size
+    script_graph.graph_of_script       script_graph.py: its graph, for any machine and batch size
     step_timing.time_script            step_timer.py: when its training steps begin and end
 
     working_copy.py   a script that writes has a copy of the working directory

@@ -11,25 +11,25 @@ from pathlib import Path
 
 import wrapt
 
-from hplacer_optimizer.measuring.training_steps.watch import Watch
+from hplacer_optimizer.measuring.training_steps.step_observer import StepObserver
 from hplacer_optimizer.run import main
 from hplacer_optimizer.scripts import exchange
 from hplacer_optimizer.scripts.file_guard import FileGuard, watch_input
-from hplacer_optimizer.scripts.step_catcher import CompiledWatch
+from hplacer_optimizer.scripts.script_graph import GraphCatcher
+from hplacer_optimizer.scripts.step_catcher import CompiledStepObserver
 from hplacer_optimizer.scripts.step_timer import StepTimer
-from hplacer_optimizer.scripts.training_graph import GraphCatcher
 from hplacer_optimizer.support.child_process import end_with_parent
 
 if __name__ == "__main__":
     end_with_parent()
     where, orders = Path(os.environ[exchange.VARIABLE]), exchange.orders()
-    observer: Watch
+    observer: StepObserver
     if orders["observed"] == exchange.TIMES:
         observer = StepTimer(where, orders["steps"])
     elif orders["observed"] == exchange.GRAPH:
         observer = GraphCatcher(where)
     else:
-        observer = CompiledWatch(where)
+        observer = CompiledStepObserver(where)
     wrapt.register_post_import_hook(lambda _: observer.install(), "tensorflow")
     if orders["free"] is not None:
         guard = FileGuard(where, orders["free"])

@@ -27,7 +27,7 @@ from hplacer_optimizer.machines import (
     save_machine,
 )
 from hplacer_optimizer.measuring.training_steps.recording import Steps
-from hplacer_optimizer.measuring.training_steps.watch import Call, Watch
+from hplacer_optimizer.measuring.training_steps.step_observer import Call, StepObserver
 from hplacer_optimizer.options import Options
 from hplacer_optimizer.scripts import exchange
 from hplacer_optimizer.support.child_process import kill_group
@@ -68,7 +68,7 @@ def remember(where: Path, report: Any) -> None:
         file.write(f"{report.label} ({report.num_ops} ops{reason})\n")
 
 
-class CompiledWatch(Watch):
+class CompiledStepObserver(StepObserver):
     """Names the functions that XLA compiles, which hides their ops from the pass."""
 
     def __init__(self, where: Path) -> None:

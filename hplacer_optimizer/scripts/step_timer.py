@@ -18,7 +18,11 @@ from typing import Any
 
 from hplacer_optimizer.capture import native
 from hplacer_optimizer.measuring.training_steps.recording import WARMUP, Steps
-from hplacer_optimizer.measuring.training_steps.watch import Call, Watch, new_recorder
+from hplacer_optimizer.measuring.training_steps.step_observer import (
+    Call,
+    StepObserver,
+    new_recorder,
+)
 from hplacer_optimizer.scripts import exchange
 from hplacer_optimizer.support.child_process import kill_group
 
@@ -26,7 +30,7 @@ STEPS = "steps.*.json"  # when they began and ended; a file for each process tha
 _CLOSING_S = 5.0  # for sessions on servers
 
 
-class StepTimer(Watch):
+class StepTimer(StepObserver):
     """Of this process; a forked child begins anew."""
 
     def __init__(self, where: Path, wanted: int | None) -> None:

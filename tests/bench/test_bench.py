@@ -26,7 +26,7 @@ from hplacer_optimizer.errors import BenchError, PlanError
 from hplacer_optimizer.machines import load_machine
 from hplacer_optimizer.planners import get_planner
 from hplacer_optimizer.planners.learning import PRESETS
-from hplacer_optimizer.problem.files import load_problem_file
+from hplacer_optimizer.problem.problem_file import load_problem_file
 from hplacer_optimizer.problem.simulator import simulate
 from testbed.papers_machine import Efficiency, Observation, fit, observe
 from tests.commands import hplacer_process

@@ -201,10 +201,10 @@ def test_an_exported_problem_simulates_alike(reference: hp.Problem, tmp_path: Pa
 def test_measured_costs_replace_estimates(files: Path) -> None:
     estimated = load_graph(files / "graph.meta", machine="1cpu-2xk40")
     (product,) = [i for i, n in enumerate(estimated.problem.op_names) if n == "matmul"]
-    from hplacer_optimizer.costs.table import CostTable, Measurement
+    from hplacer_optimizer.costs.table import CostTable, MeasuredCost
 
     table = CostTable()
-    table.set(estimated.captured.op_signatures[product], "k40", Measurement(time_ns=123_456))
+    table.set(estimated.captured.op_signatures[product], "k40", MeasuredCost(time_ns=123_456))
     measured = load_graph(files / "graph.meta", machine="1cpu-2xk40", cost_table=table)
     kind = measured.problem.device_kinds.index("k40")
     assert measured.problem.cost_ns[product, kind] == 123_456

@@ -10,7 +10,7 @@ from tests.processes import run
 
 HELPERS = """
 from hplacer_optimizer.capture.loading import load_graph
-from hplacer_optimizer.costs.table import CostTable, Measurement
+from hplacer_optimizer.costs.table import CostTable, MeasuredCost
 
 raw = tf.raw_ops
 

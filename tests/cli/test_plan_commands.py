@@ -16,7 +16,7 @@ from hplacer_optimizer.inspection.critical_path import TRANSFER
 from hplacer_optimizer.planners import get_planner
 from hplacer_optimizer.plans.baseline import Baseline
 from hplacer_optimizer.plans.plan import Plan
-from hplacer_optimizer.problem.files import load_problem_file
+from hplacer_optimizer.problem.problem_file import load_problem_file
 from testbed.documents import problem_from_dict
 from tests.commands import document_of, error_of, hplacer
 from tests.planned import plan_of

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import hplacer_optimizer as hp
 from hplacer_optimizer.costs import table as costs
-from hplacer_optimizer.costs.table import CostTable, Measurement
+from hplacer_optimizer.costs.table import CostTable, MeasuredCost
 from tests.processes import run
 
 # ---- tables ----
@@ -21,12 +21,12 @@ from tests.processes import run
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
 ENTRIES = st.dictionaries(
     st.tuples(TEXT, TEXT),
-    st.builds(Measurement, st.integers(0, costs.MAX_TIME_NS), st.integers(1, 2**63 - 1)),
+    st.builds(MeasuredCost, st.integers(0, costs.MAX_TIME_NS), st.integers(1, 2**63 - 1)),
     max_size=5,
 )
 
 
-def table_of(entries: dict[tuple[str, str], Measurement]) -> CostTable:
+def table_of(entries: dict[tuple[str, str], MeasuredCost]) -> CostTable:
     table = CostTable()
     for (op, kind), cost in entries.items():
         table.set(op, kind, cost)
@@ -35,7 +35,7 @@ def table_of(entries: dict[tuple[str, str], Measurement]) -> CostTable:
 
 @given(entries=ENTRIES)
 def test_a_table_survives_its_file(
-    entries: dict[tuple[str, str], Measurement], tmp_path_factory: pytest.TempPathFactory
+    entries: dict[tuple[str, str], MeasuredCost], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     path = tmp_path_factory.mktemp("costs") / "t.json"
     table = table_of(entries)
@@ -134,9 +134,9 @@ def test_a_missing_table_cannot_be_opened(tmp_path: Path) -> None:
 
 def test_measured_costs_replace_estimates() -> None:
     table = CostTable("t.json")
-    table.set("A", "cpu", Measurement(70))
-    table.set("A", "gpu", Measurement(7, 3))
-    table.set("B", "gpu", Measurement(9))
+    table.set("A", "cpu", MeasuredCost(70))
+    table.set("A", "gpu", MeasuredCost(7, 3))
+    table.set("B", "gpu", MeasuredCost(9))
     arrays = {"cost_ns": np.array([[1, 2], [3, -1], [5, 6], [7, 8]]), "other": object()}
     removed = np.zeros(4, np.bool_)
     changed, summary = costs.apply(table, arrays, ["A", "B", "C", ""], ["cpu", "gpu"], removed)
@@ -155,7 +155,7 @@ def test_measured_costs_replace_estimates() -> None:
 
 def test_what_does_not_run_needs_no_measurement() -> None:
     table = CostTable("t.json")
-    table.set("A", "cpu", Measurement(70))
+    table.set("A", "cpu", MeasuredCost(70))
     arrays = {"cost_ns": np.array([[1, 2], [0, -1], [0, 0]])}
     removed = np.array([False, True, True])
     changed, summary = costs.apply(table, arrays, ["A", "A", "B"], ["cpu", "gpu"], removed)

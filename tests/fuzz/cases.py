@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from hplacer_optimizer import _engine
 from hplacer_optimizer.errors import InfeasibleError, ProblemError
 from hplacer_optimizer.planners import get_planner
-from hplacer_optimizer.problem.files import Problem, load_problem_file, save_problem
+from hplacer_optimizer.problem.problem_file import Problem, load_problem_file, save_problem
 from hplacer_optimizer.problem.simulator import simulate
 from tests.fuzz.mutations import (
     mutate_bytes,

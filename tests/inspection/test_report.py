@@ -23,16 +23,16 @@ import hplacer_optimizer as hp
 from hplacer_optimizer.cli import main
 from hplacer_optimizer.inspection.loads import channel_loads, device_loads, short_names
 from hplacer_optimizer.inspection.report import write_report
-from hplacer_optimizer.inspection.report.baselines import BASELINES, simulate_baselines
+from hplacer_optimizer.inspection.report.chart_data import NO_CHANNEL, pack_steps
 from hplacer_optimizer.inspection.report.columns import Columns
-from hplacer_optimizer.inspection.report.document import NO_CHANNEL, pack_steps
+from hplacer_optimizer.inspection.report.references import REFERENCES, simulate_references
 from hplacer_optimizer.inspection.simulated_step import SimulatedStep
 from hplacer_optimizer.planners import get_planner
 from hplacer_optimizer.plans.baseline import Baseline
 from hplacer_optimizer.plans.plan import Plan
 from hplacer_optimizer.plans.simulation import simulate_plan
 from hplacer_optimizer.plans.verdict import Verdict
-from hplacer_optimizer.problem.files import load_problem_file
+from hplacer_optimizer.problem.problem_file import load_problem_file
 from hplacer_optimizer.problem.simulator import simulate_default
 from testbed.browser import LAPTOP, Browser, browser, missing
 from testbed.documents import problem_from_dict
@@ -218,9 +218,9 @@ def test_short_names(names: list[str], short: list[str]) -> None:
     assert short_names(names) == short
 
 
-def test_baselines_say_why_they_cannot() -> None:
-    found = {row.planner: row for row in simulate_baselines(load_problem_file(GOLDEN))}
-    assert tuple(found) == BASELINES
+def test_references_say_why_they_cannot() -> None:
+    found = {row.planner: row for row in simulate_references(load_problem_file(GOLDEN))}
+    assert tuple(found) == REFERENCES
     problem = load_problem_file(GOLDEN)
     expected = hp.simulate(problem, get_planner("etf").plan(problem).placement)
     assert found["etf"].step_time_ns == expected.makespan_ns
@@ -469,13 +469,13 @@ def test_its_numbers_are_those_of_the_plan(page: Page) -> None:
     ]
     assert rows == expected
     own = page.browser.run(
-        "return [...document.querySelectorAll('#baselines tr')].slice(1)"
+        "return [...document.querySelectorAll('#references tr')].slice(1)"
         ".map(row => [row.children[0].textContent, +row.children[1].dataset.value])"
     )
     assert own[0] == ["this plan (etf)", plan.step_time_ns]
     assert own[1] == ["TensorFlow's own placement", page.end_ns]
     assert dict(own)["etf"] == plan.step_time_ns
-    assert [name for name, _ in own[2:]] == list(BASELINES)
+    assert [name for name, _ in own[2:]] == list(REFERENCES)
     points = page.browser.find("#learning .best").get_attribute("points").split()
     assert len(points) == 2  # of the three, the first had none that fits
     text = page.browser.find("#provenance").text

@@ -9,7 +9,7 @@ import pytest
 from hplacer_optimizer.inspection.simulated_step import SimulatedStep
 from hplacer_optimizer.inspection.tensorboard import write_tensorboard
 from hplacer_optimizer.planners import get_planner
-from hplacer_optimizer.problem.files import load_problem_file
+from hplacer_optimizer.problem.problem_file import load_problem_file
 from hplacer_optimizer.problem.simulator import simulate
 from tests import processes
 

@@ -18,8 +18,8 @@ GPU_KINDS = {name for name, kind in machines.shipped_kinds().items() if kind.typ
 
 def by_rule(name: str) -> Machine:
     """The machine by the table, also where a file of that name is shipped."""
-    document = {"format": machines.file.FORMAT, **family_document(name)}
-    return machines.file._read_machine(Field(document, ""))
+    document = {"format": machines.machine_file.FORMAT, **family_document(name)}
+    return machines.machine_file._read_machine(Field(document, ""))
 
 
 def rates(machine: Machine) -> dict[tuple[str, str], tuple[str, int, int]]:

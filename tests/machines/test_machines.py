@@ -299,7 +299,7 @@ def test_a_file_that_cannot_be_opened_is_an_os_error(name: str) -> None:
 def test_a_mutated_file_is_read_or_refused(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    text = bytearray((machines.file._DATA / "1cpu-4xk40.yaml").read_bytes())
+    text = bytearray((machines.machine_file._DATA / "1cpu-4xk40.yaml").read_bytes())
     for _ in range(data.draw(st.integers(1, 5))):
         start = data.draw(st.integers(0, len(text) - 1))
         end = start + data.draw(st.integers(0, 8))

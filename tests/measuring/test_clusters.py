@@ -15,7 +15,7 @@ import pytest
 pytest.importorskip("tensorflow")
 
 import hplacer_optimizer as hp
-from hplacer_optimizer.measuring.clusters.local import _share
+from hplacer_optimizer.measuring.clusters.local_workers import _share
 from tests.processes import ROOT, clean_environment, has_ended, run, wait_for
 
 STARTER = """

@@ -18,7 +18,7 @@ from hplacer_optimizer.capture.loading import LoadedGraph, load_graph
 from hplacer_optimizer.errors import OptionError
 from hplacer_optimizer.measuring import Effort, MeasuredReward, Measurement, Measurer
 from hplacer_optimizer.measuring.clusters import local_cluster
-from hplacer_optimizer.measuring.graphs import measure
+from hplacer_optimizer.measuring.graph_measurement import measure
 from hplacer_optimizer.measuring.measurement import failed
 from hplacer_optimizer.measuring.planning import Measuring
 from hplacer_optimizer.options import Options
@@ -145,10 +145,7 @@ def worker_pids() -> list[int]:
     for entry in Path("/proc").iterdir():
         with contextlib.suppress(OSError, ValueError, IndexError):
             is_mine = int((entry / "stat").read_text().rpartition(")")[2].split()[1]) == os.getpid()
-            if (
-                is_mine
-                and b"hplacer_optimizer.measuring.process" in (entry / "cmdline").read_bytes()
-            ):
+            if is_mine and b"measuring.runner_process" in (entry / "cmdline").read_bytes():
                 found.append(int(entry.name))
     return found
 

@@ -11,7 +11,7 @@ from hplacer_optimizer import emulation
 from hplacer_optimizer.measuring.training_steps import own_work
 from hplacer_optimizer.measuring.training_steps.own_work import OwnWork
 from hplacer_optimizer.measuring.training_steps.recording import EMULATED_STEPS, WARMUP
-from hplacer_optimizer.measuring.training_steps.watch import new_recorder
+from hplacer_optimizer.measuring.training_steps.step_observer import new_recorder
 
 
 class Clocks:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from hplacer_optimizer.planners.etf import plan
-from hplacer_optimizer.problem.files import load_problem_file
+from hplacer_optimizer.problem.problem_file import load_problem_file
 from hplacer_optimizer.problem.simulator import simulate
 from testbed.large_problem import large_problem
 from tests.planners.test_planners import GOLDEN_PROBLEM

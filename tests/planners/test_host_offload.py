@@ -13,7 +13,7 @@ from hplacer_optimizer import _engine
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.planners.host_offload import accelerators_first
 from hplacer_optimizer.problem.constraints import check_constraints
-from hplacer_optimizer.problem.files import load_problem_file
+from hplacer_optimizer.problem.problem_file import load_problem_file
 from testbed.documents import problem_from_dict
 from testbed.planted_problems import machine
 

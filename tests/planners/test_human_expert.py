@@ -11,7 +11,7 @@ from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.errors import OptionError, PlannerUnavailableError
 from hplacer_optimizer.planners import get_planner
 from hplacer_optimizer.planners.expert_rules import EXPERTS, expert_for
-from hplacer_optimizer.problem.files import load_problem_file
+from hplacer_optimizer.problem.problem_file import load_problem_file
 from hplacer_optimizer.workloads.graphs import GRAPHS
 from testbed.documents import problem_from_dict
 from testbed.planted_problems import machine

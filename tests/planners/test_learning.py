@@ -31,7 +31,7 @@ from hplacer_optimizer.planners.learning import LEARNED_PLANNERS, Learned, learn
 from hplacer_optimizer.planners.learning.scoring import Scorer, best_single_device
 from hplacer_optimizer.planners.learning.settings import Settings, get_settings
 from hplacer_optimizer.problem.constraints import check_constraints
-from hplacer_optimizer.problem.files import save_problem
+from hplacer_optimizer.problem.problem_file import save_problem
 from hplacer_optimizer.problem.simulator import simulate, simulate_batch
 from hplacer_optimizer.support.formats import format_ns
 from testbed.documents import problem_from_dict

@@ -34,7 +34,7 @@ from hplacer_optimizer.planners.devices import device_types
 from hplacer_optimizer.planners.learning import LEARNED_PLANNERS
 from hplacer_optimizer.planners.robustness import TOLERANCE
 from hplacer_optimizer.plans.making import Search
-from hplacer_optimizer.problem.files import load_problem_file
+from hplacer_optimizer.problem.problem_file import load_problem_file
 from hplacer_optimizer.problem.simulator import simulate
 from testbed.documents import problem_from_dict
 from testbed.large_problem import large_problem

@@ -10,7 +10,7 @@ import pytest
 import hplacer_optimizer as hp
 from hplacer_optimizer.plans.baseline import Baseline
 from hplacer_optimizer.plans.plan import Plan
-from hplacer_optimizer.problem.files import load_problem_file
+from hplacer_optimizer.problem.problem_file import load_problem_file
 from tests.plans.test_plan import make_plan
 from tests.processes import ROOT
 

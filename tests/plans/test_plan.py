@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.errors import PlanError, ProblemError, StoreError
 from hplacer_optimizer.planners import Progress
-from hplacer_optimizer.plans import file as plan_file
-from hplacer_optimizer.plans import plan_format
+from hplacer_optimizer.plans import plan_file, plan_format
 from hplacer_optimizer.plans.baseline import Baseline
 from hplacer_optimizer.plans.plan import Plan, load_plan
 from hplacer_optimizer.plans.plan_format import CURVE_POINT

@@ -22,7 +22,7 @@ from hplacer_optimizer.plans.plan import Plan, load_plan
 from hplacer_optimizer.plans.planned_problem import fields_without_graph
 from hplacer_optimizer.plans.simulation import simulate_plan
 from hplacer_optimizer.plans.store import PlanStore
-from hplacer_optimizer.problem.files import load_problem_file
+from hplacer_optimizer.problem.problem_file import load_problem_file
 from hplacer_optimizer.problem.simulator import simulate
 from testbed.documents import problem_from_dict
 from tests.planned import plan_of

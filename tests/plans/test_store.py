@@ -21,10 +21,10 @@ import pytest
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.errors import PlanError, StoreError
 from hplacer_optimizer.planners import get_planner
-from hplacer_optimizer.plans.directories import local
+from hplacer_optimizer.plans.directories import local_files
 from hplacer_optimizer.plans.plan import load_plan
 from hplacer_optimizer.plans.store import PlanStore, default_directory
-from hplacer_optimizer.problem.files import load_problem_file
+from hplacer_optimizer.problem.problem_file import load_problem_file
 from hplacer_optimizer.problem.simulator import SIMULATOR_VERSION
 from tests.planned import plan_of
 from tests.plans.test_plan import FINGERPRINT, make_plan
@@ -301,7 +301,7 @@ def test_old_leftovers_go_and_young_ones_stay(directory: Path) -> None:
 def test_a_lock_that_never_comes_free(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = PlanStore(directory)
     store.put(make_plan())
-    monkeypatch.setattr(local, "_LOCK_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(local_files, "_LOCK_TIMEOUT_S", 0.1)
     with open(directory / ".lock") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with pytest.raises(StoreError, match=r"another process has held this lock"):
@@ -324,11 +324,11 @@ def test_without_locks_a_put_still_works(directory: Path, monkeypatch: pytest.Mo
 def test_nobody_writes_between_a_comparison_and_its_write(directory: Path) -> None:
     slow, fast = make_plan(step_time_ns=20), make_plan(step_time_ns=10)
     writer = spawn(
-        "def write_late(self, name, data, write=local.LocalFiles.write):\n"
+        "def write_late(self, name, data, write=local_files.LocalFiles.write):\n"
         "    print('compared', flush=True)\n"
         "    sys.stdin.read()\n"
         "    write(self, name, data)\n"
-        "local.LocalFiles.write = write_late\n"
+        "local_files.LocalFiles.write = write_late\n"
         "PlanStore(sys.argv[1]).put(make_plan(step_time_ns=20))\n",
         directory,
     )

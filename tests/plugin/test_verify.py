@@ -10,8 +10,8 @@ import pytest
 pytest.importorskip("tensorflow")
 
 from hplacer_optimizer.capture import native
-from hplacer_optimizer.plans.starts import Start
 from hplacer_optimizer.plans.store import PlanStore
+from hplacer_optimizer.plans.training_starts import Start
 from tests.processes import Outcome, run
 
 pytestmark = pytest.mark.skipif(native.is_missing(), reason="needs the native module _tf")
@@ -154,10 +154,10 @@ report(outcomes=outcomes())
 
 SIZES = """
 from hplacer_optimizer.measuring.training_steps import batches
-from hplacer_optimizer.measuring.training_steps.watch import Watch
+from hplacer_optimizer.measuring.training_steps.step_observer import StepObserver
 import keras
 
-class Seen(Watch):
+class Seen(StepObserver):
     def on_step(self, steps, call, is_enough):
         if len(steps.starts) == 2:
             seen.append(batches.describe(call))

@@ -24,7 +24,7 @@ import hplacer_optimizer as hp
 from hplacer_optimizer import _engine
 from hplacer_optimizer.errors import PlanError, ProblemError
 from hplacer_optimizer.problem.constraints import check_constraints
-from hplacer_optimizer.problem.files import load_problem_file, save_problem
+from hplacer_optimizer.problem.problem_file import load_problem_file, save_problem
 from testbed.documents import problem_from_dict, problem_to_dict
 from testbed.large_problem import large_problem
 from testbed.random_problems import problems
@@ -540,7 +540,7 @@ def test_a_long_read_can_be_interrupted() -> None:
     """Control-C in a process that reads an endless file."""
     endless = 'printf \'{"format":"hplacer-problem/2","edges":[\'; exec yes \'[0,0,1],\''
     script = """
-from hplacer_optimizer.problem.files import load_problem_file
+from hplacer_optimizer.problem.problem_file import load_problem_file
 print("reading", flush=True)
 load_problem_file("/dev/stdin")
 """

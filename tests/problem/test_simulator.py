@@ -9,7 +9,7 @@ from hypothesis import given, settings
 
 from hplacer_optimizer._engine import critical_ops
 from hplacer_optimizer.errors import OptionError, ProblemError
-from hplacer_optimizer.problem.files import load_problem_file
+from hplacer_optimizer.problem.problem_file import load_problem_file
 from hplacer_optimizer.problem.simulator import SIMULATOR_VERSION, simulate, simulate_batch
 from testbed.documents import problem_from_dict
 from testbed.planted_problems import machine

@@ -10,7 +10,7 @@ import pytest
 from hplacer_optimizer import load_problem, simulate
 from hplacer_optimizer.planners import get_planner
 from hplacer_optimizer.planners.devices import candidate_mask
-from hplacer_optimizer.problem.files import Problem
+from hplacer_optimizer.problem.problem_file import Problem
 from tests.processes import run
 
 SIZES: dict[str, dict[str, int]] = {

@@ -33,7 +33,7 @@ from hplacer_optimizer.errors import OptionError
 from hplacer_optimizer.inspection.advice.scaling import least_costs_ns, scaled
 from hplacer_optimizer.machines import Machine
 from hplacer_optimizer.problem.cost_sources import ANALYTIC
-from hplacer_optimizer.scripts.training_graph import graph_of_script
+from hplacer_optimizer.scripts.script_graph import graph_of_script
 from hplacer_optimizer.support import child_process
 from hplacer_optimizer.support.keywords import unknown_name
 from hplacer_optimizer.workloads.graphs import GRAPHS, NAMED, parameters

@@ -2,7 +2,7 @@
 
 SimulatedStep, Provenance --sections.py--> figures, tables --+
 |                                                            +--page.py--> report.html
-+---------document.py, columns.py--> packed arrays ----------+
++---------chart_data.py, columns.py--> packed arrays --------+
 assets/*.js draw them
 """
 

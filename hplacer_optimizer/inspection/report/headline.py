@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hplacer_optimizer._engine import StepTrace
-from hplacer_optimizer.inspection.provenance import Measurement, Provenance
-from hplacer_optimizer.inspection.report.baselines import DEFAULT, Baseline
+from hplacer_optimizer.inspection.provenance import Provenance, ReportedVerdict
+from hplacer_optimizer.inspection.report.references import DEFAULT, Reference
 from hplacer_optimizer.support.formats import format_ns, format_ratio, times_as_fast
 
 __all__ = ["gain", "notes", "why_not_shown"]
@@ -14,7 +14,7 @@ __all__ = ["gain", "notes", "why_not_shown"]
 _SAME = 0.005  # ratios that differ from 1 by less are told as "as fast as"
 
 
-def gain(plan: Provenance, trace: StepTrace, default: Baseline | None) -> str:
+def gain(plan: Provenance, trace: StepTrace, default: Reference | None) -> str:
     """One sentence: the gain as predicted, and as measured if somebody did.
 
     `default` is TensorFlow's own placement; None: not known.
@@ -25,7 +25,7 @@ def gain(plan: Provenance, trace: StepTrace, default: Baseline | None) -> str:
     return f"{predicted}; {_measured(plan.verdict)}."
 
 
-def _predicted(trace: StepTrace, default: Baseline | None) -> str:
+def _predicted(trace: StepTrace, default: Reference | None) -> str:
     if trace.makespan_ns is None:
         return "This plan cannot run on this machine"
     if not trace.feasible:
@@ -40,12 +40,12 @@ def _predicted(trace: StepTrace, default: Baseline | None) -> str:
     return f"This plan is predicted to be {_compared(ratio)} {DEFAULT}: {times}"
 
 
-def _why_not(default: Baseline) -> str:
+def _why_not(default: Reference) -> str:
     why = "cannot run" if default.step_time_ns is None else "does not fit into memory"
     return f"{DEFAULT} {why}"
 
 
-def _measured(found: Measurement) -> str:
+def _measured(found: ReportedVerdict) -> str:
     times = f"{format_ns(found.plan_ns)} instead of {format_ns(found.baseline_ns)}"
     how = "measured" if found.emulated is None else f"measured on the emulated {found.emulated}"
     return f"{how}, it was {_compared(found.speedup)} that placement, {times}"
@@ -69,7 +69,7 @@ def notes(plan: Provenance) -> Iterator[str]:
         yield f"A training run with default options does not follow this plan: {reason}."
 
 
-def why_not_shown(default: Baseline | None) -> str:
+def why_not_shown(default: Reference | None) -> str:
     """Why the page has no timeline of TensorFlow's own placement; "": it has one."""
     if default is None:
         return f"{DEFAULT} of this graph is not known, so its timeline is not shown."

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
-__all__ = ["Cell", "Part", "bar", "facts", "items", "legend", "paragraph", "table", "tiles"]
+__all__ = ["Part", "TableCell", "bar", "facts", "items", "legend", "paragraph", "table", "tiles"]
 
 
 @dataclass(frozen=True)
-class Cell:
+class TableCell:
     """A table cell; `value` is the exact number behind the text, for whoever reads the page."""
 
     text: str
@@ -60,7 +60,7 @@ def legend(entries: Iterable[tuple[str, str]]) -> str:
 
 
 def table(
-    caption: str, columns: Sequence[str], rows: Iterable[tuple[str, Sequence[Cell], bool]]
+    caption: str, columns: Sequence[str], rows: Iterable[tuple[str, Sequence[TableCell], bool]]
 ) -> str:
     """A table whose rows, at least one, are (row header, cells, whether it is the plan's own)."""
     rows = list(rows)

@@ -9,15 +9,15 @@ from importlib import resources
 
 from hplacer_optimizer.inspection.provenance import Provenance
 from hplacer_optimizer.inspection.report import sections
-from hplacer_optimizer.inspection.report.baselines import (
-    DEFAULT,
-    Baseline,
-    default_baseline,
-    simulate_baselines,
-)
-from hplacer_optimizer.inspection.report.document import pack_steps
+from hplacer_optimizer.inspection.report.chart_data import pack_steps
 from hplacer_optimizer.inspection.report.headline import why_not_shown
 from hplacer_optimizer.inspection.report.html import paragraph
+from hplacer_optimizer.inspection.report.references import (
+    DEFAULT,
+    Reference,
+    default_reference,
+    simulate_references,
+)
 from hplacer_optimizer.inspection.simulated_step import SimulatedStep
 from hplacer_optimizer.support.new_file import new_file
 
@@ -29,11 +29,11 @@ _SCRIPTS = ("data", "draw", "tracks", "timeline", "memory", "scopes", "graph", "
 def write_report(step: SimulatedStep, plan: Provenance, path: str | os.PathLike[str]) -> None:
     """Writes the report of a plan and its step.
 
-    The cheap baselines are planned and simulated now. A reader sees the old file or the new one,
+    The references are planned and simulated now. A reader sees the old file or the new one,
     never a part. Raises OSError if it cannot be written.
     """
-    default = default_baseline(step.problem)
-    others = [*([default] if default else []), *simulate_baselines(step.problem)]
+    default = default_reference(step.problem)
+    others = [*([default] if default else []), *simulate_references(step.problem)]
     page = string.Template(_asset("page.html")).substitute(
         title=escape(f"{plan.label}: plan {plan.short_fingerprint}"),
         style=_asset("page.css"),
@@ -41,7 +41,7 @@ def write_report(step: SimulatedStep, plan: Provenance, path: str | os.PathLike[
         summary=sections.summary(plan, step, default),
         not_shown=paragraph(why_not_shown(default)) if why_not_shown(default) else "",
         waits=sections.waits(step),
-        baselines=sections.baselines(plan, step.trace, others),
+        references=sections.references(plan, step.trace, others),
         learning=sections.learning(plan, step.bound),
         loads=sections.loads(step, default),
         provenance=sections.provenance(plan),
@@ -52,7 +52,7 @@ def write_report(step: SimulatedStep, plan: Provenance, path: str | os.PathLike[
         file.write(page.encode())
 
 
-def _data(step: SimulatedStep, default: Baseline | None) -> str:
+def _data(step: SimulatedStep, default: Reference | None) -> str:
     """The steps that the charts show."""
     steps = {"This plan": step}
     if default and default.trace:

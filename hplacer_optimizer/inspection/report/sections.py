@@ -17,13 +17,12 @@ from hplacer_optimizer.inspection.critical_path import (
 )
 from hplacer_optimizer.inspection.loads import channel_loads, device_loads, short_names
 from hplacer_optimizer.inspection.provenance import Provenance
-from hplacer_optimizer.inspection.report.baselines import DEFAULT, Baseline
 from hplacer_optimizer.inspection.report.colours import device_colours
 from hplacer_optimizer.inspection.report.curve import draw_curve
 from hplacer_optimizer.inspection.report.headline import gain, notes
 from hplacer_optimizer.inspection.report.html import (
-    Cell,
     Part,
+    TableCell,
     bar,
     facts,
     items,
@@ -32,15 +31,16 @@ from hplacer_optimizer.inspection.report.html import (
     table,
     tiles,
 )
+from hplacer_optimizer.inspection.report.references import DEFAULT, Reference
 from hplacer_optimizer.inspection.simulated_step import SimulatedStep
 from hplacer_optimizer.inspection.waits import DeviceWaits
 from hplacer_optimizer.problem.bounds import gap
 from hplacer_optimizer.support.formats import format_bytes, format_ns, format_ratio
 
-__all__ = ["baselines", "header", "learning", "loads", "provenance", "summary", "waits"]
+__all__ = ["header", "learning", "loads", "provenance", "references", "summary", "waits"]
 
 
-def header(plan: Provenance, step: SimulatedStep, default: Baseline | None) -> str:
+def header(plan: Provenance, step: SimulatedStep, default: Reference | None) -> str:
     """Title, what the plan gains in one sentence, and a line about the plan.
 
     `default` is TensorFlow's own placement; None: not known.
@@ -58,14 +58,14 @@ def header(plan: Provenance, step: SimulatedStep, default: Baseline | None) -> s
     )
 
 
-def summary(plan: Provenance, step: SimulatedStep, default: Baseline | None) -> str:
+def summary(plan: Provenance, step: SimulatedStep, default: Reference | None) -> str:
     """Step times, lower bound and gap; what the step consists of; what does not agree."""
     texts = [*_misfits(step), *_agreement(plan, step.trace)]
     return tiles(_figures(step, default)) + _composition(step) + "".join(texts)
 
 
 def _figures(
-    step: SimulatedStep, default: Baseline | None
+    step: SimulatedStep, default: Reference | None
 ) -> Iterator[tuple[str, str, str, int | float]]:
     trace, bound = step.trace, step.bound
     if trace.makespan_ns is not None:
@@ -175,14 +175,14 @@ def _wait_parts(found: DeviceWaits, colour: str, step_ns: int) -> list[Part]:
     return [runs, *rest]
 
 
-def _wait_cells(parts: list[Part]) -> list[Cell]:
-    figures = [Cell(f"{part.share:.1%}", round(part.share, 6)) for part in parts]
-    return [Cell("", markup=bar(parts)), *figures]
+def _wait_cells(parts: list[Part]) -> list[TableCell]:
+    figures = [TableCell(f"{part.share:.1%}", round(part.share, 6)) for part in parts]
+    return [TableCell("", markup=bar(parts)), *figures]
 
 
-def baselines(plan: Provenance, trace: StepTrace, found: Sequence[Baseline]) -> str:
+def references(plan: Provenance, trace: StepTrace, found: Sequence[Reference]) -> str:
     """Step times as bars, the plan's own first."""
-    own = Baseline(
+    own = Reference(
         planner=f"this plan ({plan.planner})",
         step_time_ns=trace.makespan_ns,
         feasible=trace.feasible,
@@ -194,18 +194,18 @@ def baselines(plan: Provenance, trace: StepTrace, found: Sequence[Baseline]) -> 
     return table(
         "what simple planners make of the same graph; planned and simulated for this page",
         ("planner", "step time", ""),
-        [(row.planner, _baseline_cells(row, longest, row is own), row is own) for row in rows],
+        [(row.planner, _reference_cells(row, longest, row is own), row is own) for row in rows],
     )
 
 
-def _baseline_cells(row: Baseline, longest_ns: int, own: bool) -> list[Cell]:
+def _reference_cells(row: Reference, longest_ns: int, own: bool) -> list[TableCell]:
     if row.step_time_ns is None:
-        return [Cell("none", -1), Cell(_shortened(row.reason))]
+        return [TableCell("none", -1), TableCell(_shortened(row.reason))]
     share = 100 * row.step_time_ns / longest_ns
     bar = f'<i{" class=own" if own else ""} style="width:{share:.2f}%"></i>'
     if not row.feasible:
         bar += f'<span class="hint">does not fit: {escape(_shortened(row.reason))}</span>'
-    return [Cell(format_ns(row.step_time_ns), row.step_time_ns), Cell("", markup=bar)]
+    return [TableCell(format_ns(row.step_time_ns), row.step_time_ns), TableCell("", markup=bar)]
 
 
 def _shortened(reason: str, limit: int = 160) -> str:
@@ -226,12 +226,12 @@ def learning(plan: Provenance, bound: LowerBound) -> str:
     )
 
 
-def loads(step: SimulatedStep, default: Baseline | None) -> str:
+def loads(step: SimulatedStep, default: Reference | None) -> str:
     """What the step asks of each device and channel, with the memory that `default` needs."""
     return _device_table(step, default) + _channel_table(step)
 
 
-def _device_table(step: SimulatedStep, default: Baseline | None) -> str:
+def _device_table(step: SimulatedStep, default: Reference | None) -> str:
     other = default.trace.peak_bytes.tolist() if default and default.trace else None
     heads = ("ops", "busy", "peak memory", *(("peak as TensorFlow places",) if other else ()))
     rows = []
@@ -239,9 +239,9 @@ def _device_table(step: SimulatedStep, default: Baseline | None) -> str:
     for i, load in enumerate(device_loads(step.problem, step.placement, step.trace)):
         peaks = [load.peak_bytes, *([other[i]] if other else []), load.memory_bytes]
         cells = [
-            Cell(f"{load.ops:,}", load.ops),
-            Cell(f"{load.busy:.1%}", round(load.busy, 6)),
-            *(Cell(format_bytes(size), size) for size in peaks),
+            TableCell(f"{load.ops:,}", load.ops),
+            TableCell(f"{load.busy:.1%}", round(load.busy, 6)),
+            *(TableCell(format_bytes(size), size) for size in peaks),
         ]
         rows.append((names[i], cells, False))
     caption = "busy: share of the step and of the ops that the device can run at once"
@@ -259,9 +259,9 @@ def _channel_table(step: SimulatedStep) -> str:
             (
                 load.name,
                 (
-                    Cell(f"{load.transfers:,}", load.transfers),
-                    Cell(format_bytes(load.bytes), load.bytes),
-                    Cell(f"{load.busy:.1%}", round(load.busy, 6)),
+                    TableCell(f"{load.transfers:,}", load.transfers),
+                    TableCell(format_bytes(load.bytes), load.bytes),
+                    TableCell(f"{load.busy:.1%}", round(load.busy, 6)),
                 ),
                 False,
             )

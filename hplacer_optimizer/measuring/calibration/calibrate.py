@@ -90,7 +90,7 @@ def calibrate_machine(
     target = _target(described, addresses)
     devices, kinds = len(described.devices), len(described.kinds)
     total = 1 + 4 * kinds + _ROUNDS * len(SIZES_BYTES) * (devices * (devices - 1) // 2)
-    running = _Machine(described, Probes(target), _Progress(total, on_progress))
+    running = _MachineCalibration(described, Probes(target), _ProgressCount(total, on_progress))
     return MeasuredMachine(machine=running.run(), notes=running.notes)
 
 
@@ -117,7 +117,7 @@ def calibrate_graph(
         GraphError: the graph cannot be read, or not run outside of its program.
         tf.errors.OpError: what TensorFlow says of a step, such as that a server was lost.
     """
-    progress = _Progress(1 + 3 * len(machine.kinds), on_progress)
+    progress = _ProgressCount(1 + 3 * len(machine.kinds), on_progress)
     progress("loading the graph")
     loaded = load_graph(graph, machine=machine, keep_graph=True, **graph_options)
     assert loaded.step is not None
@@ -132,7 +132,7 @@ def _target(machine: Machine, addresses: Sequence[str] | None) -> Target:
     return Target(session=session_target(addresses), device_names=names)
 
 
-class _Progress:
+class _ProgressCount:
     """Counts measurements."""
 
     def __init__(self, total: int, tell: OnProgress) -> None:
@@ -145,10 +145,10 @@ class _Progress:
         self._done += 1
 
 
-class _Machine:
+class _MachineCalibration:
     """A described machine, on its way to a measured one."""
 
-    def __init__(self, described: Machine, probes: Probes, progress: _Progress) -> None:
+    def __init__(self, described: Machine, probes: Probes, progress: _ProgressCount) -> None:
         self._described = described
         self._names = [full_device_name(name) for name in described.device_names]
         self._probes = probes

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.capture.loading import LoadedGraph
-from hplacer_optimizer.costs.table import CostTable, Measurement
+from hplacer_optimizer.costs.table import CostTable, MeasuredCost
 from hplacer_optimizer.measuring.calibration.fitting import Timing
 from hplacer_optimizer.measuring.calibration.traces import op_times_ns
 from hplacer_optimizer.measuring.step_runner import StepRunner
@@ -142,5 +142,5 @@ def _fill(
         if signatures[op]:
             by_signature[signatures[op]].append(times_ns[op])
     for signature, times in by_signature.items():
-        cost = Measurement(round(float(np.mean(times))), len(times) * steps)
+        cost = MeasuredCost(round(float(np.mean(times))), len(times) * steps)
         table.set(signature, problem.device_kinds[kind], cost)

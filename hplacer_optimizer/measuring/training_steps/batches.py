@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from hplacer_optimizer.measuring.training_steps.watch import Call
+from hplacer_optimizer.measuring.training_steps.step_observer import Call
 
 _SIZES_ATTRIBUTE = "_hplacer_batch_sizes"
 _BATCHING = ("BatchDataset", "PaddedBatchDataset", "ParallelBatchDataset")

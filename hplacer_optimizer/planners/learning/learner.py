@@ -1,6 +1,6 @@
 """Runs a learned planner in a process of its own; what all callers of this package use.
 
-    learn()  --- problem, settings, limits --->  process.py: Trainer
+    learn()  --- problem, settings, limits --->  trainer_process.py: Trainer
              <---- progress, best placement ---
              <-> placements to measure, seconds   (only with a `reward`: measurements.py)
 
@@ -41,7 +41,7 @@ from hplacer_optimizer.support.tf_process import Child
 
 DEFAULT_BUDGET = Budget(seconds=60)
 
-_MODULE = "hplacer_optimizer.planners.learning.process"
+_MODULE = "hplacer_optimizer.planners.learning.trainer_process"
 _ENVIRONMENT = {
     "HPLACER_DISABLE": "1",
     "OMP_NUM_THREADS": "1",

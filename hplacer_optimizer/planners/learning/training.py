@@ -12,8 +12,8 @@ With `Settings.refine` most placements are changes of the best one instead (draw
 nothing is learned but what to change next.
 
 The time of day only decides when training ends: the same seed and number of steps give the same
-placements. TensorFlow's results depend on its number of threads, which is why process.py runs all
-this in a process with one.
+placements. TensorFlow's results depend on its number of threads, which is why trainer_process.py
+runs all this in a process with one.
 """
 
 from __future__ import annotations
@@ -35,7 +35,6 @@ from hplacer_optimizer import _engine
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.errors import CheckpointError
 from hplacer_optimizer.planners.budget import Budget, Progress
-from hplacer_optimizer.planners.learning.baseline import Baseline
 from hplacer_optimizer.planners.learning.draws import (
     MOST_ITEMS,
     Best,
@@ -50,6 +49,7 @@ from hplacer_optimizer.planners.learning.models import Model, make_model
 from hplacer_optimizer.planners.learning.neighbourhoods import Neighbourhoods
 from hplacer_optimizer.planners.learning.networks import Grouper, Placer, embed_groups
 from hplacer_optimizer.planners.learning.optimizer import Adam
+from hplacer_optimizer.planners.learning.reward_baseline import RewardBaseline
 from hplacer_optimizer.planners.learning.scoring import Scorer, Scores
 from hplacer_optimizer.planners.learning.settings import Settings
 
@@ -84,7 +84,7 @@ class Trainer:
         self._rng = np.random.default_rng(seed)
         self._problem = problem
         self._scorer = scorer
-        self._baseline = Baseline()
+        self._baseline = RewardBaseline()
         self._name = model
         self._begin(make_model(problem, model, settings, self._rng, start))
         self.best = self._first(start)
@@ -420,7 +420,7 @@ class Trainer:
             self.steps, self.placements = facts["steps"], facts["placements"]
             self.improved = facts["improved"]
             self._rng.bit_generator.state = facts["rng"]
-            self._baseline = Baseline(**facts["baseline"])
+            self._baseline = RewardBaseline(**facts["baseline"])
             self._scorer.slowest_s = facts["slowest_s"]
             self.curve = [Progress(**record) for record in facts["curve"]]
             infeasible, score, makespan_ns = facts["best"]

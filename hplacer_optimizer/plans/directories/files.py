@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import NamedTuple, Protocol
 
 from hplacer_optimizer.errors import StoreError
-from hplacer_optimizer.plans.file import BinaryFile
+from hplacer_optimizer.plans.plan_file import BinaryFile
 
 TEMPORARY = re.compile(r"\.[0-9a-f]+\..*\.tmp")
 TEMPORARY_MAX_AGE_S = 3600.0

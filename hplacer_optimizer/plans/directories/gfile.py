@@ -15,7 +15,7 @@ from typing import Any
 
 from hplacer_optimizer.errors import StoreError
 from hplacer_optimizer.plans.directories.files import TEMPORARY, TEMPORARY_MAX_AGE_S, FileStatus
-from hplacer_optimizer.plans.file import BinaryFile
+from hplacer_optimizer.plans.plan_file import BinaryFile
 
 
 class GfileFiles:

@@ -9,8 +9,8 @@ from pathlib import Path
 from hplacer_optimizer.errors import StoreError
 from hplacer_optimizer.plans.directories.files import reported
 from hplacer_optimizer.plans.directories.gfile import GfileFiles
-from hplacer_optimizer.plans.directories.local import LocalFiles
-from hplacer_optimizer.plans.file import BinaryFile
+from hplacer_optimizer.plans.directories.local_files import LocalFiles
+from hplacer_optimizer.plans.plan_file import BinaryFile
 from hplacer_optimizer.support.new_file import new_file
 
 __all__ = ["open_file", "read_file", "write_file"]

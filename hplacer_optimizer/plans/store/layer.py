@@ -21,14 +21,14 @@ from hplacer_optimizer.errors import HPlacerError, PlanError, StoreError
 from hplacer_optimizer.log import LOGGER
 from hplacer_optimizer.plans.directories.files import Files, FileStatus
 from hplacer_optimizer.plans.directories.gfile import GfileFiles
-from hplacer_optimizer.plans.directories.local import LocalFiles
-from hplacer_optimizer.plans.file import NewerFormatError
+from hplacer_optimizer.plans.directories.local_files import LocalFiles
 from hplacer_optimizer.plans.plan import Plan
+from hplacer_optimizer.plans.plan_file import NewerFormatError
 from hplacer_optimizer.plans.plan_format import FINGERPRINT_HEX_DIGITS
 from hplacer_optimizer.plans.ranking import replaces
-from hplacer_optimizer.plans.starts import Start
-from hplacer_optimizer.plans.starts import from_bytes as starts_from_bytes
-from hplacer_optimizer.plans.starts import to_bytes as starts_to_bytes
+from hplacer_optimizer.plans.training_starts import Start
+from hplacer_optimizer.plans.training_starts import from_bytes as starts_from_bytes
+from hplacer_optimizer.plans.training_starts import to_bytes as starts_to_bytes
 from hplacer_optimizer.plans.verdict import Hardware
 
 SUFFIX = ".hplan"

@@ -19,8 +19,8 @@ from hplacer_optimizer.log import warn_once
 from hplacer_optimizer.options import Options
 from hplacer_optimizer.plans.plan import Plan
 from hplacer_optimizer.plans.plan_format import FINGERPRINT_HEX_DIGITS
-from hplacer_optimizer.plans.starts import Start
 from hplacer_optimizer.plans.store.layer import MAX_BYTES, Layer, StoreEntry
+from hplacer_optimizer.plans.training_starts import Start
 from hplacer_optimizer.support.notebook import Described
 
 LATEST = "latest"

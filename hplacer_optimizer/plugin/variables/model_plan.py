@@ -16,8 +16,8 @@ from typing import Any
 
 from hplacer_optimizer.errors import PlanError
 from hplacer_optimizer.plans.directories.paths import read_file, write_file
-from hplacer_optimizer.plans.file import PlanFile, assemble, canonical_json, compress
 from hplacer_optimizer.plans.plan import Plan
+from hplacer_optimizer.plans.plan_file import PlanFile, assemble, canonical_json, compress
 from hplacer_optimizer.support.formats import format_bytes
 from hplacer_optimizer.support.notebook import Described
 

@@ -32,7 +32,7 @@ from hplacer_optimizer.plugin.variables.model_plan import ModelPlan, PlannedVari
 from hplacer_optimizer.plugin.variables.symbolic import SymbolicVariable, building
 from hplacer_optimizer.plugin.variables.tracing import trace_step
 from hplacer_optimizer.problem.constraints import check_constraints
-from hplacer_optimizer.problem.files import Problem
+from hplacer_optimizer.problem.problem_file import Problem
 from hplacer_optimizer.support.keywords import checks_keywords
 
 
@@ -102,7 +102,7 @@ def plan_model(
         of_metrics = {id(metric.value) for metric in getattr(built, "metrics_variables", ())}
         metrics = {symbolic.key for symbolic in late if id(symbolic.variable) in of_metrics}
         slots = {symbolic.key for symbolic in late if symbolic.beside is not None}
-        step = _Step.of(
+        step = _TracedStep.of(
             concrete, build.variables, default=metrics, is_elsewhere=machine is not None
         )
 
@@ -135,7 +135,7 @@ def plan_model(
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Step:
+class _TracedStep:
     """The traced step, and which of its arguments are variables that do not exist yet."""
 
     source: GraphSource
@@ -152,7 +152,7 @@ class _Step:
         *,
         default: set[str],
         is_elsewhere: bool,
-    ) -> _Step:
+    ) -> _TracedStep:
         of_handle = {id(symbolic.variable.handle): symbolic for symbolic in made}
         captured = list(concrete.captured_inputs)
         first = len(concrete.inputs) - len(captured)
@@ -188,7 +188,7 @@ class _Step:
         return replace(self.source, arguments=tuple(arguments))
 
 
-def _colocated(captured: CapturedGraph, step: _Step) -> CapturedGraph:
+def _colocated(captured: CapturedGraph, step: _TracedStep) -> CapturedGraph:
     """With slots in the units of their variables."""
     op_of_name = {name: op for op, name in enumerate(captured.arrays["op_names"])}
     op = {made.key: op_of_name[step.names[index]] for index, made in step.variables.items()}
@@ -201,7 +201,7 @@ def _colocated(captured: CapturedGraph, step: _Step) -> CapturedGraph:
     return replace(captured, units=dense.astype(np.int32), num_units=len(distinct))
 
 
-def _devices(plan: Plan, step: _Step) -> dict[str, str]:
+def _devices(plan: Plan, step: _TracedStep) -> dict[str, str]:
     """By key, of the variables that the step uses."""
     problem, placement = _placed(plan)
     op_of_name = {name: op for op, name in enumerate(problem.op_names)}

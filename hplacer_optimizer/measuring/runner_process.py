@@ -1,9 +1,9 @@
-"""The process that measures: `python -m hplacer_optimizer.measuring.process FD`; see measurer.py.
+"""The process that measures: `python -m hplacer_optimizer.measuring.runner_process FD`.
 
-Messages are pairs over the socket FD, which nobody but the parent has. It gets ("load", dict) and
-any number of ("measure", dict); answers the first with ("loaded", None), ("error", (type, text)) or
-("failed", (kind, text)), the others with ("measured", (seconds, peak_bytes)) or ("failed", ...). It
-ends when the parent hangs up.
+measurer.py starts it. Messages are pairs over the socket FD, which nobody but the parent has. It
+gets ("load", dict) and any number of ("measure", dict); answers the first with ("loaded", None),
+("error", (type, text)) or ("failed", (kind, text)), the others with ("measured", (seconds,
+peak_bytes)) or ("failed", ...). It ends when the parent hangs up.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import hplacer_optimizer as hp
-from hplacer_optimizer.cli import main, tables
-from hplacer_optimizer.cli.tables import table_lines
+from hplacer_optimizer.cli import main, terminal_tables
+from hplacer_optimizer.cli.terminal_tables import table_lines
 from hplacer_optimizer.plans.store import PlanStore
 from hplacer_optimizer.plans.verdict import Verdict
 from tests.plans.test_plan import FINGERPRINT, make_plan
@@ -62,7 +62,7 @@ def test_what_is_too_narrow_for_a_table_is_a_list() -> None:
 
 
 def test_a_name_with_spaces_stays_in_one_line() -> None:
-    where = " -> ".join(tables.unbroken(f"worker/{task} CPU:0") for task in range(2))
+    where = " -> ".join(terminal_tables.unbroken(f"worker/{task} CPU:0") for task in range(2))
     found = [*table_lines(("where", "what"), [(where, SENTENCE)], 50)]
     assert found[2].startswith("  worker/0 CPU:0 ->  ")
     assert found[3].startswith("  worker/1 CPU:0     ")
@@ -142,7 +142,7 @@ def test_a_list_of_plans_keeps_the_columns_that_matter(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     fill(PlanStore(tmp_path))
-    monkeypatch.setattr(tables, "terminal_width", lambda: width)
+    monkeypatch.setattr(terminal_tables, "terminal_width", lambda: width)
     assert main(["cache", "list", "--cache", str(tmp_path)]) == 0
     lines = capsys.readouterr().out.splitlines()[1:]
     assert heads(lines) == columns.split("|")
@@ -177,7 +177,7 @@ def test_what_is_printed_fits(
     fill(PlanStore(tmp_path / "plans"))
     hp.plan(GOLDEN, "etf").save(tmp_path / "x.hplan")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(tables, "terminal_width", lambda: width)
+    monkeypatch.setattr(terminal_tables, "terminal_width", lambda: width)
     assert main(line.split()) == 0
     printed = capsys.readouterr().out
     assert [one for one in printed.splitlines() if len(one) > width] == []

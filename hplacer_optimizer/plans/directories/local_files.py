@@ -24,7 +24,7 @@ from hplacer_optimizer.plans.directories.files import (
     FileStatus,
     reported,
 )
-from hplacer_optimizer.plans.file import BinaryFile
+from hplacer_optimizer.plans.plan_file import BinaryFile
 
 _LOCK_NAME = ".lock"
 _LOCK_TIMEOUT_S = 10.0

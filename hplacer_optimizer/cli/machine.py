@@ -19,7 +19,7 @@ from hplacer_optimizer.cli.arguments import (
 )
 from hplacer_optimizer.cli.arguments import machine as machine_name
 from hplacer_optimizer.cli.printing import print_json
-from hplacer_optimizer.cli.tables import print_line, print_table, without_empty_columns
+from hplacer_optimizer.cli.terminal_tables import print_line, print_table, without_empty_columns
 from hplacer_optimizer.cli.waiting import waiting
 from hplacer_optimizer.inspection.loads import short_names
 from hplacer_optimizer.machines.describe import describe_cluster, describe_host

@@ -15,7 +15,7 @@ import hplacer_optimizer as hp
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.errors import GraphError
 from hplacer_optimizer.measuring import MeasuredReward, Measurement
-from hplacer_optimizer.measuring.local_search import search
+from hplacer_optimizer.measuring.measured_search import search
 from hplacer_optimizer.measuring.measurement import CRASH, failed
 from hplacer_optimizer.planners import Budget, Progress, get_planner
 from hplacer_optimizer.planners.devices import on_device

@@ -80,7 +80,7 @@ def search(
 
     Returns what the planner had to say of its starts. Raises what `Measurer.measure` raises.
     """
-    running = _Search(
+    running = _MeasuredSearch(
         problem,
         reward,
         (budget or Budget()).or_default(DEFAULT_BUDGET),
@@ -94,7 +94,7 @@ def search(
     return list(dict.fromkeys(running.notes))
 
 
-class _Search:
+class _MeasuredSearch:
     def __init__(
         self,
         problem: Problem,

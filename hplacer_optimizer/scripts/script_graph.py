@@ -20,7 +20,7 @@ from typing import Any
 from hplacer_optimizer.capture.sources import GraphSource, describe
 from hplacer_optimizer.errors import GraphError, HPlacerError
 from hplacer_optimizer.measuring.training_steps.recording import Steps
-from hplacer_optimizer.measuring.training_steps.watch import Call, Watch
+from hplacer_optimizer.measuring.training_steps.step_observer import Call, StepObserver
 from hplacer_optimizer.scripts import exchange
 from hplacer_optimizer.scripts.observed_run import BEFORE_TRAINING, observed_run, script_name
 from hplacer_optimizer.support.child_process import kill_group
@@ -72,7 +72,7 @@ def graph_of_script(
 # ---- in the script's process ----
 
 
-class GraphCatcher(Watch):
+class GraphCatcher(StepObserver):
     """Writes down the graph of the first step that trains."""
 
     def __init__(self, where: Path) -> None:

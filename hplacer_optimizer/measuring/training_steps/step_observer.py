@@ -53,7 +53,7 @@ class Call(NamedTuple):
     again: Callable[..., Any] | None = None  # runs the same with other options of a session
 
 
-class Watch:
+class StepObserver:
     """Of a process; `on_step` is for those who want to know."""
 
     def __init__(self, wanted: int | None = None) -> None:

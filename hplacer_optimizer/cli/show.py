@@ -22,7 +22,7 @@ from hplacer_optimizer.cli.stored_plans import (
     simulated_if_possible,
     timed_starts,
 )
-from hplacer_optimizer.cli.tables import print_line, print_table
+from hplacer_optimizer.cli.terminal_tables import print_line, print_table
 from hplacer_optimizer.inspection.simulated_step import SimulatedStep
 from hplacer_optimizer.plans.plan import Plan
 from hplacer_optimizer.support.formats import format_age, format_ns

@@ -1,8 +1,9 @@
-"""The process that learns, started by learner.py: `python -m ...planners.learning.process FD`.
+"""The process that learns: `python -m hplacer_optimizer.planners.learning.trainer_process FD`.
 
-Messages are pairs over the socket FD, which nobody but the parent has. It sends ("request", dict),
-("stop", None) and ("seconds", list); gets ("progress", (Progress, (placement, makespan_ns) or
-None)), ("measure", placements), ("error", (type, text)) and ("done", None).
+learner.py starts it. Messages are pairs over the socket FD, which nobody but the parent has. It
+sends ("request", dict), ("stop", None) and ("seconds", list); gets ("progress", (Progress,
+(placement, makespan_ns) or None)), ("measure", placements), ("error", (type, text)) and ("done",
+None).
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hplacer_optimizer.plans import starts
-from hplacer_optimizer.plans.starts import Start, applies_next, placement_id, verdict
+from hplacer_optimizer.plans import training_starts
+from hplacer_optimizer.plans.training_starts import Start, applies_next, placement_id, verdict
 from hplacer_optimizer.plans.verdict import FASTER, NO_DIFFERENCE, SLOWER, Verdict
 from tests.plans.test_plan import make_plan
 
@@ -107,7 +107,7 @@ def test_sides_take_turns() -> None:
 @given(st.integers(0, 200))
 def test_a_file_keeps_the_latest(count: int) -> None:
     found = [start(number, applied=number % 2 == 0, step_ns=number) for number in range(count)]
-    again = starts.from_bytes(starts.to_bytes(found))
+    again = training_starts.from_bytes(training_starts.to_bytes(found))
     assert again == found[-len(again) :] if count else not again
     assert len(again) == min(count, 80)
 
@@ -126,7 +126,7 @@ def test_a_file_keeps_the_latest(count: int) -> None:
     ],
 )
 def test_a_file_that_holds_something_else_is_begun_anew(data: bytes) -> None:
-    assert starts.from_bytes(data) == []
+    assert training_starts.from_bytes(data) == []
 
 
 def test_plans_are_known_by_where_they_place() -> None:

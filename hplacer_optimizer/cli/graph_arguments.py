@@ -11,7 +11,7 @@ from hplacer_optimizer.cli.arguments import OK, add_command, add_json, add_outpu
 from hplacer_optimizer.cli.parser import advanced
 from hplacer_optimizer.cli.printing import print_json
 from hplacer_optimizer.cli.waiting import waiting
-from hplacer_optimizer.problem.files import save_problem
+from hplacer_optimizer.problem.problem_file import save_problem
 
 
 def add_commands(commands: Any) -> None:

@@ -14,7 +14,7 @@ _LARGEST = 3.0  # in deviations: one placement that fails must not outweigh a ba
 
 
 @dataclass
-class Baseline:
+class RewardBaseline:
     """Moving averages of the rewards and of their squared deviations; None before the first."""
 
     mean: float | None = None

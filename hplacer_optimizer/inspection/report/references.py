@@ -12,15 +12,15 @@ from hplacer_optimizer.errors import HPlacerError
 from hplacer_optimizer.planners import Budget, get_planner
 from hplacer_optimizer.problem.simulator import simulate, simulate_default
 
-__all__ = ["BASELINES", "DEFAULT", "Baseline", "default_baseline", "simulate_baselines"]
+__all__ = ["DEFAULT", "REFERENCES", "Reference", "default_reference", "simulate_references"]
 
-BASELINES = ("cpu_only", "gpu_only", "human_expert", "topo", "metis", "etf", "heft")
+REFERENCES = ("cpu_only", "gpu_only", "human_expert", "topo", "metis", "etf", "heft")
 DEFAULT = "TensorFlow's own placement"
 _BUDGET_S = 5.0  # each; they take well below a second for 50,000 ops
 
 
 @dataclass(frozen=True, kw_only=True)
-class Baseline:
+class Reference:
     """What one planner achieves, or why it cannot."""
 
     planner: str
@@ -30,13 +30,13 @@ class Baseline:
     trace: StepTrace | None = None  # of TensorFlow's own placement, if it is feasible
 
 
-def default_baseline(problem: Problem) -> Baseline | None:
+def default_reference(problem: Problem) -> Reference | None:
     """TensorFlow's own placement; None if the problem does not know it."""
     found = simulate_default(problem)
     if found is None:
         return None
     trace, feasible = found
-    return Baseline(
+    return Reference(
         planner=DEFAULT,
         step_time_ns=trace.makespan_ns,
         feasible=feasible,
@@ -45,18 +45,18 @@ def default_baseline(problem: Problem) -> Baseline | None:
     )
 
 
-def simulate_baselines(problem: Problem) -> list[Baseline]:
-    """One entry for each of BASELINES."""
-    return [_simulate(problem, name) for name in BASELINES]
+def simulate_references(problem: Problem) -> list[Reference]:
+    """One entry for each of REFERENCES."""
+    return [_simulate(problem, name) for name in REFERENCES]
 
 
-def _simulate(problem: Problem, name: str) -> Baseline:
+def _simulate(problem: Problem, name: str) -> Reference:
     try:
         found = get_planner(name).plan(problem, budget=Budget(seconds=_BUDGET_S))
         trace = simulate(problem, found.placement)
     except HPlacerError as error:
-        return Baseline(planner=name, reason=str(error))
-    return Baseline(
+        return Reference(planner=name, reason=str(error))
+    return Reference(
         planner=name,
         step_time_ns=trace.makespan_ns,
         feasible=trace.feasible,

@@ -17,7 +17,7 @@ from hplacer_optimizer.machines import Machine
 from hplacer_optimizer.measuring.measurement import Measurement
 from hplacer_optimizer.measuring.measurer import Effort, Measurer
 from hplacer_optimizer.measuring.target import Devices
-from hplacer_optimizer.problem.files import check_placement
+from hplacer_optimizer.problem.problem_file import check_placement
 from hplacer_optimizer.support.keywords import checks_keywords
 
 
