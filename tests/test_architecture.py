@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
 import ast
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 import architecture
 import hplacer_optimizer as hp
+from hplacer_optimizer import cli
 from tests.processes import ROOT
 
 MODULES = architecture.read_package()
@@ -80,6 +83,70 @@ def test_planning_knows_neither_tensorflow_nor_the_pass(room: str) -> None:
             assert not {MODULES[imported].room for imported in module.imports} & UPPER, name
             if not name.startswith(HAS_TENSORFLOW):
                 assert not architecture.loads_heavy(MODULES, name), name
+
+
+# ---- one word, one thing ----
+
+
+def repeated(places: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    """Of pairs of a name and its place the names that have several, with these."""
+    found: dict[str, list[str]] = {}
+    for name, place in places:
+        found.setdefault(name, []).append(place)
+    return {name: several for name, several in found.items() if len(several) > 1}
+
+
+def command_modules() -> set[str]:
+    """Modules of cli/ that hold the command of their name: `cli.bench` has `hplacer bench`."""
+    modules = set()
+    for module in cli._COMMANDS:
+        commands = argparse.ArgumentParser().add_subparsers()
+        module.add_commands(commands)
+        own = module.__name__.partition(".")[2]
+        if own.rpartition(".")[2] in commands.choices:
+            modules.add(own)
+    return modules
+
+
+def test_a_module_or_package_has_a_name_of_its_own() -> None:
+    """But a module of cli/ that holds the command `hplacer X` may be X, too."""
+    allowed = command_modules()
+    assert (
+        repeated(
+            (name.rpartition(".")[2], name)
+            for name, module in MODULES.items()
+            if name not in allowed and module.path.stem != "__main__"
+        )
+        == {}
+    )
+
+
+def class_names(source: str) -> list[str]:
+    """Of the top level; without the underscores in front."""
+    return [
+        node.name.lstrip("_") for node in ast.parse(source).body if isinstance(node, ast.ClassDef)
+    ]
+
+
+def test_a_class_has_a_name_of_its_own() -> None:
+    """Stubs of native modules are left out: some of their classes have a twin in Python."""
+    assert (
+        repeated(
+            (name, module)
+            for module, found in MODULES.items()
+            for name in class_names(found.path.read_text())
+        )
+        == {}
+    )
+
+
+def test_a_name_that_is_there_twice_is_found() -> None:
+    assert repeated([("a", "x.a"), ("b", "x.b"), ("a", "y.a")]) == {"a": ["x.a", "y.a"]}
+    source = "class A: ...\nclass _B:\n    class C: ...\ndef f():\n    class D: ..."
+    assert class_names(source) == ["A", "B"]
+    assert {"cli.bench", "cli.report"} <= command_modules()
+    assert "cli.arguments" not in command_modules()  # holds no command
+    assert "cli.steps" not in command_modules()  # holds commands of other names
 
 
 # ---- what is not installed ----
