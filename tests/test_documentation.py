@@ -138,6 +138,13 @@ def test_ratios_are_in_words() -> None:
     assert wrong == []
 
 
+def test_each_word_of_the_glossary_stands_once_and_in_order() -> None:
+    rows = re.findall(r"^\| (.+?) \| .+ \|$", DOCUMENTS["docs/reference/glossary.md"], re.MULTILINE)
+    assert rows[0] == "word"
+    words = [word.lower() for word in rows[1:]]
+    assert words == sorted({*words})
+
+
 # ---- commands ----
 
 

@@ -28,6 +28,7 @@ from hplacer_optimizer.cli.search_progress import SearchProgress
 from hplacer_optimizer.cli.terminal_tables import print_line, print_table, without_empty_columns
 from hplacer_optimizer.inspection.advice.advising import SECONDS, Advice, MachineAdvice, advise
 from hplacer_optimizer.inspection.advice.ways import Way
+from hplacer_optimizer.problem.cost_sources import in_words
 from hplacer_optimizer.problem.memory import MemoryRange
 from hplacer_optimizer.support.formats import format_bytes, format_ns
 
@@ -155,8 +156,8 @@ def _print(found: MachineAdvice, *, everything: bool) -> None:
     columns, rows = without_empty_columns(_COLUMNS, [_row(way, found) for way in found.ways])
     print_table(columns, rows)
     print_line(
-        f"{found.cost_source} costs: a step is right within a factor of {1 + found.error:.2f}, by "
-        "the error of earlier predictions"
+        f"{in_words(found.cost_source)} costs: a step is right within a factor of "
+        f"{1 + found.error:.2f}, by the error of earlier predictions"
     )
     print_line(found.verdict)
     print_line(found.change)

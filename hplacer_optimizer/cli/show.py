@@ -25,6 +25,7 @@ from hplacer_optimizer.cli.stored_plans import (
 from hplacer_optimizer.cli.terminal_tables import print_line, print_table
 from hplacer_optimizer.inspection.simulated_step import SimulatedStep
 from hplacer_optimizer.plans.plan import Plan
+from hplacer_optimizer.problem.cost_sources import in_words
 from hplacer_optimizer.support.formats import format_age, format_ns
 
 
@@ -67,7 +68,7 @@ def _print_summary(plan: Plan, step: SimulatedStep | None) -> None:
     age, day = format_age(plan.created, time.time()), plan.created.partition("T")[0]
     when = age if age == day else f"{day} ({age})"
     made = f"planned by {plan.planner} (seed {plan.seed}) in {plan.planning_s:.3g} s"
-    print_line(f"{made} on {plan.host}, {when}; costs: {plan.cost_source}")
+    print_line(f"{made} on {plan.host}, {when}; costs: {in_words(plan.cost_source)}")
 
 
 def _print_rest(plan: Plan, step: SimulatedStep | None, timed: dict[str, int], depth: int) -> None:

@@ -6,6 +6,7 @@ planned_problem.py  the problem in a plan               fingerprint.py      its 
 matching.py     its nodes in a graph                    simulation.py       a plan, simulated again
 comparison.py   two plans                               graph_file.py       a plan in a graph file
 store/          plans by fingerprint                    directories/        their files
-verdict.py      what was measured of a plan             baseline.py         the guard
+verdict.py      what was measured of a plan             baseline.py         TensorFlow's placement
+guard.py        whether a plan takes effect             ranking.py          which of two is better
 training_starts.py  what option verify knows of training starts
 """

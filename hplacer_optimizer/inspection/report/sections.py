@@ -35,6 +35,7 @@ from hplacer_optimizer.inspection.report.references import DEFAULT, Reference
 from hplacer_optimizer.inspection.simulated_step import SimulatedStep
 from hplacer_optimizer.inspection.waits import DeviceWaits
 from hplacer_optimizer.problem.bounds import gap
+from hplacer_optimizer.problem.cost_sources import in_words
 from hplacer_optimizer.support.formats import format_bytes, format_ns, format_ratio
 
 __all__ = ["header", "learning", "loads", "provenance", "references", "summary", "waits"]
@@ -285,7 +286,7 @@ def provenance(plan: Provenance) -> str:
         ("planner", escape(f"{plan.planner}, seed {plan.seed}, {plan.planning_s:.3g} s")),
         ("budget", escape(json.dumps(plan.budget))),
         ("options", escape(json.dumps(plan.planner_options))),
-        ("costs", escape(plan.cost_source)),
+        ("costs", escape(in_words(plan.cost_source))),
         ("step with typical errors of the costs", _spread(plan.step_spread_ns)),
         ("version of the simulator", str(plan.simulator_version or "not known")),
         ("made", escape(f"{plan.created} on {plan.host}")),

@@ -118,8 +118,8 @@ def learn(
         start: a placement int32[n] that the policy first learns to imitate, and then improves; the
             result is no worse. None: what `rollout` builds once, or with the preset "paper"
             none.
-        checkpoint: directory that keeps the policy, its optimizer, baselines, random state and best
-            placement, written whole or not at all every minute and at the end.
+        checkpoint: directory that keeps the policy, its optimizer, averages of rewards, random
+            state and best placement, written whole or not at all every minute and at the end.
         resume: goes on from the checkpoint, bit for bit; from nothing if there is none.
         logdir: directory of TensorBoard's event files.
         on_progress: called after each step, and after each measurement.
