@@ -7,7 +7,6 @@ load, takes GPUs, and may hang where a server does.
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import socket
@@ -22,6 +21,7 @@ from hplacer_optimizer.machines import host
 from hplacer_optimizer.machines.detect import DETECTED, LIKE_THIS_HOST, detect
 from hplacer_optimizer.machines.list_devices import MARK
 from hplacer_optimizer.machines.machine import Device, Machine
+from hplacer_optimizer.support import child_process
 
 _CONNECT_TIMEOUT_S = 5.0
 _SERVER_TIMEOUT_S = 10.0
@@ -122,12 +122,9 @@ def _is_here(ip: str) -> bool:
 
 def _ask(addresses: Sequence[str], timeout_s: float) -> dict[str, list[_Listed]]:
     """The devices at each address ("": of a new process here)."""
-    environment = os.environ | {
-        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-        "HPLACER_DISABLE": "1",
-        "TF_CPP_MIN_LOG_LEVEL": "3",
-        "TF_FORCE_GPU_ALLOW_GROWTH": "true",
-    }
+    environment = child_process.environment(
+        HPLACER_DISABLE="1", TF_CPP_MIN_LOG_LEVEL="3", TF_FORCE_GPU_ALLOW_GROWTH="true"
+    )
     # A server answers within milliseconds; TensorFlow takes the other half to load.
     server_timeout_s = min(_SERVER_TIMEOUT_S, timeout_s / 2 / len(addresses))
     command = [sys.executable, "-m", "hplacer_optimizer.machines.list_devices"]

@@ -107,8 +107,9 @@ def test_a_plan_takes_effect_if_it_promises_enough_and_no_verdict_forbids_it(
         assert min(seen[name]["products"]) > 0, name
     assert "is less than option min_gain asks for" in seen["too_little"]["reason"]
     assert "TensorFlow's" in seen["default"]["reason"]
-    assert seen["slower"]["reason"].startswith("it was measured, 0.80x TensorFlow's placement")
-    assert "emulated slow-gpus), so that the plan is retired" in seen["slower"]["reason"]
+    slower = seen["slower"]["reason"]
+    assert slower.startswith("it was measured, 0.80 times as fast as TensorFlow's placement")
+    assert "emulated slow-gpus), so that the plan is retired" in slower
 
 
 SESSIONS = """
