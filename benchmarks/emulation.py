@@ -44,7 +44,6 @@ TASKS = {task.name: task for task in (*PAPER, *modern_tasks(("8xa100",)))}
 SMALL: dict[str, dict[str, int]] = {  # sizes that two cores compute in seconds
     "nmt_2": {"layers": 2, "steps": 5, "batch_size": 16, "hidden": 128, "vocabulary": 1000},
     "rnnlm": {"steps": 5, "batch_size": 16, "hidden": 128, "vocabulary": 1000},
-    "two_tower-8xa100": {},
 }
 WARM_UP, STEPS = 3, 10
 _ROW = "ROW "  # what a line with a row begins with
