@@ -7,6 +7,7 @@ load, takes GPUs, and may hang where a server does.
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import socket
@@ -123,7 +124,10 @@ def _is_here(ip: str) -> bool:
 def _ask(addresses: Sequence[str], timeout_s: float) -> dict[str, list[_Listed]]:
     """The devices at each address ("": of a new process here)."""
     environment = child_process.environment(
-        HPLACER_DISABLE="1", TF_CPP_MIN_LOG_LEVEL="3", TF_FORCE_GPU_ALLOW_GROWTH="true"
+        PYTHONPATH=os.pathsep.join(filter(None, sys.path)),
+        HPLACER_DISABLE="1",
+        TF_CPP_MIN_LOG_LEVEL="3",
+        TF_FORCE_GPU_ALLOW_GROWTH="true",
     )
     # A server answers within milliseconds; TensorFlow takes the other half to load.
     server_timeout_s = min(_SERVER_TIMEOUT_S, timeout_s / 2 / len(addresses))

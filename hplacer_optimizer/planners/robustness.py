@@ -58,6 +58,7 @@ class MeanStep:
     ) -> None:
         self.best, self.rounds = best, rounds
         self._problem, self._drawn, self._limit_ns = problem, drawn, limit_ns
+        self._threads = search_threads()  # which reads files, and is asked for in each round
 
     @classmethod
     def over_draws(
@@ -109,7 +110,7 @@ class MeanStep:
         that are shortest for the costs as they stand.
         """
         means_ns = np.full(len(placements), np.inf)
-        step_ns, feasible, _ = simulate_batch(self._problem, placements, threads=search_threads())
+        step_ns, feasible, _ = simulate_batch(self._problem, placements, threads=self._threads)
         near = np.flatnonzero(feasible & (step_ns <= self._limit_ns))
         near = near[np.argsort(step_ns[near], kind="stable")][:_SHORTLIST]
         if len(near):
@@ -117,9 +118,8 @@ class MeanStep:
             means_ns[near] = np.mean(rows, axis=0)
         return means_ns
 
-    @staticmethod
-    def _steps_ns(problem: Problem, placements: NDArray[np.int32]) -> NDArray[np.float64]:
-        step_ns, feasible, _ = simulate_batch(problem, placements, threads=search_threads())
+    def _steps_ns(self, problem: Problem, placements: NDArray[np.int32]) -> NDArray[np.float64]:
+        step_ns, feasible, _ = simulate_batch(problem, placements, threads=self._threads)
         return np.where(feasible, step_ns, np.inf)
 
 
