@@ -35,8 +35,8 @@ ADDED = {
 }
 """By the device's type; others are taken to be like a GPU.
 
-TensorFlow's allocator took 0.79 to 1.46 of the simulated peak on emulated GPUs of the papers'
-machines, and typically up to 1.11 (docs/results/emulation.md).
+On emulated GPUs, TensorFlow's allocator took 0.80 to 1.64 of the simulated peak, and up to 1.15 in
+nine of ten cases (docs/results/emulation.md).
 """
 
 
