@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -115,8 +116,12 @@ def test_integers_are_copied_wherever_they_lie(tmp_path: Path) -> None:
 @pytest.mark.slow  # TensorFlow's allocator tries again for 10 s
 def test_without_a_plan_it_fails(tmp_path: Path) -> None:
     seen = gpus.run(LARGE + "report(**trained())", tmp_path, gpu_memory=GPU_MEMORY).report
-    assert "OOM when allocating tensor with shape[2048,1024] and type float on" in seen["error"]
-    assert "device:GPU:0 by allocator" in seen["error"]
+    # Which op finds no memory first is up to the order of threads: one of a table, or of its rows.
+    assert re.search(
+        r"OOM when allocating tensor with shape\[(2048|16),1024\] and type float on \S+"
+        r"device:GPU:0 by allocator",
+        seen["error"],
+    )
 
 
 # ---- settings ----

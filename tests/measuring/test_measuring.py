@@ -159,16 +159,15 @@ def hang(pid: int) -> None:
 
 
 def starve(pid: int) -> None:
-    """Of a process that has just begun."""
-    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[0])
-    limit = pages * resource.getpagesize() + ROOM_BYTES
-    resource.prlimit(pid, resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
+    """However far it has come: a process that has loaded TensorFlow gets no more memory at all."""
+    resource.prlimit(pid, resource.RLIMIT_AS, (ROOM_BYTES, resource.RLIM_INFINITY))
 
 
 class Injector:
     """A progress callback: injures one measuring process after the other.
 
-    Those that are to starve at once, the others when they have measured something.
+    Those that are to starve as soon as they begin, the others when they have measured something:
+    among these may be one whose memory sufficed.
     """
 
     def __init__(self, injuries: list[Callable[[int], None]]) -> None:
@@ -182,8 +181,8 @@ class Injector:
             self.best_ns.append(progress.best_ns)
         ran = (progress.measured or 0) - progress.failed
         for injury in self.injuries[len(self.injured) :][:1]:
-            for pid in set(worker_pids()) - set(self.injured):
-                if injury is starve or ran > self._ran:
+            for pid in worker_pids():
+                if pid not in self.injured if injury is starve else ran > self._ran:
                     self._ran = ran
                     self.injured.append(pid)
                     injury(pid)
