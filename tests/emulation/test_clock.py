@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from importlib import resources
 from pathlib import Path
 
 import pytest
@@ -39,7 +40,7 @@ from hplacer_optimizer.capture import native
 names = [name for name in vars(native.load_emulator()) if not name.startswith("_")]
 print("REPORT " + json.dumps({"names": names}))
 """
-    stub = ast.parse((processes.ROOT / "hplacer_optimizer" / "_emulator.pyi").read_text())
+    stub = ast.parse(resources.files("hplacer_optimizer").joinpath("_emulator.pyi").read_text())
     declared = {node.name for node in stub.body if isinstance(node, ast.FunctionDef)}
     assert {*processes.run(code, tmp_path, prelude="").report["names"]} == declared
 
