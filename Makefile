@@ -9,7 +9,7 @@ SHELL = /bin/bash
 JOBS := $(shell echo $$(($$(nproc) + 1)))
 SEED ?= $(shell date +%Y%m%d)
 # A file's tests run in one process, which makes the fixtures of the file once.
-PYTEST = .venv/bin/python -m pytest -n $(JOBS) --dist loadfile --randomly-seed $(SEED)
+PYTEST = .venv/bin/python -m pytest -n $(JOBS) --dist loadfile --randomly-seed $(SEED) -rs
 
 export HPLACER_WERROR = 1
 
@@ -25,7 +25,7 @@ help: ## List the targets
 	  /^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: build
-build: preflight .venv/.locked ## Make .venv with the locked packages, build the native modules
+build: preflight .venv/.demo ## Make .venv with the locked packages, build the native modules
 	@.venv/bin/python setup.py --quiet build_ext --inplace
 	@$(MAKE) --no-print-directory .venv/.installed
 
@@ -36,26 +36,30 @@ demo: build ## Build, then run `hplacer demo`
 
 ##@ Check
 .PHONY: test
-test: build lint cc-test-if-possible py-test ## Lint, type check, C++ tests, fast Python tests
+test: system-packages lint build cc-test-if-possible py-test ## Lint, type check, C++ tests, fast Python tests
 
 .PHONY: test-all
-test-all: build lint cc-test cc-test-sanitize tsan ## The same with sanitizers and slow tests
+test-all: build .venv/.test lint cc-test cc-test-sanitize tsan ## The same with sanitizers and slow tests
 	@$(PYTEST) -m ''
 
 .PHONY: py-test
-py-test: build ## The fast Python tests, in an order that SEED decides; the ten slowest are listed
+py-test: build .venv/.test ## The fast Python tests, in an order that SEED decides; the ten slowest are listed
 	@$(PYTEST) --durations 10 --durations-min 1
 
-# SLOW_PART of SLOW_PARTS, counted from 0, is by default another one every day.
-SLOW_PARTS = 4
+# SLOW_PART of SLOW_PARTS, counted from 0, is by default another one every day of the week.
+SLOW_PARTS = 7
 SLOW_PART ?= $(shell echo $$(($$(date +%s) / 86400 % $(SLOW_PARTS))))
 .PHONY: slow-share
-slow-share: build ## A part of the slow Python tests, for a quarter of an hour at most
+slow-share: build .venv/.test ## A seventh of the slow Python tests, another one every day
 	@echo "slow tests: part $(SLOW_PART) of $(SLOW_PARTS)"
-	@$(PYTEST) --slow-share $(SLOW_PART)/$(SLOW_PARTS) --slow-limit-s 900 -rs --durations 0 --durations-min 1
+	@$(PYTEST) --slow-share $(SLOW_PART)/$(SLOW_PARTS) --durations 0 --durations-min 1
+
+.PHONY: slow-dates
+slow-dates: build .venv/.test ## List the slow Python tests, and which day last was theirs
+	@.venv/bin/python -m pytest -q --slow-dates $(SLOW_PARTS)
 
 .PHONY: lint
-lint: .venv/.locked ## Check format, style and types
+lint: .venv/.test ## Check format, style and types
 	@.venv/bin/ruff check --quiet
 	@.venv/bin/ruff format --check --quiet
 	@$(CLANG_FORMAT) --dry-run -Werror $(CC_FILES)
@@ -63,7 +67,7 @@ lint: .venv/.locked ## Check format, style and types
 	@.venv/bin/python tools/write_docs.py --check packages tutorial
 
 .PHONY: format
-format: .venv/.locked ## Format all sources in place
+format: .venv/.test ## Format all sources in place
 	@.venv/bin/ruff check --quiet --fix-only
 	@.venv/bin/ruff format
 	@$(CLANG_FORMAT) -i $(CC_FILES)
@@ -83,12 +87,12 @@ tsan: build/cc-tsan/cc_test ## The same under the thread sanitizer
 	@$(NO_RANDOM_ADDRESSES) $<
 
 .PHONY: coverage
-coverage: build doctest ## Tell which part of the lines and branches the fast tests run
+coverage: build .venv/.test doctest ## Tell which part of the lines and branches the fast tests run
 	@.venv/bin/python -m tests.measure_coverage
 
 # FUZZ = --seed 1 --count 1000 and so on: see `.venv/bin/python -m tests.fuzz --help`.
 .PHONY: fuzz
-fuzz: build ## Load 100,000 mutated problem files under the sanitizers
+fuzz: build .venv/.test ## Load 100,000 mutated problem files under the sanitizers
 	@$(CMAKE_BUILD) -B build/sanitize -DCMAKE_CXX_FLAGS="$(SANITIZE) -D_GLIBCXX_ASSERTIONS" \
 	  -DHPLACER_INCLUDES="$$(.venv/bin/python -c '$(PRINT_INCLUDES)')" > /dev/null
 	@.venv/bin/cmake --build build/sanitize --target _engine
@@ -98,7 +102,7 @@ fuzz: build ## Load 100,000 mutated problem files under the sanitizers
 
 ##@ Maintain
 .PHONY: wheel
-wheel: build ## Build the wheel for all supported TensorFlow releases into dist/
+wheel: build .venv/.test ## Build the wheel for all supported TensorFlow releases into dist/
 	@.venv/bin/python tools/build_wheel.py
 
 .PHONY: test-matrix
@@ -122,15 +126,15 @@ sbom: test-matrix ## List what the wheel runs with beside the newest TensorFlow,
 # One resolver run answers with exact versions of everything that the extras need. tf_keras makes it
 # list tensorflow, which is left out because tensorflow-cpu holds the same files.
 .PHONY: lock
-lock: .venv/.locked ## Resolve requirements.lock anew
+lock: .venv/.test ## Resolve the files of requirements/ anew
 	@mkdir -p build
 	@.venv/bin/python -m pip install --quiet --dry-run --ignore-installed --report build/lock.json \
-	  '.[cpu,bench,demo,dev,docs,planners,ray]'
-	@.venv/bin/python tools/write_lock.py build/lock.json requirements.lock
+	  '.[bench,build,cpu,demo,docs,planners,ray,test]'
+	@.venv/bin/python tools/write_lock.py build/lock.json requirements
 
 # Strict: a page outside of the menu, a broken link and a missing anchor are errors.
 .PHONY: docs
-docs: build ## Build the documentation into build/site, check its links and how it reads
+docs: build .venv/.docs ## Build the documentation into build/site, check its links and how it reads
 	@.venv/bin/python tools/write_docs.py --check
 	@.venv/bin/python tools/readability.py
 	@NO_MKDOCS_2_WARNING=1 TF_ENABLE_ONEDNN_OPTS=0 .venv/bin/mkdocs build --strict
@@ -150,16 +154,22 @@ preflight:
 	@[[ -x .venv/bin/python ]] || $(PYTHON) -c 'import ensurepip, venv' 2> /dev/null || { echo \
 	"hplacer: \`$(PYTHON)\` has no venv module (Debian: \`apt-get install python3-venv\`)." >&2; exit 1; }
 
-.venv/.locked: requirements.lock | preflight
+# What the demo needs, with the build, what the tests need besides, and what the documentation needs.
+.venv/.demo .venv/.test .venv/.docs: .venv/.%: requirements/%.lock | preflight
 	@[[ -x .venv/bin/python ]] || $(PYTHON) -m venv .venv
-	@echo "installing the packages of requirements.lock"
+	@echo "installing the packages of $<"
 	@.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r $<
 	@touch $@
+.venv/.test .venv/.docs: | .venv/.demo
 
-.venv/.installed: pyproject.toml setup.py .venv/.locked
+.venv/.installed: pyproject.toml setup.py .venv/.demo
 	@.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \
 	  --no-build-isolation --editable .
 	@touch $@
+
+.PHONY: system-packages
+system-packages:
+	@tools/install_system_packages.sh
 
 .PHONY: doctest
 doctest:
@@ -176,6 +186,6 @@ SANITIZE = -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-fram
 build/cc-sanitize/cc_test: TEST_FLAGS = $(SANITIZE)
 build/cc-tsan/cc_test: TEST_FLAGS = -fsanitize=thread
 .PHONY: build/cc/cc_test build/cc-sanitize/cc_test build/cc-tsan/cc_test
-build/cc/cc_test build/cc-sanitize/cc_test build/cc-tsan/cc_test: .venv/.locked doctest
+build/cc/cc_test build/cc-sanitize/cc_test build/cc-tsan/cc_test: .venv/.demo doctest
 	@$(CMAKE_BUILD) -B $(@D) -DCMAKE_CXX_FLAGS="$(TEST_FLAGS)" > /dev/null
 	@.venv/bin/cmake --build $(@D) --target cc_test

@@ -1,9 +1,10 @@
-"""What holds for all tests, and a choice of slow ones: `--slow-share 2/5 --slow-limit-s 600`."""
+"""What holds for all tests, a choice of slow ones, and a limit of what all of them take."""
 
 from __future__ import annotations
 
-import math
+import datetime
 import os
+import resource
 import signal
 import time
 import zlib
@@ -17,44 +18,82 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 _DISABLE = "HPLACER_DISABLE"
-_START_S = pytest.StashKey[float]()
 _DISABLED_BEFORE = pytest.StashKey[str | None]()
+_DAY_S = 86_400
+_EPOCH = datetime.date(1970, 1, 1).toordinal()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The options that choose slow tests."""
+    """The options that choose slow tests, and the limit."""
     group = parser.getgroup("hplacer")
     group.addoption("--slow-share", metavar="K/N", help="only slow tests: part K, from 0, of N")
     group.addoption(
-        "--slow-limit-s", type=float, default=math.inf, help="slow tests do not begin later"
+        "--slow-dates",
+        type=int,
+        metavar="N",
+        help="list slow tests, and when N parts had their day",
+    )
+    group.addoption(
+        "--processor-limit-s", type=float, help="fail if the tests take more time of processors"
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Only slow tests, for a share of them."""
-    config.stash[_START_S] = time.monotonic()
-    if config.getoption("slow_share"):
+    if config.getoption("slow_share") or config.getoption("slow_dates"):
         config.option.markexpr = "slow"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keeps the share, which the names decide: it is the same in all workers and on all days."""
-    share = config.getoption("slow_share")
-    if not share:
+    if share := config.getoption("slow_share"):
+        part, parts = map(int, share.split("/"))
+        kept = [item for item in items if _part(item, parts) == part]
+        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+        items[:] = kept
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Lists when each slow test had its day, and runs none."""
+    parts = session.config.getoption("slow_dates")
+    if not parts:
         return
-    part, parts = map(int, share.split("/"))
-    kept = [item for item in items if zlib.crc32(item.nodeid.encode()) % parts == part]
-    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
-    items[:] = kept
+    today = int(time.time()) // _DAY_S
+    rows = []
+    for item in session.items:
+        day = today - (today - _part(item, parts)) % parts
+        rows.append(f"{datetime.date.fromordinal(_EPOCH + day)}  {item.nodeid}")
+    print("", *sorted(rows), sep="\n")
+    session.items.clear()
+
+
+def _part(item: pytest.Item, parts: int) -> int:
+    return zlib.crc32(item.nodeid.encode()) % parts
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Tells the time of processors that the tests took."""
+    terminalreporter.write_line(f"processor time: {_processor_s():.0f} s")
+
+
+@pytest.hookimpl(trylast=True)  # the workers have ended then
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fails above the limit: wall time would depend on what else runs."""
+    limit_s = session.config.getoption("processor_limit_s")
+    if limit_s is not None and session.exitstatus == 0 and _processor_s() > limit_s:
+        print(f"\nerror: the tests took more than {limit_s:.0f} s of processor time")
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def _processor_s() -> float:
+    """Of this process and of all that it and its children have waited for."""
+    used = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(usage.ru_utime + usage.ru_stime for usage in used)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skips slow tests when their time is over."""
+    """Keeps what the next hook puts back."""
     item.stash[_DISABLED_BEFORE] = os.environ.get(_DISABLE)
-    limit_s = item.config.getoption("slow_limit_s")
-    is_late = time.monotonic() - item.config.stash[_START_S] > limit_s
-    if is_late and item.get_closest_marker("slow"):
-        pytest.skip(f"slow tests had {limit_s:.0f} s")
 
 
 def pytest_runtest_teardown(item: pytest.Item) -> None:

@@ -1,4 +1,4 @@
-"""`hplacer demo`: small models, trained without the optimizer and with it."""
+"""`hplacer demo`: a gain on two workers, and a model that trains the same with plans."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ from hplacer_optimizer.cli.arguments import add_command, add_json, count, output
 _EXAMPLES = """\
 example: hplacer demo --workload keras --steps 10
 
-Each model is trained on two logical CPU devices: without the optimizer, with it planning, and with
-it loading the plan. Then steps on two workers are measured, with TensorFlow's own placement and
-with a plan. Exit code 1: the losses differ, nothing ran on the second device, or the plan was not
-found again.
+two_workers  measures the steps of a recommender on two workers, with TensorFlow's own placement
+             and with a plan
+keras        trains a classifier on two logical CPU devices: without the optimizer, with it
+             planning, and with it loading the plan
+
+Exit code 1: the losses differ, nothing ran on the second device, or the plan was not found again.
 """
 
 
 def add_commands(commands: Any) -> None:
     """Adds the command of this module to the parser."""
-    text = "train small models with and without the optimizer, and measure a gain"
+    text = "measure a gain on two workers, and train a model with and without the optimizer"
     parser = add_command(commands, "demo", demo.run, text, _EXAMPLES)
     parser.add_argument(
         "--workload",
