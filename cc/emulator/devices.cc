@@ -16,8 +16,7 @@
 #include "emulator/machine.h"
 #include "emulator/registration.h"
 #include "emulator/stream_executor.h"
-#include "tensorflow/core/public/version.h"
-#if TF_MAJOR_VERSION == 2 && TF_MINOR_VERSION == 19
+#if HPLACER_TF_MINOR == 19
 // TensorFlow 2.19 includes a header here that needs LLVM's, which its wheels leave out. One class
 // of it is named.
 #define XLA_STREAM_EXECUTOR_GPU_TMA_METADATA_H_
@@ -60,8 +59,8 @@ class Computing {
   ~Computing() { Clock::Get().EndComputing(); }
 };
 
-#if TF_MAJOR_VERSION == 2 && (TF_MINOR_VERSION == 17 || TF_MINOR_VERSION == 18)
-// TensorFlow 2.17 and 2.18 run kernels on the last stream that they make for a device, which they
+#if HPLACER_TF_MINOR >= 17 && HPLACER_TF_MINOR <= 20
+// TensorFlow 2.17 to 2.20 run kernels on the last stream that they make for a device, which they
 // made for copies to other devices: so a copy does not wait for kernels, and 2.17 fails to try.
 constexpr bool kIsComputeLast = true;
 using CopyStreams = absl::InlinedVector<stream_executor::Stream*, 4>;
