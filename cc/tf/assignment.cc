@@ -146,13 +146,25 @@ Assignment RenamedAssignment(const NodeDevices& resolved) {
 }
 
 void ApplyDevices(const NodeDevices& resolved) {
+  std::vector<std::string> before(resolved.devices.size());
   // Each call changes its own node only, and copies a NodeDef that TensorFlow's base graph shares.
-  ParallelFor(resolved.devices.size(), [&resolved](size_t begin, size_t end) {
-    for (size_t i = begin; i < end; ++i) {
-      const auto& [node, device] = resolved.devices[i];
-      node->set_requested_device(*device);
+  try {
+    ParallelFor(resolved.devices.size(), [&](size_t begin, size_t end) {
+      for (size_t i = begin; i < end; ++i) {
+        const auto& [node, device] = resolved.devices[i];
+        before[i] = node->requested_device();
+        node->set_requested_device(*device);
+      }
+    });
+  } catch (...) {
+    for (size_t i = 0; i < before.size(); ++i) {
+      tensorflow::Node* node = resolved.devices[i].first;
+      if (node->requested_device() == *resolved.devices[i].second) {
+        node->set_requested_device(before[i]);
+      }
     }
-  });
+    throw;
+  }
 }
 
 }  // namespace hplacer

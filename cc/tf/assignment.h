@@ -42,7 +42,7 @@ absl::Status ResolveAssignment(const FingerprintInput& input,
 // The assignment under the names of this graph's nodes, without hashes.
 Assignment RenamedAssignment(const NodeDevices& resolved);
 
-// Requests the devices.
+// Requests the devices; if something is thrown, as good as none of them.
 //
 //   before: node "a" requests ""         after: node "a" requests "/job:.../device:CPU:1"
 void ApplyDevices(const NodeDevices& resolved);

@@ -4,6 +4,7 @@
 #include <limits>
 #include <map>
 #include <numeric>
+#include <string_view>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
@@ -29,7 +30,7 @@ constexpr int64_t kMaxCostNs = int64_t{1} << 50;  // 13 days; keeps sums of a st
 
 // Ops whose output 0 is their input 0 under another name.
 bool ForwardsInput(const Node& node) {
-  static const auto* const ops = new absl::flat_hash_set<std::string>(
+  static const auto* const ops = new absl::flat_hash_set<std::string_view>(
       {"Identity", "StopGradient", "PreventGradient", "Reshape", "Squeeze", "ExpandDims",
        "RefIdentity", "Switch", "RefSwitch"});
   return ops->contains(node.type_string());

@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "absl/container/flat_hash_map.h"
 #include "tensorflow/core/common_runtime/placer.h"
@@ -26,11 +27,11 @@ std::vector<int32_t> DefaultDevices(const GraphOptimizationPassOptions& options,
                                     const std::vector<SessionDevice>& devices) {
   const std::unique_ptr<Graph> copy = (*options.graph)->Clone();
   if (!RunPlacer(options, copy.get()).ok()) return {};
-  absl::flat_hash_map<std::string, int32_t> index;
+  absl::flat_hash_map<std::string_view, int32_t> index;
   for (const SessionDevice& device : devices) {
     index.emplace(device.name, static_cast<int32_t>(index.size()));
   }
-  absl::flat_hash_map<std::string, const Node*> node_of;
+  absl::flat_hash_map<std::string_view, const Node*> node_of;
   node_of.reserve(copy->num_op_nodes());
   for (const Node* node : copy->op_nodes()) node_of.emplace(node->name(), node);
   std::vector<int32_t> found;

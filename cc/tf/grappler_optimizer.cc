@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <deque>
 #include <mutex>
+#include <new>
 #include <string_view>
 #include <utility>
 
@@ -12,6 +13,7 @@
 #include "tensorflow/core/grappler/grappler_item.h"
 #include "tensorflow/core/grappler/optimizers/custom_graph_optimizer.h"
 #include "tensorflow/core/grappler/optimizers/custom_graph_optimizer_registry.h"
+#include "tf/fail_open.h"
 #include "tf/per_process.h"
 
 namespace hplacer {
@@ -111,13 +113,14 @@ class HierarchicalPlacerOptimizer : public tensorflow::grappler::CustomGraphOpti
   absl::Status Init(const tensorflow::RewriterConfig_CustomGraphOptimizer*) override {
     return absl::OkStatus();
   }
-  std::string name() const override { return kOptimizerName; }
+  // For logs; so short that it needs no memory.
+  std::string name() const override { return "hplacer"; }
   bool UsesFunctionLibrary() const override { return false; }
 
   absl::Status Optimize(tensorflow::grappler::Cluster*,
                         const tensorflow::grappler::GrapplerItem& item,
                         tensorflow::GraphDef*) override {
-    CheckBook::Get().Check(item);
+    WhatFails([&item] { CheckBook::Get().Check(item); });  // then there is no check
     return absl::AbortedError("nothing to change");
   }
 };
@@ -148,7 +151,7 @@ std::vector<StepCheck> StepChecks() { return CheckBook::Get().Checks(); }
 
 void RegisterGrapplerOptimizer() {
   tensorflow::grappler::CustomGraphOptimizerRegistry::RegisterOptimizerOrDie(
-      [] { return new HierarchicalPlacerOptimizer; }, kOptimizerName);
+      [] { return new (std::nothrow) HierarchicalPlacerOptimizer; }, kOptimizerName);
 }
 
 }  // namespace hplacer

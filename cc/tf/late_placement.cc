@@ -4,13 +4,16 @@
 #include <cstdint>
 #include <mutex>
 #include <string_view>
+#include <unordered_map>
 
 #include "absl/container/flat_hash_map.h"
 #include "tensorflow/core/common_runtime/device_set.h"
 #include "tensorflow/core/graph/algorithm.h"
 #include "tensorflow/core/public/session_options.h"
 #include "tf/default_placement.h"
+#include "tf/fail_open.h"
 #include "tf/grappler_optimizer.h"
+#include "tf/pass_input.h"
 #include "tf/per_process.h"
 
 namespace hplacer {
@@ -28,7 +31,7 @@ struct LatePlan {
   };
   std::string session;  // handle; empty: a function
   std::string fingerprint;
-  absl::flat_hash_map<std::string, Placed> nodes;
+  std::unordered_map<std::string, Placed> nodes;
 };
 
 namespace {
@@ -198,9 +201,26 @@ class LatePlacementPass : public tensorflow::GraphOptimizationPass {
     if (options.graph == nullptr || *options.graph == nullptr || options.device_set == nullptr) {
       return absl::OkStatus();
     }
-    const std::shared_ptr<const LatePlan> plan = LatePlans::Get().Take(options);
-    if (plan != nullptr) LatePlacer(*options.device_set, *plan, options.graph->get()).Run();
+    std::shared_ptr<const LatePlan> plan;
+    WhatFails([&] { plan = LatePlans::Get().Take(options); });
+    if (plan != nullptr) Place(options, *plan);
     return absl::OkStatus();
+  }
+
+ private:
+  // All of the plan, or TensorFlow's placement.
+  static void Place(const GraphOptimizationPassOptions& options, const LatePlan& plan) {
+    std::vector<std::pair<Node*, int>> before;
+    const std::string failure = WhatFails([&] {
+      before.reserve((*options.graph)->num_op_nodes());
+      for (Node* node : (*options.graph)->op_nodes()) {
+        before.emplace_back(node, node->assigned_device_name_index());
+      }
+      LatePlacer(*options.device_set, plan, options.graph->get()).Run();
+    });
+    if (failure.empty()) return;
+    for (const auto& [node, device] : before) node->set_assigned_device_name_index(device);
+    ReportFailure(options, failure);
   }
 };
 
@@ -210,18 +230,29 @@ LatePlacement::LatePlacement(const GraphOptimizationPassOptions& options) : opti
   if (options.is_function_graph) return;
   earlier_ = LatePlans::Get().Find(options);
   if (earlier_ == nullptr) return;
-  for (Node* node : (*options.graph)->op_nodes()) {
-    if (!node->has_assigned_device_name()) continue;
-    const auto it = earlier_->nodes.find(node->name());
-    if (it == earlier_->nodes.end()) continue;
-    own_devices_.emplace_back(node, node->assigned_device_name());
-    node->set_assigned_device_name(it->second.device);
+  try {
+    for (Node* node : (*options.graph)->op_nodes()) {
+      if (!node->has_assigned_device_name()) continue;
+      const auto it = earlier_->nodes.find(node->name());
+      if (it == earlier_->nodes.end()) continue;
+      own_devices_.emplace_back(node, node->assigned_device_name_index());
+      node->set_assigned_device_name(it->second.device);
+    }
+  } catch (...) {
+    GiveBack();
+    throw;
   }
 }
 
 LatePlacement::~LatePlacement() {
-  if (earlier_ != nullptr && !placed_) Place({}, /*fingerprint=*/"").IgnoreError();
-  for (const auto& [node, device] : own_devices_) node->set_assigned_device_name(device);
+  if (earlier_ != nullptr && !placed_) {
+    WhatFails([this] { Place({}, /*fingerprint=*/"").IgnoreError(); });
+  }
+  GiveBack();
+}
+
+void LatePlacement::GiveBack() noexcept {
+  for (const auto& [node, device] : own_devices_) node->set_assigned_device_name_index(device);
 }
 
 absl::Status LatePlacement::Place(const NodeDevices& resolved, const std::string& fingerprint) {

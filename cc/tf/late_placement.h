@@ -43,9 +43,11 @@ class LatePlacement {
   absl::Status Place(const NodeDevices& resolved, const std::string& fingerprint);
 
  private:
+  void GiveBack() noexcept;  // the variables that were assigned
+
   const tensorflow::GraphOptimizationPassOptions& options_;
   std::shared_ptr<const LatePlan> earlier_;  // of a session whose graph has grown
-  std::vector<std::pair<tensorflow::Node*, std::string>> own_devices_;
+  std::vector<std::pair<tensorflow::Node*, int>> own_devices_;  // by index of an assigned name
   bool placed_ = false;
 };
 

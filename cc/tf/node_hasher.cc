@@ -21,7 +21,7 @@ using tensorflow::TensorShapeProto;
 
 // Names, seeds and what else changes from run to run without changing what may be placed where.
 bool IsIgnored(const std::string& name, bool is_argument) {
-  static const auto* const ignored = new absl::flat_hash_set<std::string>(
+  static const auto* const ignored = new absl::flat_hash_set<std::string_view>(
       {"shared_name", "container", "seed", "seed2", "config_proto", "config", "frame_name",
        "tensor_array_name", "stack_name", "debug_name", "token"});
   if (name.empty() || ignored->contains(name)) return true;

@@ -4,8 +4,8 @@
 
 #include <cstdint>
 #include <string>
+#include <unordered_map>
 
-#include "absl/container/flat_hash_map.h"
 #include "tensorflow/core/framework/attr_value.pb.h"
 #include "tensorflow/core/framework/function.h"
 #include "tensorflow/core/framework/node_def.pb.h"
@@ -36,8 +36,8 @@ class NodeHasher {
   uint64_t HashBody(const tensorflow::FunctionDef& function);
 
   const tensorflow::FunctionLibraryDefinition* library_;
-  absl::flat_hash_map<std::string, uint64_t> functions_;
-  absl::flat_hash_map<std::string, AttrName> names_;
+  std::unordered_map<std::string, uint64_t> functions_;
+  std::unordered_map<std::string, AttrName> names_;
 };
 
 }  // namespace hplacer

@@ -1,6 +1,7 @@
 #include "tf/op_estimate_table.h"
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
@@ -324,7 +325,7 @@ std::vector<Row> UpdateRows() {
   };
 }
 
-using Table = absl::flat_hash_map<std::string, OpEstimate>;
+using Table = absl::flat_hash_map<std::string_view, OpEstimate>;
 
 const Table& EstimateTable() {
   static const Table* const table = [] {
@@ -360,7 +361,7 @@ const OpEstimate* FindOpEstimate(const std::string& op_type) {
 
 std::vector<std::string> EstimatedOpTypes() {
   std::vector<std::string> op_types;
-  for (const auto& [op_type, estimate] : EstimateTable()) op_types.push_back(op_type);
+  for (const auto& [op_type, estimate] : EstimateTable()) op_types.emplace_back(op_type);
   std::sort(op_types.begin(), op_types.end());
   return op_types;
 }

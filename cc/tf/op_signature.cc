@@ -1,6 +1,7 @@
 #include "tf/op_signature.h"
 
 #include <map>
+#include <string_view>
 #include <vector>
 
 #include "absl/container/flat_hash_set.h"
@@ -16,28 +17,29 @@ namespace {
 using tensorflow::AttrValue;
 
 bool IsNaming(const std::string& attr) {
-  static const auto* const names = new absl::flat_hash_set<std::string>({"allowed_devices",
-                                                                         "config",
-                                                                         "config_proto",
-                                                                         "container",
-                                                                         "debug_name",
-                                                                         "device",
-                                                                         "executor_type",
-                                                                         "frame_name",
-                                                                         "message",
-                                                                         "name",
-                                                                         "output_shapes",
-                                                                         "parallel_iterations",
-                                                                         "recv_device",
-                                                                         "seed",
-                                                                         "seed2",
-                                                                         "send_device",
-                                                                         "send_device_incarnation",
-                                                                         "shared_name",
-                                                                         "stack_name",
-                                                                         "tensor_array_name",
-                                                                         "tensor_name",
-                                                                         "value"});
+  static const auto* const names =
+      new absl::flat_hash_set<std::string_view>({"allowed_devices",
+                                                 "config",
+                                                 "config_proto",
+                                                 "container",
+                                                 "debug_name",
+                                                 "device",
+                                                 "executor_type",
+                                                 "frame_name",
+                                                 "message",
+                                                 "name",
+                                                 "output_shapes",
+                                                 "parallel_iterations",
+                                                 "recv_device",
+                                                 "seed",
+                                                 "seed2",
+                                                 "send_device",
+                                                 "send_device_incarnation",
+                                                 "shared_name",
+                                                 "stack_name",
+                                                 "tensor_array_name",
+                                                 "tensor_name",
+                                                 "value"});
   return attr.empty() || attr[0] == '_' || names->contains(attr);
 }
 

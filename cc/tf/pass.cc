@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <condition_variable>
 #include <cstdlib>
-#include <exception>
 #include <functional>
 #include <map>
 #include <memory>
@@ -23,6 +22,7 @@
 #include "tf/bridge.h"
 #include "tf/capture.h"
 #include "tf/default_placement.h"
+#include "tf/fail_open.h"
 #include "tf/fingerprint.h"
 #include "tf/grappler_optimizer.h"
 #include "tf/interrupt_watch.h"
@@ -192,13 +192,12 @@ class GraphPlacement {
   void Run() {
     {
       Timer timer(&report_.pass_s);
-      try {
+      std::string failure = WhatFails([this] {
         if (pass_options_.bitwise) late_.emplace(options_);
         absl::Status status = Place();
         if (!status.ok()) Fail(std::string(status.message()));
-      } catch (const std::exception& error) {
-        Fail(error.what());
-      }
+      });
+      if (!failure.empty()) Fail(std::move(failure));
       late_.reset();
     }
     if (!report_.outcome.empty()) Bridge::Get().AddReport(std::move(report_));
@@ -233,11 +232,8 @@ class GraphPlacement {
     if (!leads) return Follow(flight.get());
     Decision decision;
     absl::Status status;
-    try {
-      status = Lead(serialised, &decision);
-    } catch (const std::exception& error) {
-      status = absl::InternalError(error.what());
-    }
+    const std::string failure = WhatFails([&] { status = Lead(serialised, &decision); });
+    if (!failure.empty()) status = absl::InternalError(failure);
     Flights::Get().Remove(key);
     flight->Land(std::move(decision));
     return status;
@@ -353,9 +349,13 @@ class GraphPlacement {
     report_.num_placed = static_cast<int>(resolved.devices.size());
     if (late_) return late_->Place(resolved, fingerprint_.key);
     ApplyDevices(resolved);
-    RememberPlan(step_, fingerprint_.key,
-                 resolved.renamed ? std::make_shared<const Assignment>(RenamedAssignment(resolved))
-                                  : assignment);
+    // Without what it remembers, the plan is in effect all the same, and nobody checks what ran.
+    WhatFails([&] {
+      RememberPlan(step_, fingerprint_.key,
+                   resolved.renamed
+                       ? std::make_shared<const Assignment>(RenamedAssignment(resolved))
+                       : assignment);
+    });
     return absl::OkStatus();
   }
 
@@ -381,19 +381,26 @@ class HierarchicalPlacerPass : public tensorflow::GraphOptimizationPass {
   explicit HierarchicalPlacerPass(const Entry& defaults) : defaults_(ReadOptions(defaults, {})) {}
 
   absl::Status Run(const GraphOptimizationPassOptions& options) override {
+    const std::string failure = WhatFails([&] { Handle(options); });
+    if (!failure.empty()) ReportFailure(options, failure);
+    return absl::OkStatus();
+  }
+
+ private:
+  void Handle(const GraphOptimizationPassOptions& options) const {
     ForgetEarlierPlans(options);
     const Entry* entry = FindEntry(options);
-    if (entry == nullptr || IsDisabled()) return absl::OkStatus();
+    if (entry == nullptr || IsDisabled()) return;
     if (options.graph == nullptr || *options.graph == nullptr || options.device_set == nullptr) {
-      return absl::OkStatus();
+      return;
     }
     const PassOptions pass_options = ReadOptions(*entry, defaults_);
-    if ((*options.graph)->num_op_nodes() < pass_options.min_ops) return absl::OkStatus();
+    if ((*options.graph)->num_op_nodes() < pass_options.min_ops) return;
     if (options.function_def != nullptr &&
         options.function_def->attr().contains("_tf_data_function")) {
-      return absl::OkStatus();
+      return;
     }
-    if (!Bridge::Get().IsOpen()) return absl::OkStatus();
+    if (!Bridge::Get().IsOpen()) return;
     std::vector<SessionDevice> devices = SessionDevices(options, pass_options.devices);
     PassReport report;
     report.label = GraphLabel(options);
@@ -411,13 +418,11 @@ class HierarchicalPlacerPass : public tensorflow::GraphOptimizationPass {
       report.reason = "no two devices are of the same kind (option bitwise)";
     } else {
       GraphPlacement(options, *entry, pass_options, std::move(devices)).Run();
-      return absl::OkStatus();
+      return;
     }
     Bridge::Get().AddReport(std::move(report));
-    return absl::OkStatus();
   }
 
- private:
   const PassOptions defaults_;
 };
 

@@ -1,6 +1,7 @@
 #include "tf/pass_input.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <string_view>
 #include <utility>
 
@@ -12,6 +13,8 @@
 #include "tensorflow/core/framework/types.h"
 #include "tensorflow/core/public/session_options.h"
 #include "tensorflow/core/util/device_name_utils.h"
+#include "tf/bridge.h"
+#include "tf/fail_open.h"
 
 namespace hplacer {
 
@@ -28,6 +31,18 @@ std::string GraphLabel(const GraphOptimizationPassOptions& options) {
     name.resize(last);
   }
   return absl::StrCat("function ", absl::StripPrefix(name, "__inference_"));
+}
+
+void ReportFailure(const GraphOptimizationPassOptions& options, const std::string& reason) {
+  const std::string failure = WhatFails([&] {
+    PassReport report;
+    report.label = GraphLabel(options);
+    report.outcome = "failed";
+    report.reason = reason;
+    Bridge::Get().AddReport(std::move(report));
+  });
+  if (failure.empty()) return;
+  std::fprintf(stderr, "hplacer: TensorFlow's own placement is kept: %s\n", reason.c_str());
 }
 
 std::vector<SessionDevice> SessionDevices(const GraphOptimizationPassOptions& options,

@@ -22,6 +22,11 @@ constexpr int kPhase = 100;
 // "function train_step" (of "__inference_train_step_1234") or "session graph".
 std::string GraphLabel(const tensorflow::GraphOptimizationPassOptions& options);
 
+// Tells the planner's side, which logs it, that a graph keeps TensorFlow's placement. Throws
+// nothing: where there is no memory for that, it writes the line.
+void ReportFailure(const tensorflow::GraphOptimizationPassOptions& options,
+                   const std::string& reason);
+
 // The real devices of the session, sorted by name. `wanted` lists those that may be planned, as
 // full or partial names; empty: those of the session's own task.
 std::vector<SessionDevice> SessionDevices(const tensorflow::GraphOptimizationPassOptions& options,

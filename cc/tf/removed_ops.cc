@@ -2,6 +2,7 @@
 
 #include <iterator>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "absl/algorithm/container.h"
@@ -19,7 +20,7 @@ constexpr size_t kMostBetween = 1000;
 
 // Op types that Grappler keeps although nobody reads them.
 bool IsKept(const Node& node) {
-  static const auto* const op_types = new absl::flat_hash_set<std::string>(
+  static const auto* const op_types = new absl::flat_hash_set<std::string_view>(
       {"Assert", "CheckNumerics", "ControlTrigger", "TPUCompile", "TPUExecute", "_Arg",
        "_ParallelConcatUpdate", "_Retval"});
   return op_types->contains(node.type_string()) ||

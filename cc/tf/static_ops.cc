@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <string_view>
 #include <utility>
 
 #include "absl/algorithm/container.h"
@@ -104,7 +105,7 @@ bool IsKnownShape(const tensorflow::TensorShapeProto& shape) {
 }
 
 bool MayFollowFromShapes(const std::string& op_type) {
-  static const auto* const op_types = new absl::flat_hash_set<std::string>(
+  static const auto* const op_types = new absl::flat_hash_set<std::string_view>(
       {"OnesLike", "Rank", "Shape", "ShapeN", "Size", "ZerosLike"});
   return op_types->contains(op_type);
 }

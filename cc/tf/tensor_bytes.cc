@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <string_view>
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/match.h"
@@ -19,7 +20,7 @@ constexpr int64_t kHandleBytes = 8;
 constexpr int64_t kMaxBytes = int64_t{1} << 50;
 
 bool IsInitialiser(const std::string& op) {
-  static const auto* const ops = new absl::flat_hash_set<std::string>(
+  static const auto* const ops = new absl::flat_hash_set<std::string_view>(
       {"Assign", "AssignVariableOp", "InitializeTable", "InitializeTableV2", "LookupTableImport",
        "LookupTableImportV2"});
   return ops->contains(op);

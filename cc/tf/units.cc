@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
 #include <numeric>
 #include <set>
+#include <string_view>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
@@ -21,7 +23,7 @@ namespace {
 using tensorflow::Edge;
 using tensorflow::Node;
 
-using OpSet = absl::flat_hash_set<std::string>;
+using OpSet = absl::flat_hash_set<std::string_view>;
 
 bool IsOneOf(const OpSet& ops, const Node* node) { return ops.contains(node->type_string()); }
 
@@ -120,7 +122,7 @@ class UnitFinder {
                                        input_.library, input_.device_set, input_.default_device,
                                        input_.allow_soft_placement, /*log_device_placement=*/false);
     if (absl::Status status = groups.Initialize(); !status.ok()) return status;
-    absl::flat_hash_map<std::string, int32_t> index;
+    absl::flat_hash_map<std::string_view, int32_t> index;
     for (size_t d = 0; d < input_.devices->size(); ++d) {
       index[(*input_.devices)[d].name] = static_cast<int32_t>(d);
     }
@@ -145,7 +147,7 @@ class UnitFinder {
 
   // The candidates that a plan may use; else the one where TensorFlow will put the group.
   std::vector<int32_t> AllowedDevices(const std::vector<tensorflow::Device*>& candidates,
-                                      const absl::flat_hash_map<std::string, int32_t>& index) {
+                                      const absl::flat_hash_map<std::string_view, int32_t>& index) {
     std::vector<int32_t> allowed;
     int32_t first = 0;
     bool first_found = false;
@@ -227,7 +229,7 @@ class UnitFinder {
     if (absl::Status status = tensorflow::BuildControlFlowInfo(input_.graph, &info); !status.ok()) {
       return status;
     }
-    absl::flat_hash_map<std::string, std::string> parent_frame;
+    absl::flat_hash_map<std::string_view, std::string_view> parent_frame;
     std::set<std::string> updating;
     const auto frame_of = [&](const Node* node) -> const std::string& {
       return info[node->id()].frame_name;
@@ -240,12 +242,12 @@ class UnitFinder {
     }
     const auto outer = [&](const std::string& frame) -> std::string {
       const auto it = parent_frame.find(frame);
-      return it == parent_frame.end() ? std::string() : it->second;
+      return it == parent_frame.end() ? std::string() : std::string(it->second);
     };
     for (const std::string& frame : std::set<std::string>(updating)) {
       for (std::string f = frame; !f.empty(); f = outer(f)) updating.insert(f);
     }
-    absl::flat_hash_map<std::string, int32_t> collapsed;
+    std::map<std::string, int32_t> collapsed;
     std::vector<int32_t> first_node;
     for (size_t i = 0; i < step_.nodes.size(); ++i) {
       std::string root;

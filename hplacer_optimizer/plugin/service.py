@@ -212,15 +212,25 @@ class Service:
     def _dispatch(self) -> None:
         tf_module = native.load()
         while True:
-            request = tf_module.next_request()
-            if request is None:
-                return
-            if request.stage == "report":
-                self.report(request.report)
-            else:
-                threading.Thread(
-                    target=self._serve, args=(request,), name="hplacer-planner", daemon=True
-                ).start()
+            try:
+                request = tf_module.next_request()
+                if request is None:
+                    return
+                self._hand_on(request)
+            except Exception as error:  # the next graph may have more luck
+                warn_once("dispatch", f"a graph was not looked at: {type(error).__name__}: {error}")
+
+    def _hand_on(self, request: Any) -> None:
+        if request.stage == "report":
+            self.report(request.report)
+            return
+        thread = threading.Thread(
+            target=self._serve, args=(request,), name="hplacer-planner", daemon=True
+        )
+        try:
+            thread.start()
+        except RuntimeError as error:  # there may be no more threads
+            request.finish_declined(f"{type(error).__name__}: {error}")
 
     def _serve(self, request: Any) -> None:
         # TensorFlow used by a planner must not be planned itself: this thread's configs are off.
