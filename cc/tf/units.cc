@@ -141,23 +141,30 @@ class UnitFinder {
       }
       parent_.push_back(it->second);
       allowed_.push_back(AllowedDevices(*candidates, index));
+      if (allowed_.back().empty()) {
+        return absl::FailedPreconditionError(
+            absl::StrCat("no device that is known here can run op ", node->name(), " (",
+                         node->type_string(), ")"));
+      }
     }
     return absl::OkStatus();
   }
 
-  // The candidates that a plan may use; else the one where TensorFlow will put the group.
+  // The candidates that a plan may use; else the one where TensorFlow will put the group. None if
+  // the session has none of them.
   std::vector<int32_t> AllowedDevices(const std::vector<tensorflow::Device*>& candidates,
                                       const absl::flat_hash_map<std::string_view, int32_t>& index) {
-    std::vector<int32_t> allowed;
-    int32_t first = 0;
-    bool first_found = false;
+    std::vector<int32_t> known, allowed;
     for (const tensorflow::Device* device : candidates) {
       const auto it = index.find(device->name());
       if (it == index.end()) continue;
-      if (!std::exchange(first_found, true)) first = it->second;
+      known.push_back(it->second);
       if ((*input_.devices)[it->second].may_plan) allowed.push_back(it->second);
     }
-    if (allowed.empty()) return {first};
+    if (allowed.empty()) {
+      known.resize(std::min<size_t>(known.size(), 1));
+      return known;
+    }
     std::sort(allowed.begin(), allowed.end());
     return allowed;
   }

@@ -116,10 +116,14 @@ def _number(text: str) -> int:
 
 
 def network_bytes_per_s() -> int | None:
-    """Of the fastest adapter that is up and tells its speed; None: none does."""
+    """Of the fastest adapter that is up and tells its speed; None: none does.
+
+    Bridges and the ends of containers say 10 Gbit/s, whatever is behind them: they are no adapters.
+    """
     speeds = []
     for adapter in Path("/sys/class/net").glob("*"):
-        if adapter.name != "lo" and _read(adapter / "operstate").strip() == "up":
+        is_real = (adapter / "device").exists()
+        if is_real and _read(adapter / "operstate").strip() == "up":
             megabits = _read(adapter / "speed").strip()  # -1 or unreadable: unknown
             if megabits.isdigit() and int(megabits) > 0:
                 speeds.append(int(megabits) * 125_000)

@@ -20,6 +20,7 @@ from hplacer_optimizer.machines import emulated as emulated_machine
 from hplacer_optimizer.machines import host, nvidia
 from hplacer_optimizer.machines.detect import detect, is_limit, match_model
 from tests.commands import hplacer_process
+from tests.processes import ROOT
 
 CPU = "/device:CPU:0"
 GPUS = GPU0, GPU1, GPU2, GPU3 = tuple(f"/device:GPU:{i}" for i in range(4))
@@ -540,3 +541,23 @@ def test_a_server_that_never_answers_is_named(servers: list[str]) -> None:
 def test_a_wrong_address(cluster: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["machine", "detect", f"--cluster={cluster}"]) == 1
     assert message in capsys.readouterr().err
+
+
+BRIDGED = """
+mount -t sysfs sysfs /sys
+ip link add v0 type veth peer name v1
+ip link set v0 up
+ip link set v1 up
+cat /sys/class/net/v0/speed
+exec {python} -c 'from hplacer_optimizer.machines import host; print(host.network_bytes_per_s())'
+"""
+
+
+def test_a_virtual_adapter_tells_no_speed() -> None:
+    """As containers have them: 10 Gbit/s, whatever they lead to."""
+    namespace = ["unshare", "--user", "--map-root-user", "--net", "--mount"]
+    if subprocess.run([*namespace, "ip", "link"], capture_output=True, check=False).returncode:
+        pytest.skip("no network namespace can be made here")
+    shell = [*namespace, "sh", "-ec", BRIDGED.format(python=sys.executable)]
+    done = subprocess.run(shell, capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.split() == ["10000", "None"]

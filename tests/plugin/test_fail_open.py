@@ -320,6 +320,39 @@ report(found=[json.loads(line) for line in open("found")], outcomes=outcomes(),
     assert outcome.log == []
 
 
+# ---- devices that are not planned ----
+
+
+@pytest.mark.slow
+def test_an_op_that_is_pinned_to_a_device_of_xla(tmp_path: Path) -> None:
+    code = """
+def pinned():
+    w = tf.Variable(normal([8, 8], 1))
+
+    def train_step():
+        x = normal([4, 8], 5)
+        with tf.GradientTape() as tape:
+            with tf.device("/device:XLA_CPU:0"):
+                y = tf.matmul(x, w, name="product")
+            loss = tf.reduce_mean(tf.tanh(y) ** 2)
+        w.assign_sub(0.1 * tape.gradient(loss, w))
+        return loss
+
+    return tf.function(train_step)
+
+alone = losses(pinned())
+on()
+report(alone=alone, with_it=losses(pinned()))
+"""
+    flags = "--tf_xla_enable_xla_devices"
+    seen = run(code, tmp_path, fresh=True, TF_XLA_FLAGS=flags)
+    assert seen.report["with_it"] == seen.report["alone"]
+    assert seen.log == [
+        "hplacer: function train_step keeps TensorFlow's own placement: "
+        "no device that is known here can run op product (MatMul)"
+    ]
+
+
 # ---- the plan store ----
 
 # What the warning says, and whether the plan that was made replaces what was there.
