@@ -153,6 +153,11 @@ class Capturing {
         FindStep(**options.graph, options.is_function_graph, graph_.targets, &step);
     if (!status.ok()) return status;
     if (step.nodes.empty()) return absl::InvalidArgumentError("the graph has no ops");
+    if (const std::string type = CollectiveOp(step); !type.empty()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          type,
+          " is in the graph: its replicas have their devices already, and no plan takes effect"));
+    }
     capture_->label = GraphLabel(options);
     capture_->num_ops = static_cast<int>(step.nodes.size());
     const std::vector<SessionDevice> sorted = SessionDevices(options, plannable_);

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -100,6 +101,22 @@ const Entry* FindEntry(const GraphOptimizationPassOptions& options) {
     if (entry.name() == kOptimizerName) return &entry;
   }
   return nullptr;
+}
+
+// Whether XLA gathers ops into clusters after placement, by the session or by TensorFlow's flag: a
+// plan would cut them, and costs of single ops do not tell what they take.
+bool ClustersByXla(const GraphOptimizationPassOptions& options) {
+  const auto level =
+      options.session_options->config.graph_options().optimizer_options().global_jit_level();
+  if (level > tensorflow::OptimizerOptions::DEFAULT) return true;
+  if (level == tensorflow::OptimizerOptions::OFF) return false;
+  const char* flags = std::getenv("TF_XLA_FLAGS");
+  const std::string_view text = flags == nullptr ? "" : flags;
+  constexpr std::string_view kFlag = "--tf_xla_auto_jit=";
+  const size_t at = text.rfind(kFlag);
+  if (at == std::string_view::npos || at + kFlag.size() >= text.size()) return false;
+  const char digit = text[at + kFlag.size()];
+  return digit >= '1' && digit <= '9';
 }
 
 bool IsDisabled() {
@@ -219,6 +236,11 @@ class GraphPlacement {
     report_.num_ops = static_cast<int>(step_.nodes.size());
     if (report_.num_ops < pass_options_.min_ops) return absl::OkStatus();
     report_.trains = ComputesGradients(step_);
+    if (const std::string type = CollectiveOp(step_); !type.empty()) {
+      report_.outcome = "skipped";
+      report_.reason = absl::StrCat(type, " is in it: its replicas have their devices already");
+      return absl::OkStatus();
+    }
     {
       Timer timer(&report_.fingerprint_s);
       fingerprint_ = ComputeFingerprint(fingerprint_input_, &node_hashes_);
@@ -413,6 +435,9 @@ class HierarchicalPlacerPass : public tensorflow::GraphOptimizationPass {
     } else if (report.num_devices < 2) {
       report.outcome = "skipped";
       report.reason = "one device: nothing to place";
+    } else if (ClustersByXla(options)) {
+      report.outcome = "skipped";
+      report.reason = "XLA compiles clusters of its ops (auto-clustering), which a plan would cut";
     } else if (pass_options.bitwise && KeepOneKind(&devices) < 2) {
       report.outcome = "skipped";
       report.reason = "no two devices are of the same kind (option bitwise)";

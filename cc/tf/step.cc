@@ -317,6 +317,14 @@ bool ComputesGradients(const Step& step) {
   });
 }
 
+std::string CollectiveOp(const Step& step) {
+  for (const Node* node : step.nodes) {
+    const std::string& type = node->type_string();
+    if (absl::StartsWith(type, "Collective") || absl::StartsWith(type, "Nccl")) return type;
+  }
+  return {};
+}
+
 absl::Status FindStep(const Graph& graph, bool is_function,
                       const std::vector<std::string>& target_names, Step* step) {
   step->targets.clear();

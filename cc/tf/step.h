@@ -43,6 +43,10 @@ bool UpdatesVariable(const std::string& op_type);
 // inference has none.
 bool ComputesGradients(const Step& step);
 
+// The type of an op by which devices exchange tensors among themselves ("CollectiveReduceV2"), each
+// with a member of its own; empty: the step has none. Each replica then has its device.
+std::string CollectiveOp(const Step& step);
+
 // True for the edge that closes a loop; cutting these leaves the graph acyclic.
 inline bool IsBackEdge(const tensorflow::Edge& edge) { return edge.src()->IsNextIteration(); }
 

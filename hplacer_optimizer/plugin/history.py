@@ -148,6 +148,9 @@ def log_report(report: Any, plan: Plan | None) -> None:
     if report.outcome == "skipped" and report.num_devices < 2:
         log_once(logging.INFO, report.reason, report.reason)
         return
+    if report.outcome == "skipped" and not report.fingerprint:  # so are all graphs of its kind
+        log_once(logging.INFO, report.reason, f"{report.label} is left alone: {report.reason}")
+        return
     if plan is None or report.outcome not in _MADE:
         LOGGER.log(level(report), "%s is left alone: %s", report.label, report.reason)
         return

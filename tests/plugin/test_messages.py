@@ -90,6 +90,22 @@ def test_one_device_is_said_once_and_in_the_history(tmp_path: Path) -> None:
     assert outcome.report["history"] == [entry] * 2
 
 
+def test_clusters_of_xla_are_left_alone_which_is_said_once(tmp_path: Path) -> None:
+    code = """
+tf.config.optimizer.set_jit("autoclustering")
+on()
+losses(trainer()), losses(trainer("other"))
+report(history=[[entry.graph, entry.outcome] for entry in hp.history()])
+"""
+    outcome = run(code, tmp_path, log="info")
+    reason = "XLA compiles clusters of its ops (auto-clustering), which a plan would cut"
+    assert outcome.log == [f"hplacer: function train_step is left alone: {reason}"]
+    assert outcome.report["history"] == [
+        ["function train_step", "skipped"],
+        ["function other", "skipped"],
+    ]
+
+
 def test_a_target_in_a_scope_is_suggested(tmp_path: Path) -> None:
     code = """
 def failure(target):
