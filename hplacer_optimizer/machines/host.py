@@ -44,8 +44,8 @@ def usable_cores() -> float:
     return cores
 
 
-def search_threads() -> int:
-    """As many as there are usable cores. More would wait for each other under a quota."""
+def whole_cores() -> int:
+    """Usable cores as a number of threads, at least 1: more would wait for each other."""
     return max(int(usable_cores()), 1)
 
 

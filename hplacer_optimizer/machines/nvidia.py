@@ -6,6 +6,7 @@ and PXB pass through PCIe switches only, PHB, NODE and SYS pass through the host
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 import subprocess
@@ -141,8 +142,12 @@ def parse(table: str, matrix: str) -> Topology | None:
     return Topology(bus_ids=tuple(bus_ids), pcie_bytes_per_s=tuple(rates), way=way)
 
 
+@functools.cache
 def _nvidia_smi(*arguments: str) -> str | None:
-    """What it prints, or None if there is no such command or it fails."""
+    """What it prints, or None if there is no such command or it fails.
+
+    It is asked once in a process: where the driver hangs, each answer takes the limit.
+    """
     try:
         done = subprocess.run(
             ["nvidia-smi", *arguments],

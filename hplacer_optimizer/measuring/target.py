@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from typing import Any, TypeAlias
 
 from hplacer_optimizer import emulation
 from hplacer_optimizer.errors import OptionError
+from hplacer_optimizer.machines import host
 from hplacer_optimizer.measuring.clusters.local_workers import inter_op_threads
 
 LOCAL = ""
@@ -39,8 +39,7 @@ class Target:
             numbers = [int(found[1]) for found in map(_CPU.search, self.device_names) if found]
             config.device_count["CPU"] = max(numbers, default=0) + 1
             if not emulation.is_on():  # which sets the threads that it needs
-                cores = len(os.sched_getaffinity(0))
-                config.inter_op_parallelism_threads = inter_op_threads(cores)
+                config.inter_op_parallelism_threads = inter_op_threads(host.whole_cores())
         else:
             config.isolate_session_state = True  # variables end with their session
         return config

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hplacer_optimizer._engine import Problem
-from hplacer_optimizer.machines.host import search_threads
+from hplacer_optimizer.machines.host import whole_cores
 from hplacer_optimizer.planners import local_search, rollout
 from hplacer_optimizer.planners.budget import Budget, ProgressCallback
 from hplacer_optimizer.planners.devices import on_device, where_possible
@@ -95,7 +95,7 @@ def _best_under_other_orders(
     steps_ns = np.zeros(len(found))
     for launch_seed in _OTHER_ORDERS:
         other = problem.replace(launch_seed=launch_seed)
-        step_ns, feasible, _ = simulate_batch(other, placements, threads=search_threads())
+        step_ns, feasible, _ = simulate_batch(other, placements, threads=whole_cores())
         steps_ns += np.where(feasible, step_ns, np.inf)
     return found[int(steps_ns.argmin())]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hplacer_optimizer.machines.host import search_threads
+from hplacer_optimizer.machines.host import whole_cores
 from hplacer_optimizer.planners.budget import Budget, Progress
 from hplacer_optimizer.planners.result import Watch
 
@@ -22,7 +22,7 @@ def search_keywords(budget: Budget, watch: Watch, *, begin_s: float, seed: int) 
 
     return {
         "seed": seed % (1 << 64),
-        "threads": search_threads(),
+        "threads": whole_cores(),
         "seconds": budget.left(begin_s).seconds,
         "max_evaluations": budget.steps,
         "patience": budget.patience,

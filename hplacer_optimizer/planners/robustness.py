@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from hplacer_optimizer import _engine
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.errors import ProblemError
-from hplacer_optimizer.machines.host import search_threads
+from hplacer_optimizer.machines.host import whole_cores
 from hplacer_optimizer.planners.colocation import scopes_of_units
 from hplacer_optimizer.problem.cost_errors import MEASURED_COSTS, CostErrors, draw_problems
 from hplacer_optimizer.problem.simulator import simulate_batch
@@ -58,7 +58,7 @@ class MeanStep:
     ) -> None:
         self.best, self.rounds = best, rounds
         self._problem, self._drawn, self._limit_ns = problem, drawn, limit_ns
-        self._threads = search_threads()  # which reads files, and is asked for in each round
+        self._threads = whole_cores()  # which reads files, and is asked for in each round
 
     @classmethod
     def over_draws(
@@ -86,9 +86,7 @@ class MeanStep:
         rounds = _rounds(problem, seconds)
         if not rounds:
             return None
-        step_ns, feasible, _ = simulate_batch(
-            problem, np.stack(candidates), threads=search_threads()
-        )
+        step_ns, feasible, _ = simulate_batch(problem, np.stack(candidates), threads=whole_cores())
         if not feasible.any():
             return None
         try:

@@ -241,7 +241,7 @@ class Verifier(StepObserver):
             emulated_here(),
             socket.gethostname(),
             *host.models(),
-            len(os.sched_getaffinity(0)),
+            host.usable_cores(),
             threading_config.get_inter_op_parallelism_threads(),
             threading_config.get_intra_op_parallelism_threads(),
             sorted((f, one.plan if one.moves else None) for f, one in others.items()),

@@ -235,6 +235,23 @@ def test_the_driver_tells_the_topology(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found[CPU, GPU2] == (f"pcie {GPU2} down", gb(12))
 
 
+def test_the_driver_is_asked_once_in_a_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = tmp_path / "asked"
+    command = tmp_path / "nvidia-smi"
+    command.write_text(f'#!/bin/sh\necho "$1" >> {asked}\nexit 9\n')
+    command.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    nvidia._nvidia_smi.cache_clear()
+    for _ in range(3):
+        assumptions: set[str] = set()
+        list(nvidia.links([CPU], {GPU0: described("06")}, True, assumptions))
+        assert any(text.startswith("links of GPUs: PCIe") for text in assumptions)
+    assert len(asked.read_text().split()) == 2  # for the GPUs, and for how they are linked
+    nvidia._nvidia_smi.cache_clear()
+
+
 def test_shared_bricks_are_an_nvswitch(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [
         "\t".join([f"GPU{i}", *("X" if i == j else "NV12" for j in range(4)), "0-63"])
@@ -377,7 +394,7 @@ def test_a_control_group_limits_a_host(tmp_path: Path, monkeypatch: pytest.Monke
     (outer / "memory.max").write_text("max\n")
     monkeypatch.setattr(host, "_control_groups", lambda: iter([outer, tmp_path]))
     assert host.usable_cores() == 0.5
-    assert host.search_threads() == 1
+    assert host.whole_cores() == 1
     assert host.memory_bytes() == 2**30
 
 

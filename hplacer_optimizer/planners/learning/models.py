@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from hplacer_optimizer import _engine
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.errors import OptionError
-from hplacer_optimizer.machines.host import search_threads
+from hplacer_optimizer.machines.host import whole_cores
 from hplacer_optimizer.planners import colocation
 from hplacer_optimizer.planners.devices import candidate_mask, first_candidate, majority
 from hplacer_optimizer.planners.learning.items import Items, Neighbours, make_items
@@ -171,9 +171,7 @@ def _clusters(
         size = (_TRIALS, int(cluster.max(initial=-1)) + 1)
         device = rng.choice(problem.num_devices, size=size, p=share)[:, cluster]
         device = np.where(may_run[units, device], device, fallback).astype(np.int32)
-        makespan_ns, _, _ = simulate_batch(
-            problem, device[:, problem.units], threads=search_threads()
-        )
+        makespan_ns, _, _ = simulate_batch(problem, device[:, problem.units], threads=whole_cores())
         known_ns = np.where(makespan_ns < 0, np.inf, makespan_ns)
         found.append((float(known_ns.mean()), clusters_per_device, cluster))
     return min(found, key=lambda trial: trial[:2])[-1]

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hplacer_optimizer._engine import Problem
-from hplacer_optimizer.machines.host import search_threads
+from hplacer_optimizer.machines.host import whole_cores
 from hplacer_optimizer.planners.devices import on_device
 from hplacer_optimizer.problem.simulator import simulate, simulate_batch
 
@@ -48,7 +48,7 @@ class Scorer:
         """Of int32[R, n]."""
         if self._reward is None:
             makespan_ns, feasible, peak_bytes = simulate_batch(
-                self._problem, placements, threads=search_threads()
+                self._problem, placements, threads=whole_cores()
             )
             seconds = np.where(makespan_ns < 0, np.inf, makespan_ns / 1e9)
             missing = np.maximum(peak_bytes - self._problem.device_memory_bytes, 0).sum(axis=1)
