@@ -147,21 +147,20 @@ Assignment RenamedAssignment(const NodeDevices& resolved) {
 
 void ApplyDevices(const NodeDevices& resolved) {
   std::vector<std::string> before(resolved.devices.size());
+  std::vector<char> is_changed(resolved.devices.size(), 0);
   // Each call changes its own node only, and copies a NodeDef that TensorFlow's base graph shares.
   try {
     ParallelFor(resolved.devices.size(), [&](size_t begin, size_t end) {
       for (size_t i = begin; i < end; ++i) {
         const auto& [node, device] = resolved.devices[i];
         before[i] = node->requested_device();
+        is_changed[i] = 1;
         node->set_requested_device(*device);
       }
     });
   } catch (...) {
     for (size_t i = 0; i < before.size(); ++i) {
-      tensorflow::Node* node = resolved.devices[i].first;
-      if (node->requested_device() == *resolved.devices[i].second) {
-        node->set_requested_device(before[i]);
-      }
+      if (is_changed[i]) resolved.devices[i].first->set_requested_device(before[i]);
     }
     throw;
   }

@@ -201,26 +201,21 @@ class LatePlacementPass : public tensorflow::GraphOptimizationPass {
     if (options.graph == nullptr || *options.graph == nullptr || options.device_set == nullptr) {
       return absl::OkStatus();
     }
-    std::shared_ptr<const LatePlan> plan;
-    WhatFails([&] { plan = LatePlans::Get().Take(options); });
-    if (plan != nullptr) Place(options, *plan);
-    return absl::OkStatus();
-  }
-
- private:
-  // All of the plan, or TensorFlow's placement.
-  static void Place(const GraphOptimizationPassOptions& options, const LatePlan& plan) {
+    // All of the plan, or TensorFlow's placement.
     std::vector<std::pair<Node*, int>> before;
     const std::string failure = WhatFails([&] {
+      const std::shared_ptr<const LatePlan> plan = LatePlans::Get().Take(options);
+      if (plan == nullptr) return;
       before.reserve((*options.graph)->num_op_nodes());
       for (Node* node : (*options.graph)->op_nodes()) {
         before.emplace_back(node, node->assigned_device_name_index());
       }
-      LatePlacer(*options.device_set, plan, options.graph->get()).Run();
+      LatePlacer(*options.device_set, *plan, options.graph->get()).Run();
     });
-    if (failure.empty()) return;
+    if (failure.empty()) return absl::OkStatus();
     for (const auto& [node, device] : before) node->set_assigned_device_name_index(device);
     ReportFailure(options, failure);
+    return absl::OkStatus();
   }
 };
 
