@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import os
 import re
+import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +33,24 @@ class Processor:
     hertz: float
     hertz_known: bool
     flops_per_cycle: int  # float32
+
+
+def name() -> str:
+    """Of this host, by which it is known again.
+
+    A container has a new name at each start. There it is the boot of the host that all its
+    containers have in common.
+    """
+    boot = _read(Path("/proc/sys/kernel/random/boot_id")).strip()
+    if boot and _is_container():
+        return f"containers of boot {boot[:8]}"
+    return socket.gethostname()
+
+
+def _is_container() -> bool:
+    """By the marks that Docker, Podman, systemd and Kubernetes leave."""
+    marked = any(map(os.environ.get, ("container", "KUBERNETES_SERVICE_HOST")))
+    return marked or any(map(os.path.exists, ("/.dockerenv", "/run/.containerenv")))
 
 
 def usable_cores() -> float:

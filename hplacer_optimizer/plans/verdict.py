@@ -7,7 +7,6 @@ as the same machine, and nowhere else; there no verdict of real devices counts.
 from __future__ import annotations
 
 import re
-import socket
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
@@ -73,7 +72,7 @@ class Hardware:
     @classmethod
     def here(cls) -> Hardware:
         """That of this process."""
-        return cls(host=socket.gethostname(), models=list(host.models()), emulated=emulated_here())
+        return cls(host=host.name(), models=list(host.models()), emulated=emulated_here())
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import atexit
 import hashlib
 import os
-import socket
 import sys
 import threading
 from collections.abc import Mapping
@@ -239,7 +238,7 @@ class Verifier(StepObserver):
             tf.__version__,
             own_version(),
             emulated_here(),
-            socket.gethostname(),
+            host.name(),
             *host.models(),
             host.usable_cores(),
             threading_config.get_inter_op_parallelism_threads(),

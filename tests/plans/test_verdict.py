@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +22,7 @@ from hplacer_optimizer.plans.plan import Plan
 from hplacer_optimizer.plans.store import PlanStore
 from hplacer_optimizer.plans.verdict import FASTER, NO_DIFFERENCE, SLOWER, Verdict
 from tests.plans.test_plan import BASELINE, FINGERPRINT, changed, make_plan
+from tests.processes import ROOT
 
 SPEEDUPS = {FASTER: (1.4, 1.5, 1.6), SLOWER: (0.4, 0.5, 0.6), NO_DIFFERENCE: (0.99, 1.0, 1.01)}
 
@@ -86,11 +90,40 @@ def test_it_binds_where_it_was_measured(monkeypatch: pytest.MonkeyPatch) -> None
     assert not verdict(SLOWER, host="worker-9").binds
     assert verdict(SLOWER, models=["another processor"]).outcome_here is None
     judged = plan(SLOWER)
-    monkeypatch.setattr(verdict_module.socket, "gethostname", lambda: "worker-9")
+    monkeypatch.setattr(host, "name", lambda: "worker-9")
     assert not judged.is_retired
     monkeypatch.undo()
     monkeypatch.setattr(host, "models", lambda: ("another processor",))
     assert not judged.is_retired
+
+
+BINDS = """
+import json, sys
+from hplacer_optimizer.plans.plan import load_plan
+print(load_plan(sys.argv[1]).verdict.binds)
+"""
+
+
+def test_it_binds_in_every_container_of_the_host(tmp_path: Path) -> None:
+    """Each has a name of its own, as `unshare --uts` gives one."""
+    saved = str(tmp_path / "judged.hplan")
+    namespace = ["unshare", "--user", "--map-root-user", "--uts", "sh", "-ec"]
+    renamed = f'hostname "$0"; exec {sys.executable} -c "$1" {saved}'
+    if subprocess.run([*namespace, "hostname a"], capture_output=True, check=False).returncode:
+        pytest.skip("no namespace of host names can be made here")
+
+    def binds(name: str, **environment: str) -> str:
+        command = [*namespace, renamed, name, BINDS]
+        variables = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
+        return subprocess.run(
+            command, env=variables, capture_output=True, text=True, check=True
+        ).stdout.strip()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("container", "podman")
+        plan(FASTER).save(saved)
+    assert binds("0123abcd", container="podman") == "True"
+    assert binds("4567cdef", container="podman") == "True"
 
 
 OTHER = (1, 0, 1)
@@ -146,7 +179,7 @@ def of(
 
 def test_an_emulated_verdict_counts_on_every_host(monkeypatch: pytest.MonkeyPatch) -> None:
     judged = of(EMULATED, SLOWER)
-    monkeypatch.setattr(verdict_module.socket, "gethostname", lambda: "worker-9")
+    monkeypatch.setattr(host, "name", lambda: "worker-9")
     with devices_of(EMULATED):
         assert judged.is_retired
 
