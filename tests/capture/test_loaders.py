@@ -275,6 +275,32 @@ def test_text_errors_have_their_line(files: Path, tmp_path: Path) -> None:
         hp.load_problem(tmp_path / "bad.pbtxt")
 
 
+COLLECTIVE = """
+node {
+  name: "x" op: "Placeholder"
+  attr { key: "dtype" value { type: DT_FLOAT } }
+  attr { key: "shape" value { shape { dim { size: 4 } } } }
+}
+node {
+  name: "sum" op: "CollectiveReduce" input: "x"
+  attr { key: "T" value { type: DT_FLOAT } }
+  attr { key: "group_size" value { i: 2 } }
+  attr { key: "group_key" value { i: 1 } }
+  attr { key: "instance_key" value { i: 1 } }
+  attr { key: "merge_op" value { s: "Add" } }
+  attr { key: "final_op" value { s: "Id" } }
+  attr { key: "subdiv_offsets" value { list { i: 0 } } }
+}
+"""
+
+
+def test_a_step_with_collective_ops_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "graph.pbtxt"
+    path.write_text(COLLECTIVE)
+    with pytest.raises(hp.GraphError, match="CollectiveReduce is in the graph: its replicas"):
+        hp.load_problem(path, machine="1cpu-2xk40", targets=["sum"])
+
+
 def test_other_objects_are_refused() -> None:
     with pytest.raises(hp.GraphError, match="cannot load a int"):
         hp.load_problem(3)
