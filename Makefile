@@ -13,7 +13,7 @@ PYTEST = .venv/bin/python -m pytest -n $(JOBS) --dist loadfile --randomly-seed $
 
 export HPLACER_WERROR = 1
 
-CC_FILES := $(sort $(shell find cc python tests/cc -name '*.cc' -o -name '*.h'))
+CC_FILES := $(sort $(shell find cc python tests -name '*.cc' -o -name '*.h'))
 # CMakeLists.txt describes the native code; a test's build says nothing but what it compiles.
 CMAKE_BUILD = .venv/bin/cmake -S . -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/.venv/bin/ninja \
   -DCMAKE_BUILD_TYPE=Debug -DHPLACER_WERROR=ON

@@ -56,7 +56,7 @@ report(wrong=wrong, silent=silent, counts=counts, last=plugin.history()[-1].outc
 def failing_new(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The library that lets allocations of the pass fail."""
     library = tmp_path_factory.mktemp("native") / "failing_new.so"
-    source = ROOT / "tests" / "cc" / "failing_new.cc"
+    source = ROOT / "tests" / "plugin" / "failing_new.cc"
     subprocess.run(
         ["g++", "-std=c++17", "-O1", "-shared", "-fPIC", "-o", library, source], check=True
     )
