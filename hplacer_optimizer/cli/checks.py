@@ -131,9 +131,9 @@ def _check_xla(environment: Mapping[str, str]) -> Check:
     if _AUTO_JIT.search(flags):
         return Check(
             name=name,
-            detail=f"TF_XLA_FLAGS={flags}: placed ops are compiled in clusters, so that steps take "
-            "another time than predicted",
-            remedy="remove --tf_xla_auto_jit from TF_XLA_FLAGS, or compare real step times",
+            detail=f"TF_XLA_FLAGS={flags}: XLA compiles clusters of ops, which a plan would "
+            "cut, so that training leaves every graph alone",
+            remedy="remove --tf_xla_auto_jit from TF_XLA_FLAGS to have graphs planned",
             note=True,
         )
     return Check(
