@@ -1,4 +1,4 @@
-"""What holds for all tests, a choice of slow ones, and a limit of what all of them take."""
+"""What holds for all tests, a choice of slow ones, and what all of them take."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _EPOCH = datetime.date(1970, 1, 1).toordinal()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The options that choose slow tests, and the limit."""
+    """The options that choose slow tests."""
     group = parser.getgroup("hplacer")
     group.addoption("--slow-share", metavar="K/N", help="only slow tests: part K, from 0, of N")
     group.addoption(
@@ -32,9 +32,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         type=int,
         metavar="N",
         help="list slow tests, and when N parts had their day",
-    )
-    group.addoption(
-        "--processor-limit-s", type=float, help="fail if the tests take more time of processors"
     )
 
 
@@ -72,23 +69,10 @@ def _part(item: pytest.Item, parts: int) -> int:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Tells the time of processors that the tests took."""
-    terminalreporter.write_line(f"processor time: {_processor_s():.0f} s")
-
-
-@pytest.hookimpl(trylast=True)  # the workers have ended then
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Fails above the limit: wall time would depend on what else runs."""
-    limit_s = session.config.getoption("processor_limit_s")
-    if limit_s is not None and session.exitstatus == 0 and _processor_s() > limit_s:
-        print(f"\nerror: the tests took more than {limit_s:.0f} s of processor time")
-        session.exitstatus = pytest.ExitCode.TESTS_FAILED
-
-
-def _processor_s() -> float:
-    """Of this process and of all that it and its children have waited for."""
+    """Tells the time of processors that the tests took: wall time depends on what else runs."""
     used = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return sum(usage.ru_utime + usage.ru_stime for usage in used)
+    processor_s = sum(usage.ru_utime + usage.ru_stime for usage in used)
+    terminalreporter.write_line(f"processor time: {processor_s:.0f} s")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

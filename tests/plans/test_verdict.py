@@ -98,7 +98,7 @@ def test_it_binds_where_it_was_measured(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 BINDS = """
-import json, sys
+import sys
 from hplacer_optimizer.plans.plan import load_plan
 print(load_plan(sys.argv[1]).verdict.binds)
 """
