@@ -53,6 +53,11 @@ class StepCapture {
     absl::Status status =
         EstimateCosts(step_.nodes, input_.library, options_, &costs_, &out_->assumptions);
     if (!status.ok()) return status;
+    if (units_.compiled_by_xla > 0) {
+      out_->assumptions.push_back(
+          absl::StrCat("ops that XLA compiles: ", units_.compiled_by_xla,
+                       ", which stay where TensorFlow has them; what they take is not known"));
+    }
     FindConstants();
     InputLists inputs = OrderedInputs(step_);
     if (status = NumberOps(inputs); !status.ok()) return status;

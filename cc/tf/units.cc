@@ -8,6 +8,7 @@
 #include <string_view>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/match.h"
@@ -100,6 +101,26 @@ bool IsWeight(const Node* node) {
          (node->IsVariable() || node->IsConstant() || node->type_string() == "ReadVariableOp");
 }
 
+// Whether XLA compiles the node, by itself or with others: the call of a function with
+// jit_compile=True, or an op in a scope of XLA's.
+bool IsCompiledByXla(const Node* node, const tensorflow::FunctionLibraryDefinition& library) {
+  constexpr const char kCall[] = "_XlaMustCompile";
+  bool is_compiled = false;
+  for (const char* attribute : {kCall, "_XlaCompile"}) {
+    if (tensorflow::TryGetNodeAttr(node->attrs(), attribute, &is_compiled) && is_compiled) {
+      return true;
+    }
+  }
+  if (node->attrs().Find("_xla_compile_id") != nullptr) return true;
+  if (!node->IsFunctionCall()) return false;
+  const tensorflow::AttrValue* function = node->attrs().Find("f");
+  const auto* definition =
+      library.Find(function != nullptr ? function->func().name() : node->type_string());
+  if (definition == nullptr) return false;
+  const auto attribute = definition->attr().find(kCall);
+  return attribute != definition->attr().end() && attribute->second.b();
+}
+
 class UnitFinder {
  public:
   UnitFinder(const UnitsInput& input, Units* units)
@@ -109,6 +130,7 @@ class UnitFinder {
     if (absl::Status status = ReadColocationGroups(); !status.ok()) return status;
     JoinControlFlow();
     JoinDatasets();
+    LeaveCompiled();
     if (absl::Status status = CollapseLoops(); !status.ok()) return status;
     JoinFusedChains();
     Finish();
@@ -141,6 +163,7 @@ class UnitFinder {
       }
       parent_.push_back(it->second);
       allowed_.push_back(AllowedDevices(*candidates, index));
+      first_.push_back(FirstOf(*candidates, index, allowed_.back()));
       if (allowed_.back().empty()) {
         return absl::FailedPreconditionError(
             absl::StrCat("no device that is known here can run op ", node->name(), " (",
@@ -167,6 +190,36 @@ class UnitFinder {
     }
     std::sort(allowed.begin(), allowed.end());
     return allowed;
+  }
+
+  // Where TensorFlow puts a group that nothing else decides.
+  static int32_t FirstOf(const std::vector<tensorflow::Device*>& candidates,
+                         const absl::flat_hash_map<std::string_view, int32_t>& index,
+                         const std::vector<int32_t>& allowed) {
+    for (const tensorflow::Device* device : candidates) {
+      const auto it = index.find(device->name());
+      if (it != index.end() && absl::c_linear_search(allowed, it->second)) return it->second;
+    }
+    return allowed.empty() ? -1 : allowed.front();
+  }
+
+  // What XLA compiles reads variables on its own device only, and another device would compile it
+  // anew. It is not placed: it goes with its variables, else where TensorFlow puts it.
+  void LeaveCompiled() {
+    for (size_t i = 0; i < step_.nodes.size(); ++i) {
+      const Node* node = step_.nodes[i];
+      if (!IsCompiledByXla(node, *input_.library)) continue;
+      ++units_->compiled_by_xla;
+      for (const Edge* edge : node->in_edges()) {
+        if (!edge->IsControlEdge() &&
+            node->input_type(edge->dst_input()) == tensorflow::DT_RESOURCE) {
+          JoinNodes(node, edge->src());
+        }
+      }
+      std::vector<int32_t>& allowed = allowed_[Find(unit_[i])];
+      const int32_t first = first_[unit_[i]];
+      allowed = {absl::c_linear_search(allowed, first) ? first : allowed.front()};
+    }
   }
 
   int32_t Find(int32_t unit) {
@@ -472,6 +525,7 @@ class UnitFinder {
   std::vector<int32_t> unit_;                  // by step position, before joining
   std::vector<int32_t> parent_;                // union-find over units
   std::vector<std::vector<int32_t>> allowed_;  // by unit root
+  std::vector<int32_t> first_;                 // by unit before joining: TensorFlow's choice
 };
 
 }  // namespace

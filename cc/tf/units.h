@@ -1,18 +1,19 @@
 // Units of placement: which nodes must share a device, and which devices they may use.
 //
-// Five rules, applied in this order:
+// Six rules, applied in this order:
 // 1. TensorFlow's own colocation groups and candidate devices (ColocationGraph), which respect
 //    assigned devices, the user's tf.device annotations, kernels, resources and references.
 // 2. Switch, Exit, Enter and NextIteration go with the neighbour that TensorFlow's partitioner
 //    moves them to.
 // 3. What reads a dataset goes with what made or passed it: its cache and seeds are there.
-// 4. A while loop runs as one op on one device, unless it contains the variable update (then the
+// 4. What XLA compiles stays with its variables, where TensorFlow has them: it cannot read others.
+// 5. A while loop runs as one op on one device, unless it contains the variable update (then the
 //    loop is the training itself, and its body is placed per unit).
-// 5. Chains that TensorFlow fuses into one op share a device: Grappler's remapper (a contraction, a
+// 6. Chains that TensorFlow fuses into one op share a device: Grappler's remapper (a contraction, a
 //    bias, then a residual or an activation, each read by the next one alone) fuses across devices
 //    and would undo the plan, and oneDNN (Conv2DBackpropFilter + BiasAddGrad, Pad + Conv2D) fuses
 //    only within one, so numbers change.
-// Rules 2 to 5 join groups only where a common candidate device is left.
+// Rules 2 to 6 join groups only where a common candidate device is left.
 #ifndef HPLACER_TF_UNITS_H_
 #define HPLACER_TF_UNITS_H_
 
@@ -45,6 +46,7 @@ struct Units {
   std::vector<bool> movable;                  // by step position: a device may be requested
   std::vector<int32_t> frame_of;              // by step position: collapsed loop, or -1
   std::vector<std::string> frame_names;       // by collapsed loop
+  int32_t compiled_by_xla = 0;                // nodes, which stay where TensorFlow has them
 };
 
 absl::Status FindUnits(const UnitsInput& input, Units* units);

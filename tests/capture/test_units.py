@@ -254,6 +254,45 @@ report(results=results, outcomes=outcomes(),
     assert report["outcomes"][:1] == ["planned"]
 
 
+def test_what_xla_compiles_stays_with_its_variables(tmp_path: Path) -> None:
+    """Compiled for another device than theirs it fails; and nobody knows what it takes there."""
+    report = run(
+        """
+x, w = normal([8, 8], 1), tf.Variable(normal([8, 8], 2))
+
+@tf.function(jit_compile=True)
+def train(x):
+    w.assign_sub(0.01 * tf.matmul(x, w))
+    return tf.reduce_sum(w)
+
+@tf.function(jit_compile=True)
+def square(x):
+    return tf.reduce_sum(x * x)
+
+@tf.function
+def step(x):
+    return train(x) + square(x) + tf.reduce_sum(tf.tanh(x @ x))
+
+def losses():
+    w.assign(normal([8, 8], 2))
+    return [float(step(x)) for _ in range(3)]
+
+alone = losses()
+on(planner="own:last", min_ops=0)
+planned = losses()
+plan = hp.load_plan(plugin.history()[-1].store_path)
+report(alone=alone, planned=planned, assumptions=plan.assumptions,
+       devices=dict(zip(plan.node_names, plan.node_devices.tolist())))
+""",
+        tmp_path,
+    ).report
+    assert report["planned"] == report["alone"]
+    calls = {name: at for name, at in report["devices"].items() if "PartitionedCall" in name}
+    assert set(calls.values()) <= {0}
+    assert 1 in report["devices"].values()
+    assert any("ops that XLA compiles: 2, " in said for said in report["assumptions"])
+
+
 def test_a_body_costs_what_its_shapes_and_attributes_ask(tmp_path: Path) -> None:
     report = told_by(
         """
