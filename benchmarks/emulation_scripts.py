@@ -15,12 +15,17 @@ run has to end, and no more.
     python -m benchmarks.emulation_scripts --only branches.py workloads/lstm2
     python -m benchmarks.emulation_scripts --resume
     python -m benchmarks.emulation_scripts --runs cpu --keep build/cpu.json
+    python -m benchmarks.emulation_scripts --machine here --jobs 8 --keep build/here.json
     python -m benchmarks.emulation_scripts --list
+
+With `--machine here`, scripts run on the first GPU of this machine, divided into two, in place of
+emulated ones. Real kernels round otherwise than the CPU's: what tells is the third run.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.metadata
 import importlib.util
 import json
@@ -32,6 +37,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -54,6 +60,9 @@ CPU, EMULATED, PLANNED = RUNS = ("cpu", "emulated", "planned")
 REFERENCE = {EMULATED: CPU, PLANNED: EMULATED}
 FINE = {"works", "equal", "close", "ends"}  # outcomes of a run
 JSON_LINES, TEXT, NOTHING = "JSON lines", "text", "nothing"
+
+HERE = "here"  # in place of a machine to emulate
+DIVIDED = ROOT / "testbed" / "divided_gpu.py"
 
 LEFT_OUT = {
     "device_annotations.py": "names a second CPU, which only the launcher of the tests makes",
@@ -109,17 +118,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.list:
         print("\n".join([*scripts, "", *left_out_lines(LEFT_OUT)]))
         return 0
-    if set(options.runs) != {CPU} and not can_emulate():
-        raise SystemExit("hplacer_optimizer.run has no --emulate here; --runs cpu needs none")
     rows = kept_rows(options)
     is_over = True
+    todo = [
+        name
+        for name in options.only or scripts
+        if not (options.resume and is_measured(rows.get(name, {}), options.runs))
+    ]
+
+    def measured(name: str) -> tuple[str, dict[str, Any]]:
+        return name, measure(scripts[name], options.runs, options.machine, options.limit_s)
+
     try:
-        for name in options.only or scripts:
-            if options.resume and is_measured(rows.get(name, {}), options.runs):
-                continue
-            print(f"  {name}", file=sys.stderr, flush=True)
-            rows[name] = measure(scripts[name], options.runs, options.machine, options.limit_s)
-            save({name: rows[name] for name in scripts if name in rows}, options)
+        with ThreadPoolExecutor(options.jobs) as pool:
+            for name, row in pool.map(measured, todo):
+                rows[name] = row
+                save({name: rows[name] for name in scripts if name in rows}, options)
     except KeyboardInterrupt:
         is_over = False
         print(f"  interrupted: {len(rows)} scripts are kept", file=sys.stderr)
@@ -141,6 +155,7 @@ def parse(argv: Sequence[str] | None, names: Mapping[str, Script]) -> argparse.N
         help="these scripts, see --list; rows of the others stay as they are",
     )
     parser.add_argument("--runs", nargs="+", choices=RUNS, default=RUNS, help="default: all three")
+    parser.add_argument("--jobs", type=int, default=1, help="scripts at once, default: 1")
     parser.add_argument("--limit-s", type=float, default=300.0, help="of a run, default: 300")
     parser.add_argument("--keep", type=Path, default=kept, metavar="FILE", help=f"default: {kept}")
     parser.add_argument("--resume", action="store_true", help="measure no row again")
@@ -192,12 +207,6 @@ def of_examples(path: Path) -> Script:
 # ---- runs ----
 
 
-def can_emulate() -> bool:
-    """Whether the package has the flag."""
-    done = run_python(["-m", "hplacer_optimizer.run", "--help"], Path.cwd(), {})
-    return "--emulate" in done.stdout
-
-
 def measure(script: Script, runs: Sequence[str], machine: str, limit_s: float) -> dict[str, Any]:
     """The row of a script."""
     row: dict[str, Any] = {"compared": script.compared}
@@ -207,13 +216,15 @@ def measure(script: Script, runs: Sequence[str], machine: str, limit_s: float) -
     for run in (run for run in RUNS if run in runs):
         ended[run] = run_once(script, run, machine, limit_s)
         row[run] = told(script, run, ended)
-        print(f"    {run}: {row[run]['outcome']}", file=sys.stderr, flush=True)
+        print(f"  {script.name}, {run}: {row[run]['outcome']}", file=sys.stderr, flush=True)
     return row
 
 
 def run_once(script: Script, run: str, machine: str, limit_s: float) -> Ended:
     """Runs it in a directory of its own."""
     before = [] if run == CPU else ["-m", "hplacer_optimizer.run", "--emulate", machine]
+    if run != CPU and machine == HERE:
+        before = ["-m", "hplacer_optimizer.run", str(DIVIDED)]
     with tempfile.TemporaryDirectory() as kept:
         directory = Path(kept)
         (directory / "workload.py").write_text(_WORKLOAD)
@@ -223,6 +234,9 @@ def run_once(script: Script, run: str, machine: str, limit_s: float) -> Ended:
         if run == PLANNED:
             switch = {"HPLACER_OPTIONS": OPTIONS.format(cache=store), "HPLACER_LOG": "debug"}
         switch |= {"XDG_CACHE_HOME": str(store.parent)}
+        if run != CPU and machine == HERE:
+            gpus = os.environ.get("CUDA_VISIBLE_DEVICES", "0")
+            switch |= {"CUDA_VISIBLE_DEVICES": gpus, "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
         begin = time.monotonic()
         try:
             done = run_python([*before, *script.command], directory, switch, limit_s)
@@ -251,7 +265,7 @@ def run_python(
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        env=clean_environment(directory) | variables,
+        env={**clean_environment(directory), **variables},
         cwd=directory,
         timeout=limit_s,
     )
@@ -367,7 +381,7 @@ def save(rows: Mapping[str, Any], options: argparse.Namespace) -> None:
     options.keep.parent.mkdir(parents=True, exist_ok=True)
     document = {
         "machine": options.machine,
-        "tensorflow": importlib.metadata.version("tensorflow-cpu"),
+        "tensorflow": installed_version(),
         "cores": len(os.sched_getaffinity(0)),
         "options": OPTIONS,
         "rounding": ROUNDING,
@@ -377,6 +391,14 @@ def save(rows: Mapping[str, Any], options: argparse.Namespace) -> None:
     written = options.keep.with_suffix(".part")
     written.write_text(json.dumps(document, indent=1) + "\n")
     written.replace(options.keep)
+
+
+def installed_version() -> str:
+    """Of the package that is here."""
+    for package in ("tensorflow-cpu", "tensorflow"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            return importlib.metadata.version(package)
+    raise SystemExit("TensorFlow is not installed")
 
 
 # ---- for people ----

@@ -92,6 +92,7 @@ def _calibrate(options: argparse.Namespace) -> int:
                 **step_options(options),
             )
             ops.costs.save(options.cost_table)
+            save_machine(ops.machine, options.output)
             written.append(options.cost_table)
             notes += ops.notes
     if options.json:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -23,7 +24,7 @@ kinds:
   host: {type: CPU, flops: {float32: 20 GFLOP/s}, memory: 8 GiB, memory_bandwidth: 8 GB/s,
          launch_overhead: 3 us, executor_overhead: 1 us, slots: 2}
   gpu: {type: GPU, flops: {float32: 500 GFLOP/s}, memory: 512 MiB, memory_bandwidth: 200 GB/s,
-        launch_overhead: 7 us, executor_overhead: 1 us}
+        launch_overhead: 7 us, executor_overhead: 1 us, launches_ahead: true}
 devices:
   - {name: /device:CPU:0, kind: host}
   - {name: /device:GPU:0, kind: gpu}
@@ -66,3 +67,55 @@ def test_calibration_finds_what_the_machine_was_given(tmp_path: Path) -> None:
         of_found = rates[link.src, link.dst]
         assert of_found.latency_ns == pytest.approx(link.latency_ns, rel=TOLERANCE), link
         assert of_found.bytes_per_s == pytest.approx(link.bytes_per_s, rel=TOLERANCE), link
+
+
+GRAPH = """
+import json, sys
+import numpy as np
+import hplacer_optimizer as hp
+from hplacer_optimizer import emulation
+from hplacer_optimizer.machines import machine_from_yaml
+from hplacer_optimizer.measuring.calibration.calibrate import calibrate_graph
+
+emulation.enable(machine_from_yaml(open("machine.yaml").read()))
+described = machine_from_yaml(open("described.yaml").read())
+found = calibrate_graph("graph.meta", described, steps=2)
+problem = hp.load_problem("graph.meta", machine=found.machine, cost_table=found.costs)
+on_gpu = np.array(problem.default_device)
+print(json.dumps({
+    "notes": found.notes,
+    "costs": len(found.costs),
+    "launch_ns": {kind.name: kind.launch_overhead_ns for kind in found.machine.kinds},
+    "simulated_ms": hp.simulate(problem, on_gpu).makespan_ns / 1e6,
+}))
+"""
+
+
+@pytest.mark.parametrize(
+    ("launch_us", "width"), [pytest.param(1, 256, marks=pytest.mark.slow), (40, 32)]
+)
+def test_a_step_on_a_gpu_takes_what_its_measured_ops_say(
+    tmp_path: Path, launch_us: int, width: int
+) -> None:
+    """Whether kernels take the time or launches, for which the description has another figure."""
+    from hplacer_optimizer.workloads.graphs import write_graph
+
+    write_graph("rnnlm", str(tmp_path / "graph.meta"), steps=3, batch_size=width, hidden=width)
+    for name, launch in (("machine.yaml", launch_us), ("described.yaml", 1)):
+        text = MACHINE.replace("launch_overhead: 7 us", f"launch_overhead: {launch} us")
+        (tmp_path / name).write_text(text)
+    done = subprocess.run(
+        [sys.executable, "-c", GRAPH],
+        cwd=tmp_path,
+        env=clean_environment(tmp_path),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    (note,) = [note for note in found["notes"] if "GPU:0" in note]
+    measured_ms = float(note.partition("in a step of ")[2].split()[0])
+    assert found["simulated_ms"] == pytest.approx(measured_ms, rel=0.07)
+    assert found["costs"] > 50
+    assert found["launch_ns"]["gpu"] == pytest.approx(1000 * launch_us, rel=0.1, abs=100)

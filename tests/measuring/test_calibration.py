@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import hplacer_optimizer as hp
 from hplacer_optimizer.measuring.calibration.fitting import MOST_BYTES_PER_S, BytesFit, Timing
-from hplacer_optimizer.measuring.calibration.traces import op_times_ns
+from hplacer_optimizer.measuring.calibration.traces import op_times_ns, times_on_gpu
 from tests.commands import hplacer_process
 
 SIZES = (64, 4096, 1 << 16, 1 << 20, 1 << 22)
@@ -115,6 +115,28 @@ def test_no_time_is_lost_or_made(intervals: list[tuple[int, int]]) -> None:
     times = op_times_ns(step_stats(*rows), CPU, 1)
     busy = {tick for _, start, end in rows for tick in range(int(start), int(end))}
     assert sum(times.values()) == pytest.approx(len(busy) * MS)
+
+
+def test_kernels_of_a_real_gpu() -> None:
+    """The update of an embedding in NMT, traced on an H200 by TensorFlow 2.21.
+
+    `Unique` runs four kernels of 0, 11, 0 and 6 us in whole ones, and copies its count to the host.
+    """
+    pytest.importorskip("tensorflow")
+    from tensorflow.core.framework.step_stats_pb2 import StepStats
+
+    step_stats = StepStats.FromString(Path(__file__).with_name("traced_on_h200.pb").read_bytes())
+    gpu = "/job:localhost/replica:0/task:0/device:GPU:0"
+    found = times_on_gpu(step_stats, gpu)
+    table = "train_op/update_embedding/target/table"
+    assert found.kernels_ns[f"{table}/Unique"] == 19_000
+    assert found.kernels_ns[f"{table}/ReadVariableOp_2"] == 56_500  # copies the table
+    assert found.kernels_ns[f"{table}/AssignSubVariableOp"] == 91_500 + 58_500
+    assert f"{table}/Shape" not in found.kernels_ns
+    assert found.launches_ns is not None
+    assert found.launches_ns[f"{table}/Unique"] == 265_005 - 2_136
+    assert found.launches_ns.keys() <= found.kernels_ns.keys()
+    assert times_on_gpu(step_stats, gpu.replace("GPU:0", "GPU:1")).kernels_ns == {}
 
 
 # ---- the command ----

@@ -10,7 +10,8 @@ is off (HPLACER_DISABLE=1).
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import Any
@@ -19,8 +20,16 @@ import numpy as np
 
 from hplacer_optimizer.capture.loading import load_graph
 from hplacer_optimizer.costs.table import CostTable
-from hplacer_optimizer.machines import Device, DeviceKind, Link, Machine, full_device_name
+from hplacer_optimizer.machines import (
+    Device,
+    DeviceKind,
+    Link,
+    Machine,
+    full_device_name,
+    shipped_kinds,
+)
 from hplacer_optimizer.machines.describe import describe_cluster, describe_host
+from hplacer_optimizer.machines.detect import match_model
 from hplacer_optimizer.measuring.calibration.fitting import BytesFit
 from hplacer_optimizer.measuring.calibration.op_costs import OpCosts, measure_op_costs
 from hplacer_optimizer.measuring.calibration.probes import (
@@ -29,6 +38,7 @@ from hplacer_optimizer.measuring.calibration.probes import (
     Probes,
     chain,
     products,
+    rated_products,
     round_trip_amid_work,
     transfers,
     transfers_amid_work,
@@ -37,11 +47,17 @@ from hplacer_optimizer.measuring.step_runner import StepRunner
 from hplacer_optimizer.measuring.target import Target, session_target
 
 SIZES_BYTES = (64, 1 << 12, 1 << 16, 1 << 18, 1 << 20, 1 << 22)
+LARGE_BYTES = (1 << 24, 1 << 26)  # of links of GPUs, which small copies do not fill
+_LARGE_COPIES = (4, 1)
 _ROUNDS = 2  # over all sizes: what disturbs for a while disturbs a part of the points of each fit
 _HOPS = {size: 8 if size >= 1 << 20 else 32 for size in SIZES_BYTES}
 _FEW_OPS, _MANY_OPS = 100, 1100
 _LARGE_ELEMENTS, _LARGE_OPS = 1 << 20, 32
+_MOST_ELEMENTS = 1 << 28
 _PRODUCTS = 8
+_PRODUCT_TYPES = ("float32", "float64", "bfloat16", "float16")  # that MatMul has kernels for
+_MOST_MATRIX = 8192
+_LAUNCHES = 10  # that an op of a probe lasts at least, so that launches do not hide it
 _MOST_SLOTS = 1024
 _GAIN = 1.3  # of throughput: below it, twice as many ops at once are no faster
 _BUSY_S = 0.012  # longer than two turns
@@ -63,6 +79,8 @@ class MeasuredGraph:
     """The costs of a graph's ops."""
 
     costs: CostTable
+    machine: Machine
+    """With the launch overheads of this graph, which has its own mix of ops."""
     notes: list[str]
 
 
@@ -89,7 +107,10 @@ def calibrate_machine(
         described = describe_cluster(addresses, timeout_s=timeout_s)
     target = _target(described, addresses)
     devices, kinds = len(described.devices), len(described.kinds)
-    total = 1 + 4 * kinds + _ROUNDS * len(SIZES_BYTES) * (devices * (devices - 1) // 2)
+    sizes = len(SIZES_BYTES)
+    if any(kind.launches_ahead for kind in described.kinds):
+        sizes += len(LARGE_BYTES)
+    total = 1 + 4 * kinds + _ROUNDS * sizes * (devices * (devices - 1) // 2)
     running = _MachineCalibration(described, Probes(target), _ProgressCount(total, on_progress))
     return MeasuredMachine(machine=running.run(), notes=running.notes)
 
@@ -103,7 +124,7 @@ def calibrate_graph(
     on_progress: OnProgress = lambda done, total, what: None,
     **graph_options: Any,
 ) -> MeasuredGraph:
-    """Measures the ops of a graph, on one device of each kind of CPU of the machine.
+    """Measures the ops of a graph, on one device of each kind of CPU and GPU of the machine.
 
     Args:
         graph: as for `load_graph`.
@@ -115,6 +136,7 @@ def calibrate_graph(
 
     Raises:
         GraphError: the graph cannot be read, or not run outside of its program.
+        MeasuringError: no kernel is traced on a GPU.
         tf.errors.OpError: what TensorFlow says of a step, such as that a server was lost.
     """
     progress = _ProgressCount(1 + 3 * len(machine.kinds), on_progress)
@@ -124,7 +146,21 @@ def calibrate_graph(
     costs = CostTable()
     runner = StepRunner(loaded.step, _target(machine, addresses))
     found = measure_op_costs(loaded, runner, costs, steps=steps, on_step=progress)
-    return MeasuredGraph(costs=costs, notes=[_describe_costs(of_kind) for of_kind in found])
+    return MeasuredGraph(
+        costs=costs,
+        machine=with_launches(machine, found),
+        notes=[_describe_costs(of_kind) for of_kind in found],
+    )
+
+
+def with_launches(machine: Machine, found: Iterable[OpCosts]) -> Machine:
+    """With the launch overheads that were found."""
+    launch_ns = {of_kind.kind: of_kind.launch_ns for of_kind in found if of_kind.launch_ns}
+    kinds = [
+        replace(kind, launch_overhead_ns=launch_ns.get(kind.name, kind.launch_overhead_ns))
+        for kind in machine.kinds
+    ]
+    return replace(machine, kinds=tuple(kinds))
 
 
 def _target(machine: Machine, addresses: Sequence[str] | None) -> Target:
@@ -188,32 +224,81 @@ class _MachineCalibration:
         launch_s = (many.value_s - few.value_s) / (_MANY_OPS - _FEW_OPS)
         launch_ns = max(1, round(1e9 * launch_s))
         self._progress(f"memory bandwidth of {kind.name}")
-        short, long = self._probes.compare(
-            chain([device], 1, _LARGE_ELEMENTS), chain([device], 1 + _LARGE_OPS, _LARGE_ELEMENTS)
-        )
-        op_s = max((long.value_s - short.value_s) / _LARGE_OPS - launch_s, 1e-7)
-        bytes_per_s = round(2 * FLOAT_BYTES * _LARGE_ELEMENTS / op_s)
+        bytes_per_s = self._bytes_per_s(kind, device, launch_s)
         self._progress(f"slots of {kind.name}")
-        slots, product_s = self._slots(device)
-        flops_per_s = 2 * MATRIX**3 / max(product_s - launch_s, 1e-9)
-        rate = flops_per_s / kind.flops_per_s["float32"]
+        if kind.launches_ahead:  # TensorFlow launches all of its kernels on one stream
+            slots, product_s = 1, 0.0
+            flops_per_s = self._rates(kind, device, launch_s)
+        else:
+            slots, product_s = self._slots(device)
+            rate = 2 * MATRIX**3 / max(product_s - launch_s, 1e-9)
+            share = rate / kind.flops_per_s["float32"]
+            flops_per_s = {dtype: peak * share for dtype, peak in kind.flops_per_s.items()}
         self.notes.append(
-            f"{kind.name}: {slots} slots of {flops_per_s / 1e9:.3g} GFLOP/s and "
+            f"{kind.name}: {slots} slots of {flops_per_s['float32'] / 1e9:.3g} GFLOP/s and "
             f"{bytes_per_s / 1e9:.3g} GB/s, an op costs {launch_ns / 1e3:.3g} us beside them "
             f"(spread of the steps {many.spread:.0%})"
         )
         turn_s = self._turn_s(kind, device, product_s)
         return replace(
             kind,
-            flops_per_s={
-                dtype: float(f"{peak * rate:.4g}") for dtype, peak in kind.flops_per_s.items()
-            },
+            flops_per_s={dtype: float(f"{rate:.4g}") for dtype, rate in flops_per_s.items()},
             memory_bytes_per_s=bytes_per_s,
             launch_overhead_ns=launch_ns,
             executor_overhead_ns=min(kind.executor_overhead_ns, launch_ns),
             slots=slots,
             turn_ns=round(1e9 * turn_s),
         )
+
+    def _bytes_per_s(self, kind: DeviceKind, device: str, launch_s: float) -> int:
+        """Of memory, by arrays that are large enough to be no launch, and in no cache."""
+        elements, hidden_s = _LARGE_ELEMENTS, 0.0 if kind.launches_ahead else launch_s
+        most = min(_MOST_ELEMENTS, (kind.memory_bytes or _MOST_ELEMENTS) // 32)
+        while True:
+            short, long = self._probes.compare(
+                chain([device], 1, elements), chain([device], 1 + _LARGE_OPS, elements)
+            )
+            op_s = max((long.value_s - short.value_s) / _LARGE_OPS - hidden_s, 1e-7)
+            if op_s >= _LAUNCHES * launch_s or 4 * elements > most:
+                break
+            elements *= 4
+        bytes_per_s = round(2 * FLOAT_BYTES * elements / op_s)
+        sheet = _data_sheet(kind)
+        if sheet is not None and bytes_per_s > sheet.memory_bytes_per_s:
+            self.notes.append(
+                f"{kind.name}: {bytes_per_s / 1e9:.4g} GB/s were measured, more than its data "
+                f"sheet has, which stays"
+            )
+            return sheet.memory_bytes_per_s
+        return bytes_per_s
+
+    def _rates(self, kind: DeviceKind, device: str, launch_s: float) -> dict[str, float]:
+        """Of products in each type; what TensorFlow has no product for is as far from its peak."""
+        sheet = _data_sheet(kind)
+        found: dict[str, float] = {}
+        for dtype in (dtype for dtype in kind.flops_per_s if dtype in _PRODUCT_TYPES):
+            size = MATRIX
+            while True:
+                few, many = self._probes.compare(
+                    *(rated_products(device, n, size, dtype) for n in (1, 1 + _PRODUCTS))
+                )
+                product_s = max((many.value_s - few.value_s) / _PRODUCTS, 1e-9)
+                if product_s >= _LAUNCHES * launch_s or size >= _MOST_MATRIX:
+                    break
+                size *= 2
+            rate = 2 * size**3 / product_s
+            peak = math.inf if sheet is None else _peak(sheet, dtype)
+            if rate > peak:
+                self.notes.append(
+                    f"{kind.name}: {rate / 1e12:.4g} TFLOP/s in {dtype} were measured, more than "
+                    "its data sheet has, which stays"
+                )
+            found[dtype] = min(rate, peak)
+        share = min(rate / kind.flops_per_s[dtype] for dtype, rate in found.items())
+        return {
+            dtype: found.get(dtype, min(share, 1.0) * peak)
+            for dtype, peak in kind.flops_per_s.items()
+        }
 
     def _slots(self, device: str) -> tuple[int, float]:
         """How many products run at once, and how long one takes."""
@@ -269,6 +354,9 @@ class _MachineCalibration:
             devices.append(replace(device, start_ns=round(1e9 * timing.value_s)))
         return devices
 
+    def _kind_of(self, index: int) -> DeviceKind:
+        return self._described.kinds[self._described.device_kind[index]]
+
     def _are_hosts(self, a: int, b: int) -> bool:
         """Whether software moves what one sends to the other: CPU devices of two processes."""
         devices = self._described.devices
@@ -281,10 +369,15 @@ class _MachineCalibration:
         is_alike = self._described.device_kind[a] == self._described.device_kind[b]
         ends_alone = [src] if is_alike else [src, dst]
         alone_s, send_s, receive_s, spreads = [], [], [], []
-        sizes = SIZES_BYTES * _ROUNDS
+        launches = any(self._kind_of(index).launches_ahead for index in (a, b))
+        sizes = (*SIZES_BYTES, *LARGE_BYTES) * _ROUNDS if launches else SIZES_BYTES * _ROUNDS
         for size in sizes:
             self._progress(f"{size:,} bytes between {src} and {dst}")
-            hops, elements = _HOPS[size], size // FLOAT_BYTES
+            elements = size // FLOAT_BYTES
+            if size in LARGE_BYTES:
+                alone_s.append(self._copy_s(src, dst, elements))
+                continue
+            hops = _HOPS[size]
             moved, *stayed = self._probes.compare(
                 chain([src, dst], hops, elements),
                 *(chain([end], hops, elements) for end in ends_alone),
@@ -322,6 +415,20 @@ class _MachineCalibration:
             for start, end in (ends, ends[::-1])
         ]
 
+    def _copy_s(self, src: str, dst: str, elements: int) -> float:
+        """Of one of many large copies that are under way at once, the mean of both directions.
+
+        Nobody reads what was copied: that would take longer than the copy where it is in no cache.
+        """
+        each_s = []
+        for start, end in ((src, dst), (dst, src)):
+            many, few, many_stay, few_stay = self._probes.compare(
+                *(transfers(start, to, n, elements) for to in (end, start) for n in _LARGE_COPIES)
+            )
+            moved_s = (many.value_s - few.value_s) - (many_stay.value_s - few_stay.value_s)
+            each_s.append(max(moved_s, 0.0) / (_LARGE_COPIES[0] - _LARGE_COPIES[1]))
+        return sum(each_s) / 2
+
     def _work_s(self, busy: str, src: str, dst: str, count: int, elements: int) -> float:
         """Of one end, for a transfer: by how much it lengthens a step in which that end computes.
 
@@ -344,6 +451,22 @@ class _MachineCalibration:
         return max(0.0, many.value_s - few.value_s) / count
 
 
+def _data_sheet(kind: DeviceKind) -> DeviceKind | None:
+    """Of an accelerator that is known."""
+    return match_model(kind.name, shipped_kinds()) if kind.launches_ahead else None
+
+
+def _peak(sheet: DeviceKind, dtype: str) -> float:
+    """On GPUs of the Ampere generation and later, TensorFlow computes products in float32 as TF32.
+
+    Its rate is half of bfloat16's.
+    """
+    rates = sheet.flops_per_s
+    if dtype == "float32" and "bfloat16" in rates:
+        return max(rates["float32"], rates["bfloat16"] / 2)
+    return rates.get(dtype, math.inf)
+
+
 def _describe_fit(fit: BytesFit) -> str:
     return (
         f"{fit.fixed_s * 1e6:.3g} us and {fit.s_per_byte * 1e9:.3g} ns per byte (median error "
@@ -356,4 +479,5 @@ def _describe_costs(found: OpCosts) -> str:
         f"{found.kind}: {found.ran:,} ops ran on {found.device} in a step of "
         f"{found.step.value_s * 1e3:.3g} ms (spread {found.step.spread:.0%}); "
         f"{found.attributed:.1%} of the traced time has an op"
+        + (f"; to launch one takes {found.launch_ns / 1e3:.3g} us" if found.launch_ns else "")
     )

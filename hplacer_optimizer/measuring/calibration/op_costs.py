@@ -1,33 +1,45 @@
 """Costs of a graph's ops, from steps that run on one device of each kind.
 
-    StepRunner --steps, traces--> times of ops --by signature--> CostTable
+    StepRunner --steps, traces--> times of ops --by signature--> CostTable, launch overheads
 
 Nodes are known by their names. Grappler folds ops away and fuses them into others, whose name one
 of them keeps: an op of the step without an entry did not run and costs nothing, and an op that
 others were fused into has their cost. They are one unit, so no placement tells them apart.
 
-What a trace does not show (the executor) is the difference between a step without a trace, less the
-start of a step, and the sum of its ops; every op that ran has an equal part of it.
+What a trace of a CPU does not show (the executor) is the difference between a step without a trace,
+less the start of a step, and the sum of its ops; every op that ran has an equal part of it.
+
+On a GPU an op costs what its kernels take. What the host takes to launch one differs by op: from 7
+us (Neg) to 37 us (Conv2D) where that was measured. The simulator has one figure, so it is that of
+the graph's own mix: with it, the simulated step takes as long as the measured one.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hplacer_optimizer import emulation
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.capture.loading import LoadedGraph
 from hplacer_optimizer.costs.table import CostTable, MeasuredCost
+from hplacer_optimizer.errors import MeasuringError
+from hplacer_optimizer.machines import full_device_name
 from hplacer_optimizer.measuring.calibration.fitting import Timing
-from hplacer_optimizer.measuring.calibration.traces import op_times_ns
+from hplacer_optimizer.measuring.calibration.traces import OnGpu, op_times_ns, times_on_gpu
 from hplacer_optimizer.measuring.step_runner import StepRunner
 from hplacer_optimizer.planners.devices import on_device
+from hplacer_optimizer.problem.simulator import simulate
 
 _WARMUP = 3
+_ORDERS = 5  # of launches
+_SIMULATED_WITHIN = 0.05  # of an executed step, as far as launches go (docs/results/emulation.md)
+
+OnStep = Callable[[str], None]  # told what begins
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +53,9 @@ class OpCosts:
     attributed: float
     """The share of the traced time that belongs to ops of the step, by name."""
     ran: int
-    """Ops that ran on the device."""
+    """Ops that ran on the device; on a GPU those that launched kernels."""
+    launch_ns: int | None
+    """Of the host, for an op; None: the device launches nothing ahead."""
 
 
 def measure_op_costs(
@@ -50,54 +64,176 @@ def measure_op_costs(
     table: CostTable,
     *,
     steps: int,
-    on_step: Callable[[str], None] = lambda what: None,
+    devices: Collection[int] | None = None,
+    on_step: OnStep = lambda what: None,
 ) -> list[OpCosts]:
-    """Fills `table` with the costs of all ops that can run on a CPU device, of each kind once."""
+    """Fills `table` with the costs of all ops that these devices can run; None: one of each kind.
+
+    Raises MeasuringError if no kernel is traced on a GPU.
+    """
     problem = loaded.problem
     found = []
-    for kind, device in _first_devices(problem).items():
-        name = problem.device_names[device]
-        placement = on_device(problem, device)
-        on_step(f"steps on {name}")
-        seconds = runner.run(placement, steps=steps, warmup=_WARMUP)
-        on_step(f"traced steps on {name}")
-        traces = runner.trace(placement, steps=steps, warmup=_WARMUP)
-        on_step(f"steps on {name}")
-        seconds += runner.run(placement, steps=steps, warmup=_WARMUP)
-        step = Timing(seconds=tuple(seconds))
-        slots = int(problem.device_slots[device])
-        by_name = [op_times_ns(traced.step_stats, name, slots) for traced in traces]
-        times_ns, attributed = _times_of_ops(loaded, by_name)
-        ran = times_ns > 0
-        if (placement == device).all():
-            start_ns = float(problem.device_start_ns[device])
-            times_ns = _as_long_as(times_ns, (step.value_s * 1e9 - start_ns) * slots)
-        elif not loaded.machine.kinds[kind].launches_ahead:
-            times_ns[ran] += loaded.machine.kinds[kind].launch_overhead_ns
-        _fill(table, problem, loaded, placement == device, times_ns, kind, len(traces))
-        found.append(
-            OpCosts(
-                kind=problem.device_kinds[kind],
-                device=name,
-                step=step,
-                attributed=attributed,
-                ran=int(np.count_nonzero(ran)),
-            )
-        )
+    for device in _first_devices(problem) if devices is None else devices:
+        measured = _on_gpu if problem.device_launch_ns[device] > 0 else _on_cpu
+        found.append(measured(loaded, runner, table, device, steps, on_step))
     return found
 
 
-def _first_devices(problem: Problem) -> dict[int, int]:
-    """By kind, of those whose name says CPU: traces of others do not tell when an op ran there."""
+def _on_cpu(
+    loaded: LoadedGraph,
+    runner: StepRunner,
+    table: CostTable,
+    device: int,
+    steps: int,
+    on_step: OnStep,
+) -> OpCosts:
+    problem = loaded.problem
+    kind, name = int(problem.device_kind[device]), problem.device_names[device]
+    placement = on_device(problem, device)
+    on_step(f"steps on {name}")
+    seconds = runner.run(placement, steps=steps, warmup=_WARMUP)
+    on_step(f"traced steps on {name}")
+    traces = runner.trace(placement, steps=steps, warmup=_WARMUP)
+    on_step(f"steps on {name}")
+    seconds += runner.run(placement, steps=steps, warmup=_WARMUP)
+    step = Timing(seconds=tuple(seconds))
+    slots = int(problem.device_slots[device])
+    full_name = full_device_name(name)
+    by_name = [op_times_ns(traced.step_stats, full_name, slots) for traced in traces]
+    times_ns, attributed = _times_of_ops(loaded, by_name)
+    ran = times_ns > 0
+    if (placement == device).all():
+        start_ns = float(problem.device_start_ns[device])
+        times_ns = _as_long_as(times_ns, (step.value_s * 1e9 - start_ns) * slots)
+    else:
+        times_ns[ran] += loaded.machine.kinds[kind].launch_overhead_ns
+    _fill(table, problem, loaded, placement == device, times_ns, kind, len(traces))
+    return OpCosts(
+        kind=problem.device_kinds[kind],
+        device=name,
+        step=step,
+        attributed=attributed,
+        ran=int(np.count_nonzero(ran)),
+        launch_ns=None,
+    )
+
+
+def _on_gpu(
+    loaded: LoadedGraph,
+    runner: StepRunner,
+    table: CostTable,
+    device: int,
+    steps: int,
+    on_step: OnStep,
+) -> OpCosts:
+    problem = loaded.problem
+    kind, name = int(problem.device_kind[device]), problem.device_names[device]
+    placement = on_device(problem, device)
+    on_step(f"steps on {name}")
+    seconds = runner.run(placement, steps=steps, warmup=_WARMUP)
+    on_step(f"traced steps on {name}")
+    traced = _trace_gpu(runner, placement, name, steps)
+    on_step(f"steps on {name}")
+    seconds += runner.run(placement, steps=steps, warmup=_WARMUP)
+    step = Timing(seconds=tuple(seconds))
+    times_ns, attributed = _times_of_ops(loaded, [of_step.kernels_ns for of_step in traced])
+    launching = int(np.count_nonzero(times_ns))
+    if not launching:
+        raise MeasuringError(
+            f"{name}: no kernel was traced in a step; TensorFlow needs the library CUPTI of CUDA "
+            "(libcupti.so) for that"
+        )
+    here = placement == device
+    _fill(table, problem, loaded, here, times_ns, kind, len(traced))
+    cost_ns = problem.cost_ns.copy()
+    runs = here & (cost_ns[:, kind] >= 0)
+    cost_ns[runs, kind] = np.rint(times_ns[runs]).astype(np.int64)
+    step_ns = step.value_s * 1e9
+    host_ns = [
+        step_ns if of_step.launches_ns is None else sum(of_step.launches_ns.values()) / launching
+        for of_step in traced
+    ]
+    launch_ns = _launch_ns(
+        problem.replace(cost_ns=cost_ns), placement, device, step_ns, float(np.median(host_ns))
+    )
+    return OpCosts(
+        kind=problem.device_kinds[kind],
+        device=name,
+        step=step,
+        attributed=attributed,
+        ran=launching,
+        launch_ns=launch_ns,
+    )
+
+
+def _trace_gpu(
+    runner: StepRunner, placement: NDArray[np.int32], name: str, steps: int
+) -> list[OnGpu]:
+    """What each step does on the GPU of this name."""
+    if not emulation.is_on():
+        traces = runner.trace(placement, steps=steps, warmup=_WARMUP)
+        return [times_on_gpu(traced.step_stats, full_device_name(name)) for traced in traces]
+    number, found = int(name.rpartition(":")[2]), []
+    with runner.placed(placement) as step:
+        step.warm_up(_WARMUP)
+        for _ in range(steps):
+            with emulation.traced() as ran:
+                step.time(1)
+            kernels: Counter[str] = Counter()
+            for event in ran:
+                if event.kind == "kernel" and event.source == number:
+                    kernels[event.name] += event.end_ns - event.start_ns
+            found.append(OnGpu(kernels_ns=kernels, launches_ns=None))
+    return found
+
+
+def _launch_ns(
+    problem: Problem,
+    placement: NDArray[np.int32],
+    device: int,
+    step_ns: float,
+    most_ns: float,
+) -> int:
+    """Of an op, such that the simulated step takes as long as the measured one.
+
+    At least what the device has: where kernels are what takes time, a step tells nothing of
+    launches. At most `most_ns`, what the host took in the traces. Nobody knows the order of
+    launches, so the simulated step is the median of several.
+    """
+    least = int(problem.device_launch_ns[device])
+
+    def simulated_ns(launch_ns: int) -> float:
+        all_ns = problem.device_launch_ns.copy()
+        all_ns[problem.device_kind == problem.device_kind[device]] = launch_ns
+        steps_ns = [
+            simulate(
+                problem.replace(device_launch_ns=all_ns, launch_seed=seed), placement
+            ).makespan_ns
+            for seed in range(_ORDERS)
+        ]
+        return float(np.median([ns or 0 for ns in steps_ns]))
+
+    if simulated_ns(least) > (1 - _SIMULATED_WITHIN) * step_ns:
+        return least
+    low, high = least, max(least, round(most_ns))
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if simulated_ns(middle) < step_ns else (low, middle)
+    return low
+
+
+def _first_devices(problem: Problem) -> Collection[int]:
+    """One of each kind, of CPUs and GPUs: traces of others do not tell when an op ran there."""
     found: dict[int, int] = {}
     for device, kind in enumerate(problem.device_kind.tolist()):
-        if "/device:CPU:" in problem.device_names[device]:
+        is_cpu = "/device:CPU:" in problem.device_names[device]
+        if is_cpu or problem.device_launch_ns[device] > 0:
             found.setdefault(kind, device)
-    return found
+    return found.values()
 
 
 def _times_of_ops(
-    loaded: LoadedGraph, by_name: Sequence[dict[str, float]]
+    loaded: LoadedGraph, by_name: Sequence[Mapping[str, float]]
 ) -> tuple[NDArray[np.float64], float]:
     """float64[n], the medians over the traced steps, and the share of time that has an op."""
     assert loaded.step is not None

@@ -84,6 +84,25 @@ def products(device: str, chains: int, length: int) -> Build:
     return lambda: [_products(_matrix(device), device, length).op for _ in range(chains)]
 
 
+def rated_products(device: str, length: int, size: int, dtype: str) -> Build:
+    """A chain of products of random square matrices, whose values stay as large as they are."""
+
+    def build() -> list[Any]:
+        import tensorflow as tf
+
+        with tf.device(device):
+            value, other = (
+                tf.cast(tf.random.stateless_normal([size, size], [1, seed]), dtype)
+                for seed in range(2)
+            )
+            other /= tf.cast(size**0.5, dtype)
+            for _ in range(length):
+                value = tf.raw_ops.MatMul(a=value, b=other)
+        return [value.op]
+
+    return build
+
+
 def transfers(src: str, dst: str, count: int, elements: int) -> Build:
     """So many float32[elements], sent at once.
 
