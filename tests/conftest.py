@@ -24,9 +24,15 @@ _EPOCH = datetime.date(1970, 1, 1).toordinal()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The options that choose slow tests."""
+    """The options that choose slow tests, and a limit for all that run."""
     group = parser.getgroup("hplacer")
     group.addoption("--slow-share", metavar="K/N", help="only slow tests: part K, from 0, of N")
+    group.addoption(
+        "--processor-limit",
+        type=float,
+        metavar="SECONDS",
+        help="fail if all tests together take more time of processors",
+    )
     group.addoption(
         "--slow-dates",
         type=int,
@@ -68,11 +74,31 @@ def _part(item: pytest.Item, parts: int) -> int:
     return zlib.crc32(item.nodeid.encode()) % parts
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Tells the time of processors that the tests took: wall time depends on what else runs."""
+def _processor_s() -> float:
     used = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    processor_s = sum(usage.ru_utime + usage.ru_stime for usage in used)
-    terminalreporter.write_line(f"processor time: {processor_s:.0f} s")
+    return sum(usage.ru_utime + usage.ru_stime for usage in used)
+
+
+def _is_over(config: pytest.Config) -> bool:
+    limit_s = config.getoption("processor_limit")
+    return limit_s is not None and _processor_s() > limit_s
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fails above the limit. Wall time would depend on what else runs."""
+    if not hasattr(session.config, "workerinput") and _is_over(session.config):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    """Tells the time of processors that the tests took."""
+    limit_s = config.getoption("processor_limit")
+    allowed = "" if limit_s is None else f", at most {limit_s:.0f} s"
+    over = ": make tests faster before you add others" if _is_over(config) else ""
+    terminalreporter.write_line(f"processor time: {_processor_s():.0f} s{allowed}{over}")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -1,20 +1,23 @@
-"""The checks of `hplacer doctor` that need no TensorFlow: plan store and environment."""
+"""The checks of `hplacer doctor` that need no TensorFlow: plan store, GPUs and environment."""
 
 from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from hplacer_optimizer.errors import HPlacerError, OptionError
 from hplacer_optimizer.log import LEVELS
+from hplacer_optimizer.machines import nvidia
 from hplacer_optimizer.options import Options
 from hplacer_optimizer.plans.store import MAX_BYTES, PlanStore
 from hplacer_optimizer.plans.store.layer import Layer
 from hplacer_optimizer.support.formats import format_bytes
 
+_FREE = 0.9  # of a GPU's memory: the driver itself takes some
 _AUTO_JIT = re.compile(r"--tf_xla_auto_jit=(?!0\b|-)")
 
 
@@ -92,6 +95,59 @@ def _missing_parent(layer: Layer) -> Path | None:
     while not existing.exists():
         existing = existing.parent
     return existing
+
+
+# ---- GPUs ----
+
+
+def gpu_checks(tensorflow_gpus: int, *, tf32: bool) -> Iterator[Check]:
+    """What the driver tells of NVIDIA's GPUs, and whether a plan can use them.
+
+    Args:
+        tensorflow_gpus: how many of them TensorFlow finds.
+        tf32: whether TensorFlow computes products of float32 in TF32.
+    """
+    found = nvidia.gpus()
+    if not found:
+        return
+    detail = ", ".join(
+        f"{gpu.model} with {gpu.free_mib / 1024:.1f} of {gpu.memory_mib / 1024:.1f} GiB free"
+        for gpu in found
+    )
+    if not tensorflow_gpus:
+        yield Check(
+            name="GPUs",
+            detail=f"{detail}; TensorFlow finds none of them",
+            remedy="install the package tensorflow with CUDA's libraries (pip install "
+            "'tensorflow[and-cuda]'), and look at CUDA_VISIBLE_DEVICES",
+            note=True,
+        )
+        return
+    busy = [gpu for gpu in found if gpu.free_mib < gpu.memory_mib * _FREE]
+    yield Check(
+        name="GPUs",
+        detail=detail,
+        remedy="another process holds memory there: plans count on what is free" if busy else None,
+        note=bool(busy),
+    )
+    if pairs := nvidia.ways():
+        paths = Counter("NVLink" if way.startswith("NV") else "PCIe" for way in pairs.values())
+        told = ", ".join(f"{count} pairs by {way}" for way, count in sorted(paths.items()))
+        yield Check(name="links of GPUs", detail=told)
+    if tf32:
+        yield Check(
+            name="TF32",
+            detail="on: GPUs since Ampere compute products of float32 with 10 bits, and several "
+            "times as fast as plans count on without measured costs (hplacer calibrate)",
+        )
+    if tensorflow_gpus == 1:
+        yield Check(
+            name="gain",
+            detail="a plan can move ops between one GPU and the CPU only, which seldom pays",
+            remedy="rehearse several GPUs: hplacer try train.py --emulate 4xa100 (beside the "
+            "package tensorflow-cpu)",
+            note=True,
+        )
 
 
 # ---- environment ----

@@ -23,7 +23,7 @@ from hplacer_optimizer.cli.arguments import (
     open_store,
     version,
 )
-from hplacer_optimizer.cli.checks import Check, environment_checks, store_checks
+from hplacer_optimizer.cli.checks import Check, environment_checks, gpu_checks, store_checks
 from hplacer_optimizer.cli.printing import print_json
 from hplacer_optimizer.cli.sample_session import MARK
 from hplacer_optimizer.cli.waiting import waiting
@@ -126,6 +126,7 @@ def _read_sample(found: dict[str, Any]) -> Iterator[Check]:
         else None,
         note=one,
     )
+    yield from gpu_checks(sum("GPU" in device for device in devices), tf32=found["tf32"])
     placed = f"{found['ops']} ops, {found['placed']} of their nodes placed on two CPU devices"
     if found["outcome"] != "planned" or not found["placed"] or not found["checked"]:
         reason = found["reason"] or "TensorFlow did not take the plan over"
@@ -146,7 +147,10 @@ def _run_python(code: str) -> tuple[bool, str]:
     """Whether `code` runs in a fresh interpreter, and the last line that it printed."""
     # Without our variables: what they switch off or on is checked by itself.
     kept = {key: value for key, value in os.environ.items() if not key.startswith("HPLACER_")}
-    environment = kept | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    environment = kept | {
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+        "TF_FORCE_GPU_ALLOW_GROWTH": "true",  # beside what else uses the GPUs
+    }
     try:
         done = subprocess.run(
             [sys.executable, "-c", code],

@@ -46,6 +46,7 @@ def main() -> None:
         "tensorflow": tf.__version__,
         "built_for": ", ".join(native.built_for()),
         "devices": devices,
+        "tf32": tf.config.experimental.tensor_float_32_execution_enabled(),
         "checked": sum(check.planned for check in checks),
         "differences": [row for check in checks for row in check.differences],
     }

@@ -115,6 +115,36 @@ def _bus_id(text: str) -> str:
 # ---- asking the driver ----
 
 
+@dataclass(frozen=True, kw_only=True)
+class Gpu:
+    """A GPU of this host, as the driver tells it."""
+
+    model: str
+    memory_mib: int
+    free_mib: int
+
+
+def gpus() -> list[Gpu]:
+    """All of this host, with those that CUDA_VISIBLE_DEVICES hides; none if no driver answers."""
+    table = _nvidia_smi("--query-gpu=name,memory.total,memory.free", "--format=csv,noheader")
+    found = []
+    for line in (table or "").splitlines():
+        row = re.fullmatch(r"(.+), (\d+) MiB, (\d+) MiB", line.strip())
+        if row:
+            found.append(Gpu(model=row[1], memory_mib=int(row[2]), free_mib=int(row[3])))
+    return found
+
+
+def ways() -> dict[tuple[int, int], str]:
+    """nvidia-smi's word for the path between two GPUs, by their numbers."""
+    topology = _ask_driver()
+    if topology is None:
+        return {}
+    return {
+        (a, b): topology.way[a][b] for a, b in itertools.combinations(range(len(topology.way)), 2)
+    }
+
+
 def _ask_driver() -> Topology | None:
     fields = "pci.bus_id,pcie.link.gen.max,pcie.link.width.max"
     table = _nvidia_smi(f"--query-gpu={fields}", "--format=csv,noheader")

@@ -35,6 +35,7 @@ class Target:
         import tensorflow as tf
 
         config = tf.compat.v1.ConfigProto(allow_soft_placement=False)
+        config.gpu_options.allow_growth = True  # beside the process that trains, or plans
         if self.session == LOCAL:
             numbers = [int(found[1]) for found in map(_CPU.search, self.device_names) if found]
             config.device_count["CPU"] = max(numbers, default=0) + 1

@@ -26,6 +26,7 @@ _ENVIRONMENT = {
     "HPLACER_DISABLE": "1",  # this package's own pass stays out
     "TF_CPP_MIN_LOG_LEVEL": "2",
     "TF_GRAPH_CACHING": "",
+    "TF_FORCE_GPU_ALLOW_GROWTH": "true",  # training has the GPUs
 }
 
 

@@ -16,7 +16,8 @@ import pytest
 
 import hplacer_optimizer as hp
 from hplacer_optimizer.cli import doctor
-from hplacer_optimizer.cli.checks import Check, environment_checks, store_checks
+from hplacer_optimizer.cli.checks import Check, environment_checks, gpu_checks, store_checks
+from hplacer_optimizer.machines import nvidia
 from hplacer_optimizer.plans.store import PlanStore
 from testbed.planted_problems import machine
 from tests.commands import document_of, error_of, hplacer
@@ -447,7 +448,7 @@ def test_doctor_reads_the_options_of_the_environment() -> None:
 def test_doctor_tells_what_became_of_the_sample(
     found: dict[str, Any], status: str, text: str
 ) -> None:
-    sample: dict[str, Any] = {"tensorflow": "2.21.0", "built_for": "2.21.0"}
+    sample: dict[str, Any] = {"tensorflow": "2.21.0", "built_for": "2.21.0", "tf32": True}
     sample |= {"devices": [f"/physical_device:{name}:0" for name in ("CPU", "GPU")]}
     sample |= {"ops": 8, "placed": 8}
     sample |= {"outcome": "planned", "reason": "", "checked": 8, "differences": [], **found}
@@ -455,6 +456,42 @@ def test_doctor_tells_what_became_of_the_sample(
     assert status_of(listed) == ("ok", "CPU:0, GPU:0", "")
     assert session.status == status
     assert text in session.detail
+
+
+NVIDIA_SMI = """#!/bin/sh
+case "$1" in
+  topo) printf '\\tGPU0\\tGPU1\\nGPU0\\tX\\tNV4\\nGPU1\\tNV4\\tX\\n' ;;
+  *memory*) printf 'NVIDIA H200, 143771 MiB, 143100 MiB\\nNVIDIA H200, 143771 MiB, 2000 MiB\\n' ;;
+  *) printf '00000000:06:00.0, 5, 16\\n00000000:07:00.0, 5, 16\\n' ;;
+esac
+"""
+
+
+@pytest.mark.parametrize(
+    ("tensorflow_gpus", "expected"),
+    [
+        (0, ["note GPUs: TensorFlow finds none of them"]),
+        (1, ["note GPUs: 2.0 of 140.4 GiB free", "ok links of GPUs: 1 pairs by NVLink",
+             "ok TF32: on", "note gain: one GPU and the CPU only"]),
+        (2, ["note GPUs: 2.0 of 140.4 GiB free", "ok links of GPUs: 1 pairs by NVLink",
+             "ok TF32: on"]),
+    ],
+)  # fmt: skip
+def test_doctor_tells_what_gpus_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tensorflow_gpus: int, expected: list[str]
+) -> None:
+    command = tmp_path / "nvidia-smi"
+    command.write_text(NVIDIA_SMI)
+    command.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    nvidia._nvidia_smi.cache_clear()
+    found = list(gpu_checks(tensorflow_gpus, tf32=True))
+    nvidia._nvidia_smi.cache_clear()
+    assert len(found) == len(expected)
+    for check, text in zip(found, expected, strict=True):
+        head, _, detail = text.partition(": ")
+        assert f"{check.status} {check.name}" == head
+        assert detail in check.detail
 
 
 @pytest.mark.parametrize(
