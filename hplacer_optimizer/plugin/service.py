@@ -33,6 +33,7 @@ from hplacer_optimizer.log import LOGGER, warn_once
 from hplacer_optimizer.machines import Machine, host
 from hplacer_optimizer.options import PLANNING_SHARE, WAIT_S, Options
 from hplacer_optimizer.planners import Budget, local_search
+from hplacer_optimizer.plans.elsewhere import why_elsewhere
 from hplacer_optimizer.plans.fingerprint import miss_line
 from hplacer_optimizer.plans.guard import APPLY, KEEP, MEASURE, Here, decide
 from hplacer_optimizer.plans.making import Search, make_plan
@@ -165,14 +166,19 @@ class Service:
         store = PlanStore.from_options(options)
         # With option verify a verdict may have come since.
         plan = self.plans.stored(request, store, again=options.verify)
-        if plan is not None:
+        elsewhere = _elsewhere(request, plan) if plan is not None else ""
+        if plan is not None and not elsewhere:
             if options.on_miss == "background":
                 _search_again(request, options, store)
             _decide(request, plan, options)
             return
+        if elsewhere:
+            LOGGER.log(
+                level(request), "the stored plan of %s is not used: %s", request.label, elsewhere
+            )
         LOGGER.debug("%s", miss_line(request.label, dict(request.fingerprint_parts)))
         if options.on_miss == "skip":
-            request.finish_declined("")
+            request.finish_declined(elsewhere)
         else:
             request.finish_missing(_rates(request.devices))
 
@@ -303,6 +309,13 @@ def _detect(devices: Any, *, ask_driver: bool = False) -> Machine:
     return machines.detect(
         devices, inter_op_threads=inter_op, intra_op_threads=intra_op, ask_driver=ask_driver
     )
+
+
+def _elsewhere(request: Any, plan: Plan) -> str:
+    """Why the plan is one for other accelerators; "": it is not."""
+    if all(device.type == "CPU" for device in request.devices):
+        return ""
+    return why_elsewhere(plan, _detect(request.devices))
 
 
 def _rates(devices: Any) -> Any:

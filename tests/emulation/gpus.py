@@ -18,12 +18,12 @@ name: slow-gpus
 kinds:
   host: {type: CPU, flops: {float32: 1 GFLOP/s}, memory: 8 GiB, memory_bandwidth: 2 GB/s,
          launch_overhead: 1 us, executor_overhead: 1 us, slots: 2}
-  gpu: {type: GPU, flops: {float32: 20 GFLOP/s}, memory: GPU_MEMORY, memory_bandwidth: 40 GB/s,
+  GPU_KIND: {type: GPU, flops: {float32: 20 GFLOP/s}, memory: GPU_MEMORY, memory_bandwidth: 40 GB/s,
         launch_overhead: 5 us, executor_overhead: 1 us}
 devices:
   - {name: /device:CPU:0, kind: host}
-  - {name: /device:GPU:0, kind: gpu}
-  - {name: /device:GPU:1, kind: gpu}
+  - {name: /device:GPU:0, kind: GPU_KIND}
+  - {name: /device:GPU:1, kind: GPU_KIND}
 links:
   - pcie: {latency: 10 us, bandwidth: 10 GB/s, host: [/device:CPU:0],
            children: [/device:GPU:0, /device:GPU:1]}
@@ -94,9 +94,9 @@ def towers(name="train_step"):
 """
 
 
-def machine_text(gpu_memory: str = "512 MiB") -> str:
-    """The machine, with so much memory on each GPU."""
-    return MACHINE.replace("GPU_MEMORY", gpu_memory)
+def machine_text(gpu_memory: str = "512 MiB", gpu_kind: str = "gpu") -> str:
+    """The machine, with so much memory on each GPU, whose kind has this name."""
+    return MACHINE.replace("GPU_MEMORY", gpu_memory).replace("GPU_KIND", gpu_kind)
 
 
 def run(
@@ -104,6 +104,7 @@ def run(
     directory: Path,
     *,
     gpu_memory: str = "512 MiB",
+    gpu_kind: str = "gpu",
     log: str = "warning",
     **variables: str,
 ) -> Outcome:
@@ -113,6 +114,6 @@ def run(
         directory,
         prelude=ENABLED + processes.IMPORTS + processes.NAMES + NAMES,
         log=log,
-        TEST_MACHINE=machine_text(gpu_memory),
+        TEST_MACHINE=machine_text(gpu_memory, gpu_kind),
         **variables,
     )

@@ -53,6 +53,24 @@ def test_a_miss_plans_for_both_gpus_and_the_next_start_hits(tmp_path: Path) -> N
     assert "hplacer: plan loaded for function train_step" in again.log[-1]
 
 
+def test_a_plan_for_other_gpus_is_made_anew(tmp_path: Path) -> None:
+    """Names and types of devices are the same, and so is the fingerprint."""
+    code = """
+on(**PAYS)
+step = towers()
+report(losses=losses(step), history=history_since(0), products=products_of(step))
+"""
+    seen = [gpus.run(code, tmp_path, gpu_kind=kind, log="info") for kind in ("a100", "a100", "k40")]
+    entries = [outcome.report["history"][0] for outcome in seen]
+    assert [entry["outcome"] for entry in entries] == ["planned", "loaded", "planned"]
+    assert len({entry["fingerprint"] for entry in entries}) == 1
+    told = "the stored plan of function train_step is not used: it was made for 2 x a100, and here "
+    assert [line for outcome in seen for line in outcome.log if "not used" in line] == [
+        f"hplacer: {told}are 2 x k40"
+    ]
+    assert all(0 not in outcome.report["products"] for outcome in seen)
+
+
 JUDGED = """
 import dataclasses, shutil
 from hplacer_optimizer.plans.store import PlanStore
