@@ -11,7 +11,7 @@ Parts:
 
   machine   the devices as TensorFlow, the driver and the system describe them, and what
             `hplacer calibrate` measures there
-  launches  what an op, a launch and a copy take, at which rates kernels run, what copies wait for
+  launches  what an op, a launch and a copy take, and at which rates kernels run
   tasks     training steps under placements, executed beside simulated: with costs from data
             sheets, and with the kernels and launches of a traced step under TensorFlow's placement
 
@@ -52,7 +52,6 @@ from hplacer_optimizer.support import child_process
 PARTS = ("machine", "launches", "tasks")
 WARM_UP, STEPS, TRACED = 5, 20, 2
 REPEATS = 25
-LEAST_S = 0.02  # of a probe: 50 launches and more
 _MOVED = (0.02, 0.1)  # shares of units that random placements send elsewhere
 
 
@@ -198,33 +197,6 @@ def print_launches(divide: int, *, small: bool) -> None:
                 ),
             )
 
-    side = 256 if small else 4096
-
-    def late_copy(host_ops: int, waits: bool) -> Any:
-        """A small result that the host asks for late, while products of a later launch run.
-
-        Chains of `host_ops` ops without a kernel delay the copy; the products need 4 ms.
-        """
-        small = chain(gpu, 1, neg, const(gpu, (16,)))
-        late = chain(gpu, 200, lambda x: raw.Identity(input=x), small)
-        ends = [chain(cpu, host_ops, neg, chain(cpu, 1, neg, late))]
-        if waits:
-            ends.append(products(16, side))
-        return ends
-
-    for host_ops in (1, 4000):
-
-        def late(waits: bool, host_ops: int = host_ops) -> Callable[[], Any]:
-            return lambda: late_copy(host_ops, waits)
-
-        probe(
-            f"a late copy to the host and {host_ops} ops there: with 16 products at the same time, "
-            "without; the products alone",
-            late(True),
-            late(False),
-            lambda: products(16, side),
-        )
-
 
 def timed(graph: Any, config: Any, fetches: Sequence[list[Any]]) -> list[list[float]]:
     """Seconds of steps of each of these, in turns, without Grappler: what was built runs."""
@@ -311,7 +283,9 @@ def own_config(divide: int) -> Any:
     import tensorflow as tf
 
     gpus = tf.config.list_physical_devices("GPU")
-    if divide > 1 and gpus:
+    if not gpus:
+        raise SystemExit("TensorFlow finds no GPU here; rehearse with hplacer run --emulate 1xh100")
+    if divide > 1:
         total = re.search(r"(\d+) MiB", driver_says())
         share = int(total[1]) * 0.9 // divide if total else 4096
         part = tf.config.LogicalDeviceConfiguration(memory_limit=int(share))
