@@ -82,6 +82,11 @@ class ForkServer:
                 raise subprocess.TimeoutExpired(arguments, timeout_s)
             return subprocess.CompletedProcess(arguments, returncode, _text(stdout), _text(stderr))
 
+    @property
+    def pid(self) -> int:
+        """The parent of what it runs."""
+        return self._process.pid
+
     def close(self) -> None:
         """Ends the server."""
         self._connection.close()

@@ -17,7 +17,7 @@ from typing import Any
 
 _PACKAGE_ROOT = Path(__file__).resolve().parents[2]
 _PR_SET_PDEATHSIG = 1
-_PARENT = "HPLACER_PARENT"  # the process number of whoever started a child
+PARENT = "HPLACER_PARENT"  # the process number of whoever started a child
 _POLL_S = 0.05
 # The library that emulates GPUs, which may be another one where the others are not set.
 _EMULATION = (
@@ -29,7 +29,7 @@ _EMULATION = (
 
 def environment(**changes: str) -> dict[str, str]:
     """This process's environment with changes, in which a child finds this package."""
-    result = {**os.environ, **changes, _PARENT: str(os.getpid())}
+    result = {**os.environ, **changes, PARENT: str(os.getpid())}
     paths = [str(_PACKAGE_ROOT), result.get("PYTHONPATH", "")]
     result["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
     return result
@@ -153,5 +153,5 @@ def end_with_parent() -> None:
     """In a child with this `environment`: a parent that is killed cannot stop it any more."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     # The parent may have ended before. In a container, a parent that lives may have number 1.
-    if os.environ.get(_PARENT) != str(os.getppid()):
+    if os.environ.get(PARENT) != str(os.getppid()):
         sys.exit(1)

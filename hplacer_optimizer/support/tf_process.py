@@ -22,7 +22,7 @@ __all__ = ["Child", "begin", "run"]
 
 _MAX_REASON = 500
 _INFORMATION = re.compile(r"I\d{4} |WARNING: All log messages before absl::InitializeLog")
-_ENVIRONMENT = {
+ENVIRONMENT = {  # of a child
     "HPLACER_DISABLE": "1",  # this package's own pass stays out
     "TF_CPP_MIN_LOG_LEVEL": "2",
     "TF_GRAPH_CACHING": "",
@@ -67,7 +67,7 @@ def run(module: str, where: Path, *, limit_s: float, name: str, hides_gpus: bool
         open(log, "wb") as stream,
         subprocess.Popen(
             [sys.executable, "-m", module, str(where)],
-            env=child_process.environment(**_ENVIRONMENT, **hidden),
+            env=child_process.environment(**ENVIRONMENT, **hidden),
             stdin=subprocess.DEVNULL,
             stdout=stream,
             stderr=stream,
