@@ -179,6 +179,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--watchdog-s", type=float, default=300.0)
     parser.add_argument("--output", type=Path, metavar="DIR", help="for stress.json")
     options = parser.parse_args(arguments)
+    if options.output:
+        options.output.mkdir(parents=True, exist_ok=True)  # now, if it cannot be
     scenarios = options.only or [*SCENARIOS]
     all_ended: list[Ended] = []
     while sum(ended.steps for ended in all_ended) < options.steps:
@@ -201,7 +203,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
     print(table(all_ended))
     if options.output:
-        options.output.mkdir(parents=True, exist_ok=True)
         document = {
             "command": "python benchmarks/emulation_stress.py "
             f"--steps {options.steps} --steps-each {options.steps_each} "
