@@ -35,6 +35,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -42,17 +43,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.emulation import SMALL, TASKS, by_unit, print_row, rows_told
-from hplacer_optimizer import emulation
+from benchmarks.emulation import (
+    SMALL,
+    TASKS,
+    gpus_of,
+    print_row,
+    random_moves,
+    rows_told,
+    write_task,
+)
 from hplacer_optimizer._engine import Problem
-from hplacer_optimizer.machines import Machine, detect, full_device_name, machine_to_yaml
+from hplacer_optimizer.machines import Machine, detect, full_device_name, machine_to_yaml, nvidia
 from hplacer_optimizer.machines.describe import describe_host
+from hplacer_optimizer.machines.list_devices import MARK
 from hplacer_optimizer.support import child_process
 
 PARTS = ("machine", "launches", "tasks")
 WARM_UP, STEPS, TRACED = 5, 20, 2
-REPEATS = 25
-_MOVED = (0.02, 0.1)  # shares of units that random placements send elsewhere
+_MOVED, _SEED = (0.02, 0.1), 7  # shares of units that random placements send elsewhere
 
 
 # ---- the machine ----
@@ -92,8 +100,12 @@ def print_launches(divide: int, *, small: bool) -> None:
     """A row for each probe: medians and quartiles of a step, in microseconds."""
     import tensorflow as tf
 
-    config = own_config(divide)
+    from hplacer_optimizer.measuring.calibration.probes import Probes
+    from hplacer_optimizer.measuring.target import LOCAL, Target
+
+    divide_gpu(divide)
     gpu, cpu = "/device:GPU:0", "/device:CPU:0"
+    probes = Probes(Target(session=LOCAL, device_names=[cpu]))
     other = "/device:GPU:1" if divide > 1 else cpu
     raw = tf.raw_ops
 
@@ -121,15 +133,16 @@ def print_launches(divide: int, *, small: bool) -> None:
         start = const(device, shape)
         return [chain(device, 1, neg, start) for _ in range(count)]
 
+    def ends_of(build: Callable[[], Any]) -> list[Any]:
+        built = build()
+        return [x.op for x in (built if isinstance(built, list) else [built])]
+
     def probe(name: str, *builds: Callable[[], Any]) -> None:
         """Steps of the graphs, in turns."""
-        with tf.Graph().as_default() as graph:
-            fetches = []
-            for build in builds:
-                built = build()
-                fetches.append([x.op for x in (built if isinstance(built, list) else [built])])
-        times = timed(graph, config, fetches)
-        quartiles = [[round(1e6 * q, 2) for q in np.quantile(t, (0.25, 0.5, 0.75))] for t in times]
+        quartiles = [
+            [round(1e6 * second, 2) for second in np.quantile(timing.seconds, (0.25, 0.5, 0.75))]
+            for timing in probes.compare(*(partial(ends_of, build) for build in builds))
+        ]
         print_row({"probe": name, "us": quartiles})
 
     for device, title in ((gpu, "GPU"), (cpu, "CPU")):
@@ -198,27 +211,6 @@ def print_launches(divide: int, *, small: bool) -> None:
             )
 
 
-def timed(graph: Any, config: Any, fetches: Sequence[list[Any]]) -> list[list[float]]:
-    """Seconds of steps of each of these, in turns, without Grappler: what was built runs."""
-    import tensorflow as tf
-
-    v1 = tf.compat.v1
-    config.graph_options.optimizer_options.opt_level = v1.OptimizerOptions.L0
-    config.graph_options.rewrite_options.disable_meta_optimizer = True
-    seconds: list[list[float]] = [[] for _ in fetches]
-    clock = emulation.step_clock()
-    with v1.Session(graph=graph, config=config) as session:
-        steps = [session.make_callable(ends) for ends in fetches]
-        for step in steps * 3:
-            step()
-        for _ in range(REPEATS):
-            for step, times in zip(steps, seconds, strict=True):
-                begin = clock()
-                step()
-                times.append(clock() - begin)
-    return seconds
-
-
 # ---- tasks ----
 
 
@@ -226,12 +218,7 @@ def print_task(name: str, sizes: dict[str, Any], divide: int, traces: Path | Non
     """A row for each placement."""
     with tempfile.TemporaryDirectory() as directory:
         path = str(Path(directory, "graph.meta"))
-        command = "import sys, json; from hplacer_optimizer.workloads.graphs import write_graph\n"
-        command += "write_graph(sys.argv[1], sys.argv[2], **json.loads(sys.argv[3]))"
-        task = TASKS[name]
-        arguments = [task.workload, path, json.dumps({**task.parameters, **sizes})]
-        environment = child_process.environment(**child_process.without_gpus())
-        subprocess.run([sys.executable, "-c", command, *arguments], check=True, env=environment)
+        write_task(TASKS[name], sizes, path)
         with gpu_to_itself():
             machine = divided_machine(divide)
         from hplacer_optimizer.capture.loading import load_graph
@@ -246,11 +233,12 @@ def print_task(name: str, sizes: dict[str, Any], divide: int, traces: Path | Non
 
 
 def divided_machine(divide: int) -> Machine:
-    """This host, its first GPU as so many."""
+    """This host, its GPU as so many."""
     if divide == 1:
         return describe_host(timeout_s=120)
-    command = "import json, sys, benchmarks.accelerator as a\n"
-    command += "a.own_config(int(sys.argv[1])); print('LIST ' + json.dumps(a.listed()))"
+    command = "import json, sys; from benchmarks.accelerator import divide_gpu\n"
+    command += "from hplacer_optimizer.machines.list_devices import MARK, list_own\n"
+    command += "divide_gpu(int(sys.argv[1])); print(MARK + json.dumps(list_own()))"
     done = subprocess.run(
         [sys.executable, "-c", command, str(divide)],
         check=True,
@@ -258,59 +246,42 @@ def divided_machine(divide: int) -> Machine:
         text=True,
         env=child_process.environment(HPLACER_DISABLE="1", TF_CPP_MIN_LOG_LEVEL="3"),
     )
-    (line,) = [line for line in done.stdout.splitlines() if line.startswith("LIST ")]
-    devices = [SimpleNamespace(**device) for device in json.loads(line.removeprefix("LIST "))]
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith(MARK)]
+    devices = [SimpleNamespace(**device) for device in json.loads(line.removeprefix(MARK))]
     return detect(devices, ask_driver=True)
 
 
-def listed() -> list[dict[str, Any]]:
-    """The logical devices of this process."""
-    from tensorflow.python.client import device_lib
-
-    return [
-        {
-            "name": device.name,
-            "type": device.device_type,
-            "description": device.physical_device_desc,
-            "memory_bytes": device.memory_limit,
-        }
-        for device in device_lib.list_local_devices()
-    ]
-
-
-def own_config(divide: int) -> Any:
-    """A ConfigProto; divides the first GPU of this process, and lets it take memory as it needs."""
+def divide_gpu(divide: int) -> None:
+    """The GPU of this process, before its first op."""
     import tensorflow as tf
 
     gpus = tf.config.list_physical_devices("GPU")
     if not gpus:
         raise SystemExit("TensorFlow finds no GPU here; rehearse with hplacer run --emulate 1xh100")
     if divide > 1:
-        total = re.search(r"(\d+) MiB", driver_says())
-        share = int(total[1]) * 0.9 // divide if total else 4096
-        part = tf.config.LogicalDeviceConfiguration(memory_limit=int(share))
+        if len(gpus) > 1:
+            raise SystemExit("--divide is for one GPU; hide the others: CUDA_VISIBLE_DEVICES=0")
+        known = nvidia.gpus()
+        share = int(known[0].memory_mib * 0.9 / divide) if known else 4096
+        part = tf.config.LogicalDeviceConfiguration(memory_limit=share)
         tf.config.set_logical_device_configuration(gpus[0], [part] * divide)
     tf.config.list_logical_devices()
-    return tf.compat.v1.ConfigProto(allow_soft_placement=True)
 
 
 def placements(problem: Problem) -> Iterator[tuple[str, NDArray[np.int32]]]:
-    """TensorFlow's, stripes, random moves, and a plan."""
+    """TensorFlow's, random moves, and a plan."""
     from hplacer_optimizer.planners import Budget, get_planner
 
     default = problem.default_device
     assert default is not None
     yield "TensorFlow's", np.asarray(default, np.int32)
-    gpus = [i for i, name in enumerate(problem.device_names) if "GPU" in name]
+    gpus = gpus_of(problem)
     every = list(range(problem.num_devices))
     for share in _MOVED:
         for devices in (gpus, every) if len(gpus) > 1 else (every,):
-            rng = np.random.default_rng(7)
-            is_moved = rng.random(problem.num_units) < share
-            elsewhere = rng.choice(devices, problem.num_units)
-            wanted = np.where(is_moved, elsewhere, gpus[0]).tolist()
             names = "GPUs" if devices is gpus else "all devices"
-            yield f"{share:.0%} random moves over {names}", by_unit(problem, wanted)
+            moved = random_moves(problem, share, devices, _SEED, home=gpus[0])
+            yield f"{share:.0%} random moves over {names}", moved
     result = get_planner("auto").plan(problem, budget=Budget(seconds=10.0), seed=0)
     yield "auto", np.asarray(result.placement, np.int32)
 
@@ -334,11 +305,11 @@ def measure_task(
     from hplacer_optimizer.measuring.target import LOCAL, Target
     from hplacer_optimizer.problem.simulator import simulate
 
-    own_config(divide)
+    divide_gpu(divide)
     problem = loaded.problem
     names = [full_device_name(device) for device in problem.device_names]
     runner = StepRunner(loaded.step, Target(session=LOCAL, device_names=names))
-    numbers = [number for number, device in enumerate(names) if "GPU" in device]
+    numbers = gpus_of(problem)
     gpus = [names[number].rpartition("device:")[2] for number in numbers]
     table = CostTable()
     found = measure_op_costs(loaded, runner, table, steps=TRACED, devices=numbers[:1])
@@ -411,7 +382,7 @@ def gpu_to_itself() -> Iterator[None]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measures the parts, and prints the table of tasks."""
+    """Measures the parts, and tells each figure as it comes."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -419,7 +390,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     names = [name for name in TASKS if not name.startswith("two_tower")]
     parser.add_argument("--tasks", nargs="*", choices=TASKS, default=names, metavar="NAME")
     parser.add_argument("--small", action="store_true", help="small sizes, where there are any")
-    parser.add_argument("--divide", type=int, default=1, help="the first GPU into so many")
+    parser.add_argument("--divide", type=int, default=1, help="the only GPU into so many")
     parser.add_argument("--jobs", type=int, default=2, help="graphs that are built at once")
     parser.add_argument("--traces", type=Path, metavar="DIR", help="keeps traces of steps there")
     output = Path("build/accelerator.json")
@@ -429,6 +400,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.environ["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"
     if options.one:
         return measure_one(options)
+    options.output.parent.mkdir(parents=True, exist_ok=True)
     found: dict[str, Any] = {"divided": options.divide}
     own = ["--divide", str(options.divide), *["--small"] * options.small]
     if options.traces:
@@ -447,7 +419,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     with ThreadPoolExecutor(options.jobs) as pool:
         for name, rows in pool.map(measured, todo):
             found[name] = rows
-            options.output.parent.mkdir(parents=True, exist_ok=True)
             options.output.write_text(json.dumps(found, indent=1) + "\n")
     return 0
 

@@ -85,13 +85,14 @@ def simple_placements(problem: Problem) -> dict[str, NDArray[np.int32]]:
 
 
 def random_moves(
-    problem: Problem, share: float, gpus: Sequence[int], seed: int
+    problem: Problem, share: float, devices: Sequence[int], seed: int, *, home: int | None = None
 ) -> NDArray[np.int32]:
-    """All on the first of the GPUs, but for so many units, which are anywhere on them."""
+    """All on one device, the first by default, but for so many units, which are on any of them."""
     rng = np.random.default_rng(seed)
     is_moved = rng.random(problem.num_units) < share
-    elsewhere = rng.choice(gpus, problem.num_units)
-    return by_unit(problem, np.where(is_moved, elsewhere, gpus[0]).tolist())
+    elsewhere = rng.choice(devices, problem.num_units)
+    home = devices[0] if home is None else home
+    return by_unit(problem, np.where(is_moved, elsewhere, home).tolist())
 
 
 def by_unit(problem: Problem, wanted: Sequence[int]) -> NDArray[np.int32]:
@@ -145,18 +146,20 @@ def measure(
     return row
 
 
+def write_task(task: Task, sizes: dict[str, Any], path: str) -> None:
+    """Its graph, by a process of its own."""
+    command = "import sys, json; from hplacer_optimizer.workloads.graphs import write_graph\n"
+    command += "write_graph(sys.argv[1], sys.argv[2], **json.loads(sys.argv[3]))"
+    arguments = [task.workload, path, json.dumps({**task.parameters, **sizes})]
+    environment = child_process.environment(**child_process.without_gpus())
+    subprocess.run([sys.executable, "-c", command, *arguments], check=True, env=environment)
+
+
 def load_task(task: Task, sizes: dict[str, Any], *, compute: bool) -> LoadedGraph:
     """The task's graph; from now on this process has the GPUs of its machine, emulated."""
     with tempfile.TemporaryDirectory() as directory:
         path = str(Path(directory, "graph.meta"))
-        command = "import sys, json; from hplacer_optimizer.workloads.graphs import write_graph\n"
-        command += "write_graph(sys.argv[1], sys.argv[2], **json.loads(sys.argv[3]))"
-        arguments = [task.workload, path, json.dumps({**task.parameters, **sizes})]
-        subprocess.run(
-            [sys.executable, "-c", command, *arguments],
-            check=True,
-            env=child_process.environment(),
-        )
+        write_task(task, sizes, path)
         loaded = load_graph(path, machine=task.machine, keep_graph=True)
     emulation.enable(loaded.machine, compute=compute)
     import tensorflow as tf

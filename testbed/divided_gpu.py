@@ -1,4 +1,4 @@
-"""Runs a script whose first GPU is two, each with a part of its memory, as two users have them.
+"""Runs a script whose first GPU is two, each with a part of its memory.
 
 python testbed/divided_gpu.py script.py ARGS
 """

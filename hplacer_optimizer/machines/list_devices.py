@@ -19,7 +19,8 @@ from hplacer_optimizer.support import tf_process
 MARK = "hplacer-devices "
 
 
-def _list_own() -> list[dict[str, Any]]:
+def list_own() -> list[dict[str, Any]]:
+    """The devices of this process."""
     from tensorflow.python.client import device_lib
 
     # Named as in a session: "/job:localhost/replica:0/task:0" is what both leave out.
@@ -58,7 +59,7 @@ def main(timeout_s: float, addresses: Sequence[str]) -> None:
     for address in addresses or [""]:  # one by one: a session keeps the GIL while it waits
         answer: dict[str, Any] = {"address": address}
         try:
-            answer["devices"] = _list_server(address, timeout_s) if address else _list_own()
+            answer["devices"] = _list_server(address, timeout_s) if address else list_own()
         except Exception as error:  # of TensorFlow, whatever it is: the parent says so
             answer["error"] = f"{type(error).__name__}: {error}"
         print(f"{MARK}{json.dumps(answer)}", flush=True)

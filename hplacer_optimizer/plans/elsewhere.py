@@ -9,15 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from hplacer_optimizer.errors import MachineError
-from hplacer_optimizer.machines import (
-    DeviceKind,
-    Machine,
-    full_device_name,
-    machine_from_yaml,
-    shipped_kinds,
-)
+from hplacer_optimizer.machines import Machine, full_device_name, shipped_kinds
 from hplacer_optimizer.machines.detect import match_model
+from hplacer_optimizer.plans.guard import machine_of
 from hplacer_optimizer.plans.plan import Plan
 from hplacer_optimizer.plans.verdict import Hardware
 from hplacer_optimizer.support.formats import format_bytes
@@ -31,11 +25,8 @@ def why_elsewhere(plan: Plan, here: Machine) -> str:
     asked.
     """
     measured = plan.verdict is not None and plan.verdict.outcome_on(Hardware.here()) is not None
-    if plan.machine is None or measured:
-        return ""
-    try:
-        there = machine_from_yaml(plan.machine)
-    except MachineError:
+    there = None if plan.machine is None or measured else machine_of(plan.machine)
+    if there is None:
         return ""
     models = _models(there), _models(here)
     shared = models[0].keys() & models[1].keys()
@@ -59,7 +50,7 @@ def _models(machine: Machine) -> dict[str, str]:
     known = shipped_kinds()
     found = {}
     for device, number in zip(machine.devices, machine.device_kind, strict=True):
-        kind: DeviceKind = machine.kinds[number]
+        kind = machine.kinds[number]
         model = known.get(kind.name) or match_model(kind.name, known)
         if kind.type != "CPU" and model is not None:
             found[full_device_name(device.name)] = model.name

@@ -161,7 +161,7 @@ def _tightest(peak_bytes: Sequence[int], machine_text: str | None) -> MemoryRang
 
     A device that holds nothing lacks nothing.
     """
-    machine = _machine(machine_text) if machine_text is not None else None
+    machine = machine_of(machine_text) if machine_text is not None else None
     if machine is None or len(machine.devices) != len(peak_bytes):
         return None
     kinds = [machine.kinds[kind] for kind in machine.device_kind]
@@ -183,7 +183,7 @@ def _tightest(peak_bytes: Sequence[int], machine_text: str | None) -> MemoryRang
 
 
 @functools.lru_cache(maxsize=4)
-def _machine(text: str) -> Machine | None:
+def machine_of(text: str) -> Machine | None:
     """Kept, since a process judges plans for one machine; None: it cannot be read."""
     try:
         return machine_from_yaml(text)

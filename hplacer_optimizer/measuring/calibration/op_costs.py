@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +40,7 @@ _WARMUP = 3
 _ORDERS = 5  # of launches
 _SIMULATED_WITHIN = 0.05  # of an executed step, as far as launches go (docs/results/emulation.md)
 
+_Traced = TypeVar("_Traced")
 OnStep = Callable[[str], None]  # told what begins
 
 
@@ -90,13 +92,11 @@ def _on_cpu(
     problem = loaded.problem
     kind, name = int(problem.device_kind[device]), problem.device_names[device]
     placement = on_device(problem, device)
-    on_step(f"steps on {name}")
-    seconds = runner.run(placement, steps=steps, warmup=_WARMUP)
-    on_step(f"traced steps on {name}")
-    traces = runner.trace(placement, steps=steps, warmup=_WARMUP)
-    on_step(f"steps on {name}")
-    seconds += runner.run(placement, steps=steps, warmup=_WARMUP)
-    step = Timing(seconds=tuple(seconds))
+    step, traces = _time_and_trace(
+        lambda: runner.run(placement, steps=steps, warmup=_WARMUP),
+        lambda: runner.trace(placement, steps=steps, warmup=_WARMUP),
+        lambda what: on_step(f"{what} on {name}"),
+    )
     slots = int(problem.device_slots[device])
     full_name = full_device_name(name)
     by_name = [op_times_ns(traced.step_stats, full_name, slots) for traced in traces]
@@ -129,13 +129,11 @@ def _on_gpu(
     problem = loaded.problem
     kind, name = int(problem.device_kind[device]), problem.device_names[device]
     placement = on_device(problem, device)
-    on_step(f"steps on {name}")
-    seconds = runner.run(placement, steps=steps, warmup=_WARMUP)
-    on_step(f"traced steps on {name}")
-    traced = _trace_gpu(runner, placement, name, steps)
-    on_step(f"steps on {name}")
-    seconds += runner.run(placement, steps=steps, warmup=_WARMUP)
-    step = Timing(seconds=tuple(seconds))
+    step, traced = _time_and_trace(
+        lambda: runner.run(placement, steps=steps, warmup=_WARMUP),
+        lambda: _trace_gpu(runner, placement, name, steps),
+        lambda what: on_step(f"{what} on {name}"),
+    )
     times_ns, attributed = _times_of_ops(loaded, [of_step.kernels_ns for of_step in traced])
     launching = int(np.count_nonzero(times_ns))
     if not launching:
@@ -164,6 +162,18 @@ def _on_gpu(
         ran=launching,
         launch_ns=launch_ns,
     )
+
+
+def _time_and_trace(
+    run: Callable[[], list[float]], trace: Callable[[], list[_Traced]], on_step: OnStep
+) -> tuple[Timing, list[_Traced]]:
+    """Steps before and after the traced ones, and these."""
+    on_step("steps")
+    seconds = run()
+    on_step("traced steps")
+    traced = trace()
+    on_step("steps")
+    return Timing(seconds=(*seconds, *run())), traced
 
 
 def _trace_gpu(
