@@ -3,17 +3,14 @@
     python -m benchmarks.fit_papers_machine [--output DIR] [--json]
 
 Builds the six graphs for the machine as its data sheets have it (some minutes; the problem files
-are kept in DIR and used again), sums up overheads and work of every step on the CPU alone and on
-one GPU alone, and fits two numbers per device kind to the columns "CPU only" and "GPU only" of the
-papers' table. What comes out stands in the machines `papers-*` (hplacer_optimizer/machines/data).
+are kept in DIR and used again), simulates every step on the CPU alone and on one GPU alone, and
+fits two numbers per device kind to the columns "CPU only" and "GPU only" of the papers' table. What
+comes out stands in the machines `papers-*` (hplacer_optimizer/machines/data).
 
 Peak rates and today's overheads do not give the papers' step times. Each kind gets a share of its
-peak rates (arithmetic and memory alike) and a factor on its overheads, and no more:
-
-    step = overhead * (overheads of all ops) + (work of all ops at peak) / rates
-
-They are fitted in logarithms, so that a task of a second counts like one of ten. Step times over
-several devices never enter: they are what is predicted.
+peak rates (arithmetic and memory alike) and a factor on its overheads, which are launches on a GPU,
+and no more. They are fitted in logarithms, so that a task of a second counts like one of ten. Step
+times over several devices never enter: they are what is predicted.
 """
 
 from __future__ import annotations
@@ -29,7 +26,7 @@ from hplacer_optimizer.bench.experiment import prepare
 from hplacer_optimizer.bench.tasks import PAPER
 from hplacer_optimizer.machines import load_machine
 from hplacer_optimizer.planners import get_planner
-from testbed.papers_machine import Observation, fit, observe
+from testbed.papers_machine import Observation, fit
 
 COLUMNS = {"haswell-18": "cpu_only", "k40": "gpu_only"}
 
@@ -50,11 +47,26 @@ def main(argv: Sequence[str] | None = None) -> int:
             published_s = task.published_s.get(planner, math.inf)
             if math.isfinite(published_s):
                 placement = get_planner(planner).plan(problem).placement
-                seen[kind].append(observe(problem, placement, kinds[kind], task.name, published_s))
+                seen[kind].append(
+                    Observation(
+                        task=task.name,
+                        problem=problem,
+                        placement=placement,
+                        kind=kinds[kind],
+                        published_s=published_s,
+                    )
+                )
     report = []
     for kind, observations in seen.items():
         efficiency = fit(observations)
-        rows = [{**asdict(one), "predicted_s": one.predicted_s(efficiency)} for one in observations]
+        rows = [
+            {
+                "task": one.task,
+                "published_s": one.published_s,
+                "predicted_s": one.predicted_s(efficiency),
+            }
+            for one in observations
+        ]
         report.append({"kind": kind, **asdict(efficiency), "observations": rows})
     if options.json:
         print(json.dumps(report, indent=2))

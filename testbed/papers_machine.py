@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.machines import DeviceKind
+from hplacer_optimizer.problem.simulator import simulate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,34 +29,34 @@ class Observation:
     """A published step on one device."""
 
     task: str
-    overhead_s: float  # of all ops, not calibrated
-    work_s: float  # of all ops at peak rates
+    problem: Problem
+    """Of the machine as described."""
+    placement: NDArray[np.int32]
+    kind: DeviceKind
+    """Of the device that has the step."""
     published_s: float
 
     def predicted_s(self, efficiency: Efficiency) -> float:
-        """The step time at this efficiency."""
-        return efficiency.overhead * self.overhead_s + self.work_s / efficiency.rates
+        """The simulated step time at this efficiency.
 
-
-def observe(
-    problem: Problem, placement: NDArray[np.int32], kind: DeviceKind, task: str, published_s: float
-) -> Observation:
-    """Splits the costs of the ops that a placement has on devices of a kind.
-
-    `problem` must be of the machine as described, without calibration: an op that launches no
-    kernel costs the executor's overhead there, any other at least the launch overhead.
-    """
-    index = problem.device_kinds.index(kind.name)
-    here = np.asarray(problem.device_kind)[placement] == index
-    cost_ns = np.asarray(problem.cost_ns)[here, index]
-    launches = cost_ns >= kind.launch_overhead_ns
-    overhead_ns = np.where(launches, kind.launch_overhead_ns, cost_ns)
-    return Observation(
-        task=task,
-        overhead_s=float(overhead_ns.sum()) / 1e9,
-        work_s=float((cost_ns - overhead_ns).sum()) / 1e9,
-        published_s=published_s,
-    )
+        An op that launches no kernel costs the executor's overhead, any other at least the launch
+        overhead. A kind that launches ahead has neither in its costs.
+        """
+        problem, kind = self.problem, self.kind
+        index = problem.device_kinds.index(kind.name)
+        cost_ns = np.array(problem.cost_ns)
+        overhead_ns = np.zeros(len(cost_ns), np.int64)
+        if not kind.launches_ahead:
+            overhead_ns = np.minimum(cost_ns[:, index], kind.launch_overhead_ns)
+        work_ns = cost_ns[:, index] - overhead_ns
+        cost_ns[:, index] = np.rint(
+            efficiency.overhead * overhead_ns + work_ns / efficiency.rates
+        ).astype(np.int64)
+        launch_ns = np.array(problem.device_launch_ns)
+        of_kind = np.asarray(problem.device_kind) == index
+        launch_ns[of_kind] = np.rint(efficiency.overhead * launch_ns[of_kind]).astype(np.int64)
+        scaled = problem.replace(cost_ns=cost_ns, device_launch_ns=launch_ns)
+        return simulate(scaled, self.placement).makespan_ns / 1e9
 
 
 def fit(observations: Sequence[Observation]) -> Efficiency:
@@ -69,5 +70,6 @@ def fit(observations: Sequence[Observation]) -> Efficiency:
             math.log(seen.predicted_s(efficiency) / seen.published_s) ** 2 for seen in observations
         )
 
-    overhead, rates = np.exp(minimize(loss, np.zeros(2), method="Nelder-Mead").x)
+    found = minimize(loss, np.log([4.0, 0.5]), method="Nelder-Mead", options={"xatol": 1e-3})
+    overhead, rates = np.exp(found.x)
     return Efficiency(rates=float(rates), overhead=float(overhead))

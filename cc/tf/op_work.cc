@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <map>
+#include <string_view>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
@@ -10,6 +12,7 @@
 #include "absl/strings/str_split.h"
 #include "tensorflow/core/framework/types.h"
 #include "tensorflow/core/grappler/costs/op_level_cost_estimator.h"
+#include "tensorflow/core/platform/tensor_float_32_utils.h"
 #include "tf/op_estimate_table.h"
 
 namespace hplacer {
@@ -248,12 +251,24 @@ bool IsEmptyConvolution(const OpInfo& info) {
          Elements(info.outputs(0)) == 0;
 }
 
+// Whether GPUs that can compute products of float32 in TF32 do so in this process. The variable is
+// that of NVIDIA's libraries.
+bool ComputesInTf32() {
+  const char* const override = std::getenv("NVIDIA_TF32_OVERRIDE");
+  if (override != nullptr && override == std::string_view("0")) return false;
+  return tsl::tensor_float_32_execution_enabled();
+}
+
 double PeakFlopsPerNs(const KindRates& kind, DataType dtype) {
   auto it = kind.flops_per_s.find(tensorflow::DataTypeString(dtype));
   if (dtype == tensorflow::DT_HALF) it = kind.flops_per_s.find("float16");
   if (dtype == tensorflow::DT_FLOAT) it = kind.flops_per_s.find("float32");
   if (dtype == tensorflow::DT_DOUBLE) it = kind.flops_per_s.find("float64");
   if (it == kind.flops_per_s.end()) it = kind.flops_per_s.find("float32");
+  if (const auto tf32 = kind.flops_per_s.find("tf32");
+      tf32 != kind.flops_per_s.end() && dtype == tensorflow::DT_FLOAT && ComputesInTf32()) {
+    it = tf32;
+  }
   return it == kind.flops_per_s.end() ? 0 : it->second / 1e9;
 }
 

@@ -9,7 +9,8 @@
 //
 // The sum, not the maximum, is TensorFlow's model too: arithmetic and traffic do not overlap. An op
 // without a kernel takes the executor's time only. On an accelerator, ops on int32 alone run on the
-// host (TensorFlow registers them with host memory) and launch nothing either.
+// host (TensorFlow registers them with host memory) and launch nothing either. Arithmetic in
+// float32 has the rate "tf32" where the kind has one, unless this process switched TF32 off.
 #ifndef HPLACER_TF_OP_WORK_H_
 #define HPLACER_TF_OP_WORK_H_
 

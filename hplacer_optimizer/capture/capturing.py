@@ -51,6 +51,7 @@ def capture(
         "signature": signature,
         "devices": devices,
         "threads": source.threads,
+        "tf32": source.tf32,
         "kinds": kinds,
         "allow_soft_placement": allow_soft_placement,
         "batch_size": batch_size or 0,

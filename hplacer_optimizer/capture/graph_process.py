@@ -41,6 +41,10 @@ def main(directory: str) -> None:
 def _capture(request: dict[str, Any], where: Path) -> list[dict[str, Any]]:
     """Leaves the captured step in `where`; returns the devices that it was captured for."""
     tf_module = native.load()
+    if not request["tf32"]:
+        import tensorflow as tf
+
+        tf.config.experimental.enable_tensor_float_32_execution(False)
     graph = _read(request, where)
     devices = request["devices"] or list(sources.session_devices())
     described = [tf_module.SessionDevice(**device) for device in devices]

@@ -34,6 +34,7 @@ class GraphSource:
     targets: tuple[str, ...] = ()
     devices: tuple[dict[str, Any], ...] = ()  # of this process, as `_tf.SessionDevice` takes them
     threads: tuple[int, int] = (0, 0)  # of this process: inter-op and intra-op, 0: as many as cores
+    tf32: bool = True  # whether products of float32 may run in TF32
 
     @property
     def num_bytes(self) -> int:
@@ -124,6 +125,7 @@ def _describe_graph(graph: Any, targets: Sequence[object]) -> GraphSource:
         targets=_names(targets),
         devices=session_devices(),
         threads=_threads(),
+        tf32=_computes_in_tf32(),
     )
 
 
@@ -144,6 +146,7 @@ def _describe_function(function: Any, targets: Sequence[object], is_elsewhere: b
         arguments=_arguments(function, movable),
         devices=devices,
         threads=_threads(),
+        tf32=_computes_in_tf32(),
     )
 
 
@@ -202,6 +205,12 @@ def _threads() -> tuple[int, int]:
         threading.get_inter_op_parallelism_threads(),
         threading.get_intra_op_parallelism_threads(),
     )
+
+
+def _computes_in_tf32() -> bool:
+    import tensorflow as tf
+
+    return bool(tf.config.experimental.tensor_float_32_execution_enabled())
 
 
 def session_devices() -> tuple[dict[str, Any], ...]:

@@ -34,7 +34,7 @@ _UNKNOWN_ACCELERATOR = DeviceKind(
     flops_per_s={"float32": 10e12},
     memory_bytes_per_s=500_000_000_000,
     memory_bytes=0,
-    launch_overhead_ns=5_000,
+    launch_overhead_ns=10_000,
     executor_overhead_ns=1_000,
     launches_ahead=True,
 )

@@ -18,7 +18,8 @@ from hplacer_optimizer.support.formats import format_devices
 from hplacer_optimizer.support.notebook import Described
 from hplacer_optimizer.support.quantities import BYTE_RATE, DURATION, FLOP_RATE, SIZE, Dimension
 
-DTYPES = ("float64", "float32", "bfloat16", "float16", "int8")
+# How products are computed: "tf32" is float32 as TensorFlow multiplies it on GPUs that have TF32.
+DTYPES = ("float64", "float32", "tf32", "bfloat16", "float16", "int8")
 MAX_DEVICES = 256
 MAX_SLOTS = 65_536
 _MAX_TEXT = 1_000
@@ -38,7 +39,8 @@ class DeviceKind:
 
     name: str  # e.g. "k40"
     type: str  # TensorFlow's: "CPU", "GPU", ...
-    # Peak FLOP/s by dtype, "float32" among them; a dtype that is absent runs at float32's.
+    # Peak FLOP/s by dtype, "float32" among them; a dtype that is absent runs at float32's. With
+    # "tf32" that is the rate of float32, unless a process switches TF32 off.
     flops_per_s: Mapping[str, float] = field(hash=False)
     memory_bytes_per_s: int
     memory_bytes: int  # of one device

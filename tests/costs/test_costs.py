@@ -292,6 +292,38 @@ report(**captured(build))
     assert cost["einsum"][0] == 12 + 18
 
 
+def test_products_of_float32_run_in_tf32_unless_switched_off(tmp_path: Path) -> None:
+    outcome = run(
+        HELPERS
+        + """
+import os
+from dataclasses import replace
+cpu, gpu = MACHINE.kinds
+MACHINE = replace(
+    MACHINE, kinds=(cpu, replace(gpu, flops_per_s={**gpu.flops_per_s, "tf32": 147.2e9})))
+def build():
+    single, double = (zeros([64, 64], dtype) for dtype in (tf.float32, tf.float64))
+    return [raw.MatMul(a=single, b=single, name="single"),
+            raw.MatMul(a=double, b=double, name="double")]
+def costs():
+    return {name: row[0] for name, row in captured(build)["ops"].items()}
+default = costs()
+tf.config.experimental.enable_tensor_float_32_execution(False)
+off = costs()
+tf.config.experimental.enable_tensor_float_32_execution(True)
+os.environ["NVIDIA_TF32_OVERRIDE"] = "0"
+report(default=default, off=off, overridden=costs())
+""",
+        tmp_path,
+    )
+    default, off = outcome.report["default"], outcome.report["off"]
+    # 2 x 64^3 flops, at 147.2 or 36.8 a ns; 3 x 16,384 bytes at 34
+    assert default["single"] == [14_247 + 1446, 5000 + 3562 + 1446]
+    assert off["single"] == [14_247 + 1446, 5000 + 14_247 + 1446]
+    assert default["double"] == off["double"]
+    assert outcome.report["overridden"] == off
+
+
 def test_persistent_bytes_and_unknown_shapes(tmp_path: Path) -> None:
     outcome = run(
         HELPERS

@@ -91,7 +91,7 @@ def test_a_machine_becomes_a_problem(tmp_path: Path) -> None:
         "device_cores": ["", "", ""],
         "device_start_ns": [0, 0, 0],
         "device_turn_ns": [0, 0, 0],
-        "device_launch_ns": [0, 5_000, 5_000],
+        "device_launch_ns": [0, 10_000, 10_000],
         "link_src": [0, 0],
         "link_dst": [1, 2],
         "link_channel": ["down", "down"],
@@ -139,7 +139,7 @@ def test_work_of_transfers_and_devices_that_start_late(tmp_path: Path) -> None:
     arrays = machine.problem_arrays()
     assert arrays["device_start_ns"].tolist() == [0, 0, 140_000]
     assert arrays["device_turn_ns"].tolist() == [3_000_000, 0, 0]
-    assert arrays["device_launch_ns"].tolist() == [0, 5_000, 1_000]
+    assert arrays["device_launch_ns"].tolist() == [0, 10_000, 1_000]
     assert arrays["link_send_ns"].tolist() == [20_000, 20_000]
     assert arrays["link_send_bytes_per_s"].tolist() == [5 * 10**9, 5 * 10**9]
     assert arrays["link_receive_ns"].tolist() == [40_000, 40_000]
@@ -418,7 +418,7 @@ def test_what_is_saved_is_read_again(
         ("flops_per_s", {"float32": True}, "flops_per_s.float32: must be a number"),
         ("memory_bytes_per_s", 1.5, "memory_bytes_per_s: must be a whole number"),
         ("memory_bytes", -1, "memory_bytes: is outside 0 B to 8192 TiB"),
-        ("executor_overhead_ns", 5_001, "executor_overhead_ns: is a part of launch_overhead_ns"),
+        ("executor_overhead_ns", 10_001, "executor_overhead_ns: is a part of launch_overhead_ns"),
         ("launch_overhead_ns", "5", "launch_overhead_ns: must be a whole number"),
         ("slots", 0, "slots: 0 is outside 1 to 65536"),
         ("turn_ns", -1, "turn_ns: is outside 0 ns to 1000 s"),

@@ -258,7 +258,7 @@ def test_a_shipped_machine_is_sane(name: str) -> None:
     assert len(machine.links) == count * (count - 1)
     assert all(memory >= 12 * 2**30 for memory in machine.memory_bytes)
     # What the papers' devices reached under the TensorFlow of 2018 is no data sheet's.
-    most_ns = 80_000 if name.startswith("papers-") else 20_000
+    most_ns = 100_000 if name.startswith("papers-") else 20_000
     for kind in machine.kinds:
         assert 100 <= kind.launch_overhead_ns <= most_ns
         assert 1e11 <= kind.flops_per_s["float32"] <= 1e14

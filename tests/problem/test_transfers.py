@@ -38,6 +38,8 @@ def on_gpus(problem: Problem, seed: int) -> np.ndarray[Any, Any]:
 
 
 def test_random_placement_is_slower_than_one_gpu(problem: Problem) -> None:
+    # Two GPUs are launched on at once, which a small step may gain more by than it loses.
+    problem = problem.replace(device_launch_ns=np.zeros(problem.num_devices, np.int64))
     single = simulate(problem, get_planner("gpu_only").plan(problem).placement)
     for seed in range(3):
         trace = simulate(problem, on_gpus(problem, seed))

@@ -55,7 +55,8 @@ _FEW_OPS, _MANY_OPS = 100, 1100
 _LARGE_ELEMENTS, _LARGE_OPS = 1 << 20, 32
 _MOST_ELEMENTS = 1 << 28
 _PRODUCTS = 8
-_PRODUCT_TYPES = ("float32", "float64", "bfloat16", "float16")  # that MatMul has kernels for
+# That MatMul has kernels for. TensorFlow computes those of float32 in TF32 on a GPU that has it.
+_PRODUCT_TYPES = ("float32", "float64", "tf32", "bfloat16", "float16")
 _MOST_MATRIX = 8192
 _LAUNCHES = 10  # that an op of a probe lasts at least, so that launches do not hide it
 _MOST_SLOTS = 1024
@@ -276,18 +277,21 @@ class _MachineCalibration:
         """Of products in each type; what TensorFlow has no product for is as far from its peak."""
         sheet = _data_sheet(kind)
         found: dict[str, float] = {}
-        for dtype in (dtype for dtype in kind.flops_per_s if dtype in _PRODUCT_TYPES):
+        for dtype in kind.flops_per_s:
+            if dtype not in _PRODUCT_TYPES or (dtype == "float32" and "tf32" in kind.flops_per_s):
+                continue
+            tensor = "float32" if dtype == "tf32" else dtype
             size = MATRIX
             while True:
                 few, many = self._probes.compare(
-                    *(rated_products(device, n, size, dtype) for n in (1, 1 + _PRODUCTS))
+                    *(rated_products(device, n, size, tensor) for n in (1, 1 + _PRODUCTS))
                 )
                 product_s = max((many.value_s - few.value_s) / _PRODUCTS, 1e-9)
                 if product_s >= _LAUNCHES * launch_s or size >= _MOST_MATRIX:
                     break
                 size *= 2
             rate = 2 * size**3 / product_s
-            peak = math.inf if sheet is None else _peak(sheet, dtype)
+            peak = math.inf if sheet is None else sheet.flops_per_s.get(dtype, math.inf)
             if rate > peak:
                 self.notes.append(
                     f"{kind.name}: {rate / 1e12:.4g} TFLOP/s in {dtype} were measured, more than "
@@ -454,17 +458,6 @@ class _MachineCalibration:
 def _data_sheet(kind: DeviceKind) -> DeviceKind | None:
     """Of an accelerator that is known."""
     return match_model(kind.name, shipped_kinds()) if kind.launches_ahead else None
-
-
-def _peak(sheet: DeviceKind, dtype: str) -> float:
-    """On GPUs of the Ampere generation and later, TensorFlow computes products in float32 as TF32.
-
-    Its rate is half of bfloat16's.
-    """
-    rates = sheet.flops_per_s
-    if dtype == "float32" and "bfloat16" in rates:
-        return max(rates["float32"], rates["bfloat16"] / 2)
-    return rates.get(dtype, math.inf)
 
 
 def _describe_fit(fit: BytesFit) -> str:
