@@ -61,7 +61,7 @@ def verdict_lines(plan: Plan) -> Iterator[str]:
     elif plan.is_retired:
         yield (
             f"retired: training keeps TensorFlow's placement; `hplacer cache restore "
-            f"{plan.short_fingerprint}` takes that back"
+            f"{plan.short_fingerprint}` undoes that"
         )
 
 

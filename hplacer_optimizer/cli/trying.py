@@ -58,7 +58,7 @@ from hplacer_optimizer.scripts.observed_run import script_name
 DOES_NOT_PAY, NOT_CERTAIN = 3, 4
 _TERMINATED = 143
 
-_TIME = "begin no turn later; fewer turns do where the difference is plain (default: 5m)"
+_TIME = "start no new turn after this long; it ends sooner if the difference is clear (default: 5m)"
 _CODES = """\
 Exit codes: 0 the plan pays; 3 it does not; 4 that is not certain yet; 1 the steps could not be
 measured, for the reason on stderr; 2 wrong usage; 130 after Ctrl-C, which ends what was started.

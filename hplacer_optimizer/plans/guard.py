@@ -111,7 +111,7 @@ def _why_kept(plan: Judged, measured: str | None, min_gain: float | None) -> str
     if measured == SLOWER:
         return (
             f"it was measured, {plan.verdict}, so that the plan is retired; "
-            f"`hplacer cache restore {plan.fingerprint[:8]}` takes that back"
+            f"`hplacer cache restore {plan.fingerprint[:8]}` undoes that"
         )
     if measured == FASTER and plan.verdict:
         return _too_small(plan.verdict.speedup - 1, min_gain, str(plan.verdict))

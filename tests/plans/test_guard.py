@@ -117,7 +117,7 @@ def test_what_is_predicted_decides(
 
 
 WITHIN = "is within the error of the prediction"
-RETIRED = "so that the plan is retired; `hplacer cache restore 3f9c2b1a` takes that back"
+RETIRED = "so that the plan is retired; `hplacer cache restore 3f9c2b1a` undoes that"
 
 
 @pytest.mark.parametrize(
