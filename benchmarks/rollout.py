@@ -248,7 +248,7 @@ def busy(problem: Problem, _: argparse.Namespace) -> dict[str, Any]:
 def searched(
     name: str, problem: Problem, plan: Callable[..., PlannerResult], budget: Budget, seeds: int
 ) -> dict[str, Any]:
-    """Steps and seconds of seeds 0 to `seeds` - 1; of `auto`, which is drawn, the curve of seed 0."""
+    """Steps and seconds of seeds 0 to `seeds` - 1; of `auto`, for the picture, a curve."""
     found: dict[str, Any] = {name: [], f"{name}, s": []}
     for seed in range(seeds):
         curve = Curve()
