@@ -30,7 +30,7 @@ def hplacer(*arguments: object, **environment: str) -> subprocess.CompletedProce
 def hplacer_process(*arguments: object) -> subprocess.CompletedProcess[str]:
     """The same in a process of its own, for what measures or imports TensorFlow."""
     command = ["-m", "hplacer_optimizer", *map(str, arguments)]
-    return run_script(command, cwd=ROOT, environment=clean_environment(Path()), fresh=True)
+    return run_script(command, cwd=ROOT, environment=clean_environment(Path()))
 
 
 def document_of(*arguments: object, code: int = 0) -> Any:

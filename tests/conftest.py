@@ -11,7 +11,7 @@ import zlib
 
 import pytest
 
-from tests import forked_captures
+from tests import processes
 
 # A shell's background job ignores SIGINT, and so would every process that a test interrupts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -44,8 +44,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Only slow tests, for a share of them; graphs are captured in forks."""
-    forked_captures.install()
+    """Only slow tests, for a share of them; what would import TensorFlow is forked."""
+    processes.fork_what_imports_tensorflow()
     if config.getoption("slow_share") or config.getoption("slow_dates"):
         config.option.markexpr = "slow"
 

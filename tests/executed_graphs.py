@@ -34,7 +34,7 @@ def environment(directory: Path) -> dict[str, str]:
     """Variables for TensorFlow, and for tests/script_launcher.py as to sessions."""
     directory.mkdir(parents=True, exist_ok=True)
     return {
-        "EXECUTED": str(directory),
+        "TEST_EXECUTED": str(directory),
         "TF_DUMP_GRAPH_PREFIX": str(directory),
         "TF_DUMP_GRAPH_NAME_FILTER": "*",
         "TF_DUMP_GRAPH_FMT": "BIN",

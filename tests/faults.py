@@ -1,6 +1,6 @@
 """Seeds small faults, one after the other, and tells which ones the tests find.
 
-    python -m tests.faults [--fault 3]    all of them take half an hour
+    python -m tests.faults [--fault 3]    all of them take three quarters of an hour
 
 Each is a slip that a change could bring: off by one, a wrong comparison, a lock that is not taken,
 a wrong unit, swapped arguments, a check that is missing. It is made in build/faults/, a copy of the
@@ -157,6 +157,67 @@ FAULTS = (
         "host.usable_cores() / sharing",
         "host.usable_cores()",
         "tests/machines",
+    ),
+    # In places that are rarely run.
+    Fault(
+        "hplacer_optimizer/problem/memory.py",
+        "(0 if is_limit else added.process_bytes)",
+        "(added.process_bytes if is_limit else 0)",
+        "tests/plans",
+    ),
+    Fault(
+        "hplacer_optimizer/plans/elsewhere.py",
+        "full_device_name(name), 0) < peak:",
+        "full_device_name(name), 0) <= peak:",
+        "tests/plans",
+    ),
+    Fault(
+        "hplacer_optimizer/measuring/turns.py",
+        "turn if number % 2 else turn[::-1]",
+        "turn",
+        "tests/measuring",
+    ),
+    Fault(
+        "hplacer_optimizer/measuring/calibration/fitting.py",
+        "np.quantile(self.seconds, 0.25)",
+        "np.quantile(self.seconds, 0.75)",
+        "tests/measuring",
+    ),
+    Fault(
+        "hplacer_optimizer/inspection/chrome_trace.py",
+        "{time_ns % 1000:03d}",
+        "{time_ns % 1000}",
+        "tests/inspection",
+    ),
+    Fault(
+        "hplacer_optimizer/support/new_file.py",
+        "        temporary.unlink(missing_ok=True)\n",
+        "",
+        "tests/support",
+    ),
+    Fault(
+        "hplacer_optimizer/support/quantities.py",
+        "3600 * hours + 60 * minutes",
+        "60 * hours + 60 * minutes",
+        "tests/support",
+    ),
+    Fault(
+        "hplacer_optimizer/machines/nvidia.py",
+        "2 ** (int(generation) - 3)",
+        "2 * (int(generation) - 3)",
+        "tests/machines",
+    ),
+    Fault(
+        "hplacer_optimizer/scripts/file_guard.py",
+        "os.path.expanduser(path)) + os.sep",
+        "os.path.expanduser(path))",
+        "tests/scripts",
+    ),
+    Fault(
+        "hplacer_optimizer/measuring/training_steps/recording.py",
+        "/ (len(self.starts) - WARMUP)",
+        "/ (len(self.starts) - WARMUP - 1)",
+        "tests/scripts",
     ),
 )
 

@@ -12,14 +12,19 @@ scripts of one server share the addresses of what was imported, the seed of hash
 TensorFlow read of the environment. So a test of any of these, or of the order of imports, needs a
 fresh interpreter.
 
-A server runs one script at a time. When its client is gone, it kills the script and ends.
+Processes that a script starts may be forks of the same server: forked_python.py asks for them at
+the server's address. When the owner of a server is gone, it kills all scripts and ends. When
+whoever else asked for a script is gone, it kills that one.
 """
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import os
+import runpy
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -29,26 +34,43 @@ from multiprocessing.connection import Connection, Pipe, wait
 from multiprocessing.reduction import recv_handle, send_handle
 from pathlib import Path
 from types import ModuleType
-from typing import IO
+from typing import IO, Any
 
+ADDRESS = "TEST_FORK_SERVER"  # the variable with the path of the server's socket
+PYTHON = "TEST_PYTHON"  # the variable with what a script has for `sys.executable`
 _KILL = "kill"
-_OF_SCRIPTS = ("HPLACER_", "PYTEST_", "PYTHONPATH", "TEST_")  # no import of TensorFlow reads them
+_PARENT = "HPLACER_PARENT"  # whom a process of the package takes for its parent
+_FIRST_SPARE = 100  # descriptors that no script has
+_NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
+# How those are called that no import of TensorFlow reads.
+_OF_SCRIPTS = ("HPLACER_", "PWD", "PYTEST_", "PYTHONPATH", "TEST_", "TMPDIR", "XDG_CACHE_HOME")
+_OF_SCRIPTS += ("TF_DUMP_GRAPH_", "TF_FORCE_GPU_ALLOW_GROWTH", "TF_GRAPH_CACHING", "TF_NUM_INT")
+_OF_SCRIPTS += ("OMP_NUM_THREADS", _NO_BYTECODE)
+_DEVICE_LIBRARY = "TF_PLUGGABLE_DEVICE_LIBRARY_PATH"
+_LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
+_LEGACY_KERAS = "TF_USE_LEGACY_KERAS"
 
 
 class ForkServer:
-    """The server as its client sees it; it imports TensorFlow in this environment."""
+    """The server as its owner sees it; it imports TensorFlow in this environment.
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
+    `address` is the path of a socket at which others can ask for scripts, too.
+    """
+
+    def __init__(self, environment: Mapping[str, str], address: str) -> None:
         self._environment = _shared(environment)
         self._connection, theirs = Pipe()
-        self._process = subprocess.Popen(
-            [sys.executable, __file__, str(theirs.fileno())],
-            env=self._environment,
-            pass_fds=[theirs.fileno()],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(address)
+            listener.listen()
+            self._process = subprocess.Popen(
+                [sys.executable, __file__, str(theirs.fileno()), str(listener.fileno())],
+                env={**self._environment, _NO_BYTECODE: environment.get(_NO_BYTECODE, "")},
+                pass_fds=[theirs.fileno(), listener.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
         theirs.close()
 
     def fits(self, environment: Mapping[str, str]) -> bool:
@@ -65,12 +87,13 @@ class ForkServer:
     ) -> subprocess.CompletedProcess[str]:
         """Like subprocess.run of Python with these arguments, a script's, whose output it captures.
 
+        Instead of a script, the arguments may begin with "-m" and a module, or "-c" and code.
+
         Raises subprocess.TimeoutExpired; whatever it raises, the process has been killed.
         """
         with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
-            self._connection.send((list(arguments), str(cwd), dict(environment)))
-            for stream in (stdout, stderr):
-                send_handle(self._connection, stream.fileno(), self._process.pid)
+            streams = {1: stdout.fileno(), 2: stderr.fileno()}
+            ask(self._connection, arguments, str(cwd), environment, streams)
             ended = False
             try:
                 ended = self._connection.poll(timeout_s)
@@ -93,8 +116,31 @@ class ForkServer:
         self._process.wait()
 
 
+def ask(
+    connection: Connection,
+    arguments: Sequence[str],
+    cwd: str,
+    environment: Mapping[str, str],
+    descriptors: Mapping[int, int],
+    leads_session: bool = False,
+) -> None:
+    """Asks the server at the other end for a script that has these descriptors, by its numbers.
+
+    The answer is the script's exit code; False: the server's environment does not fit.
+    """
+    connection.send((list(arguments), cwd, dict(environment), [*descriptors], leads_session))
+    for descriptor in descriptors.values():
+        send_handle(connection, descriptor, None)
+
+
 def _shared(environment: Mapping[str, str]) -> dict[str, str]:
-    return {key: value for key, value in environment.items() if not key.startswith(_OF_SCRIPTS)}
+    shared = {key: value for key, value in environment.items() if not key.startswith(_OF_SCRIPTS)}
+    if shared.get(_LOG_LEVEL) == "2":  # with TensorFlow's errors, which no test needs
+        shared[_LOG_LEVEL] = "3"
+    for name, default in ((_LEGACY_KERAS, "0"), (_DEVICE_LIBRARY, "")):
+        if shared.get(name) == default:
+            del shared[name]
+    return shared
 
 
 def _text(stream: IO[bytes]) -> str:
@@ -105,67 +151,163 @@ def _text(stream: IO[bytes]) -> str:
 # ---- in the server's process ----
 
 
-def main(descriptor: int) -> None:
-    """Serves the connection; in a fork, runs the script."""
+def main(owner: int, listener: int) -> None:
+    """Serves; in a fork, runs the script."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the client and for scripts
     before = dict(os.environ)
     import tensorflow  # noqa: F401
 
     imported = dict(os.environ.items() - before.items())
     gc.freeze()  # a fork need not visit the modules when it ends, which takes a second
-    connection = Connection(descriptor)
-    is_fork = False
-    with suppress(EOFError, BrokenPipeError):  # the client is gone
-        is_fork = _serve(connection, imported)
-    connection.close()
-    if is_fork:
-        script = sys.argv[0]
+    server = _Server(Connection(owner), socket.socket(fileno=listener), before, imported)
+    with suppress(EOFError, BrokenPipeError):  # the owner is gone
+        server.serve()
+    if server.is_fork:
+        _run(sys.argv)
+
+
+def _run(arguments: list[str]) -> None:
+    if arguments[0] == "-m":
+        sys.argv = arguments[1:]
+        runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
+    elif arguments[0] == "-c":
+        exec(arguments.pop(1), vars(sys.modules["__main__"]))
+    else:
+        script = arguments[0]
         exec(compile(Path(script).read_bytes(), script, "exec"), vars(sys.modules["__main__"]))
 
 
-def _serve(connection: Connection, imported: Mapping[str, str]) -> bool:
-    """Forks for each request; returns, True, in forks only, which are ready for their script."""
-    while True:
-        request = connection.recv()
-        if request == _KILL:  # of a script that had just ended
-            continue
-        streams = [recv_handle(connection) for _ in ("stdout", "stderr")]
+class _Server:
+    """Its connections, and what runs for each."""
+
+    def __init__(
+        self,
+        owner: Connection,
+        listener: socket.socket,
+        environment: Mapping[str, str],
+        imported: Mapping[str, str],
+    ) -> None:
+        self.is_fork = False
+        self._owner = owner
+        self._listener = listener
+        self._environment = _shared(environment)
+        self._imported = imported
+        self._running: dict[Connection, tuple[int, int] | None] = {owner: None}  # pid and pidfd
+
+    def serve(self) -> None:
+        """Forks for each request; returns in forks only, which are ready for their script."""
+        try:
+            while not self.is_fork:
+                ends = {found[1]: asker for asker, found in self._running.items() if found}
+                for ready in wait([self._listener, *self._running, *ends]):
+                    if ready is self._listener:
+                        self._running[Connection(self._listener.accept()[0].detach())] = None
+                    elif isinstance(ready, Connection):
+                        self._hear(ready)
+                    else:
+                        self._reap(ends[ready])
+                    if self.is_fork:
+                        return
+        finally:
+            if not self.is_fork:
+                for asker in self._running:
+                    self._kill(asker)
+
+    def _hear(self, asker: Connection) -> None:
+        try:
+            request = asker.recv()
+        except (EOFError, ConnectionResetError):
+            if asker is self._owner:
+                raise EOFError from None
+            self._kill(asker)
+            self._reap(asker)
+            return
+        if request == _KILL:  # maybe of a script that has just ended
+            self._kill(asker)
+            return
+        received = [recv_handle(asker) for _ in request[3]]
+        if _shared(request[2]) != self._environment:
+            asker.send(False)
+        else:
+            self._fork(asker, request, received)
+        for descriptor in received if not self.is_fork else ():
+            os.close(descriptor)
+
+    def _fork(self, asker: Connection, request: Any, received: Sequence[int]) -> None:
+        arguments, cwd, environment, numbers, leads_session = request
         child = os.fork()
-        if child == 0:
-            arguments, cwd, environment = request
-            _start_afresh(arguments, cwd, {**imported, **environment}, streams)
-            return True
-        for stream in streams:
-            os.close(stream)
-        end = os.pidfd_open(child)
-        if connection in wait([connection, end]):
-            os.kill(child, signal.SIGKILL)
-        _, status = os.waitpid(child, 0)
-        os.close(end)
-        connection.send(os.waitstatus_to_exitcode(status))
+        if child:
+            self._running[asker] = (child, os.pidfd_open(child))
+            return
+        self.is_fork = True
+        for connection, found in self._running.items():
+            connection.close()
+            if found:
+                os.close(found[1])
+        self._listener.close()
+        if leads_session:
+            os.setsid()
+        if _PARENT in environment:
+            environment[_PARENT] = str(os.getppid())
+        descriptors = dict(zip(numbers, received, strict=True))
+        _start_afresh(arguments, cwd, {**self._imported, **environment}, descriptors)
+
+    def _kill(self, asker: Connection) -> None:
+        found = self._running[asker]
+        if found:
+            with suppress(ProcessLookupError):
+                leads = os.getpgid(found[0]) == found[0]
+                (os.killpg if leads else os.kill)(found[0], signal.SIGKILL)
+
+    def _reap(self, asker: Connection) -> None:
+        found = self._running.pop(asker)
+        is_gone = False
+        if found:
+            _, status = os.waitpid(found[0], 0)
+            os.close(found[1])
+            try:
+                asker.send(os.waitstatus_to_exitcode(status))
+            except OSError:
+                is_gone = True
+        if found and not is_gone:
+            self._running[asker] = None
+        else:
+            asker.close()
 
 
 def _start_afresh(
-    arguments: list[str], cwd: str, environment: Mapping[str, str], streams: list[int]
+    arguments: list[str],
+    cwd: str,
+    environment: Mapping[str, str],
+    descriptors: Mapping[int, int],
 ) -> None:
     """Leaves this process as if it had started now."""
     import numpy as np
 
-    for number, stream in enumerate(streams, start=1):
-        os.dup2(stream, number)
-        os.close(stream)
+    spare = {
+        number: fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _FIRST_SPARE)
+        for number, descriptor in descriptors.items()
+    }
+    for descriptor in descriptors.values():
+        os.close(descriptor)
+    for number, descriptor in spare.items():
+        os.dup2(descriptor, number)
+        os.close(descriptor)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(environment)
     script = os.path.abspath(arguments[0])
     paths = [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path]
-    sys.path[:] = [os.path.dirname(script), *paths, *sys.path[1:]]
+    sys.path[:] = [os.path.dirname(script), *paths, *sys.path[1:]]  # for -m and -c: cwd
     sys.argv[:] = arguments
+    sys.executable = environment.get(PYTHON, sys.executable)
+    sys.dont_write_bytecode = bool(environment.get(_NO_BYTECODE))
+    tempfile.tempdir = None
     sys.modules["__main__"] = module = ModuleType("__main__")
     module.__file__ = script
     np.random.seed()  # Python's own numbers are drawn anew in every fork
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(*map(int, sys.argv[1:]))

@@ -13,6 +13,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,8 +21,10 @@ from pathlib import Path
 from typing import Any
 
 from testbed.environment import ROOT, clean_environment
+from tests import forked_python
 from tests.fork_server import ForkServer
 
+PYTHON = sys.executable  # where another program will stand for it
 LIMIT_S = 300.0  # for what would never end; on busy cores a snippet takes many times its time
 
 IMPORTS = """
@@ -236,7 +239,7 @@ def run_script(
     now, for what depends on the order of imports, on hash seeds or on addresses. `wrapper` is a
     command that runs such an interpreter, whose command line is appended to it.
     """
-    forks = not (fresh or wrapper or "HPLACER_TEST_FRESH" in os.environ)
+    forks = _directory() is not None and not (fresh or wrapper)
     if forks and _fork_server().fits(environment):
         return _fork_server().run(arguments, cwd=cwd, environment=environment, timeout_s=timeout_s)
     return subprocess.run(
@@ -267,8 +270,28 @@ def has_ended(pid: int) -> bool:
     return state == "Z"
 
 
+def fork_what_imports_tensorflow() -> None:
+    """From now on in this process and in scripts, by another `sys.executable`."""
+    directory = _directory()
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""  # as scripts have it
+    if directory is not None:
+        forked_python.install(directory, _fork_server)
+
+
 @functools.cache
 def _fork_server() -> ForkServer:
-    server = ForkServer(clean_environment(Path()))
+    directory = _directory()
+    assert directory is not None
+    server = ForkServer(clean_environment(Path()), forked_python.address(directory))
     atexit.register(server.close)
     return server
+
+
+@functools.cache
+def _directory() -> Path | None:
+    """Of this process's fork server; None: every process is to start afresh."""
+    if "HPLACER_TEST_FRESH" in os.environ:
+        return None
+    directory = tempfile.TemporaryDirectory(prefix="hplacer-tests-")
+    atexit.register(directory.cleanup)
+    return Path(directory.name)

@@ -68,6 +68,17 @@ class Step:
         self.successors: dict[int, set[int]] = defaultdict(set)
         for src, dst in self.controls:
             self.successors[src].add(dst)
+        # Of each output, on each device; of each op, its inputs and with -1 whom it waits for.
+        self.readers: dict[tuple[int, int, int], list[int]] = defaultdict(list)
+        self.inputs: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        for src, k, dst in sorted(self.edges):
+            self.readers[src, k, placement[dst]].append(dst)
+            self.inputs[dst].append((src, k))
+        for src, dst in self.controls:
+            self.inputs[dst].append((src, -1))
+        self.barriers: dict[frozenset[int], set[int]] = defaultdict(set)
+        for src, waiting in self.successors.items():
+            self.barriers[frozenset(waiting)].add(src)
         self.links = {(link["src"], link["dst"]): link for link in document["links"]}
         self.channels = list(dict.fromkeys(link["channel"] for link in document["links"]))
         self.now = 0
@@ -129,19 +140,14 @@ class Step:
         return (self.ops[i].get("output_alias") or [None] * len(self.sizes(i)))[k]
 
     def consumers(self, i: int, k: int, device: int) -> list[int]:
-        return sorted(
-            dst
-            for src, out, dst in self.edges
-            if (src, out) == (i, k) and self.place[dst] == device
-        )
+        return self.readers.get((i, k, device), [])
 
     def reads(self, i: int) -> list[tuple[int, int]]:
-        return sorted((src, k) for src, k, dst in self.edges if dst == i)
+        return [(src, k) for src, k in self.inputs[i] if k >= 0]
 
     def barrier(self, i: int) -> set[int]:
         """The ops that have the control successors that it has."""
-        mine = self.successors[i]
-        return {j for j, theirs in self.successors.items() if theirs == mine}
+        return self.barriers[frozenset(self.successors[i])] or {i}
 
     def group(self, i: int) -> set[int]:
         """Those of its device."""
@@ -161,8 +167,10 @@ class Step:
                 continue
             data = [(i, k, e) for k in range(len(self.sizes(i))) if self.consumers(i, k, e)]
             waits = any(self.place[dst] == e for dst in self.successors.get(i, ()))
-            silent = i in self.handed_on and self.speaker(i) != i
-            result += data or ([(i, -1, e)] if waits and not silent else [])
+            if data or not waits:
+                result += data
+            elif i not in self.handed_on or self.speaker(i) == i:
+                result.append((i, -1, e))
         return result
 
     def has_trace(self) -> bool:
@@ -217,9 +225,7 @@ class Step:
                 self.ready_at.setdefault(i, self.now)
 
     def has_inputs(self, i: int) -> bool:
-        inputs = [(src, k) for src, k, dst in self.edges if dst == i]
-        inputs += [(src, -1) for src, dst in self.controls if dst == i]
-        return all(self.input_arrived(src, k, self.place[i]) for src, k in inputs)
+        return all(self.input_arrived(src, k, self.place[i]) for src, k in self.inputs[i])
 
     # Memory.
 

@@ -5,9 +5,9 @@
 REPORT is the file for the history and the step checks of this process, which runs the script so
 many TIMES, whatever it raises, as a notebook does whose cells are run again. Environment variables:
 
-CPU_DEVICES    how many there are; the default is two
-LOG_PLACEMENT  TensorFlow's placer prints where it puts each op
-EXECUTED       a directory for the graphs that sessions execute (tests/executed_graphs.py)
+TEST_CPU_DEVICES    how many there are; the default is two
+TEST_LOG_PLACEMENT  TensorFlow's placer prints where it puts each op
+TEST_EXECUTED       a directory for the graphs that sessions execute (tests/executed_graphs.py)
 """
 
 import atexit
@@ -48,12 +48,12 @@ def log_placement():
 if __name__ == "__main__":
     tf.config.set_logical_device_configuration(
         tf.config.list_physical_devices("CPU")[0],
-        [tf.config.LogicalDeviceConfiguration()] * int(os.environ.get("CPU_DEVICES", "2")),
+        [tf.config.LogicalDeviceConfiguration()] * int(os.environ.get("TEST_CPU_DEVICES", "2")),
     )
     atexit.register(report, sys.argv[1])
-    if os.environ.get("LOG_PLACEMENT"):
+    if os.environ.get("TEST_LOG_PLACEMENT"):
         log_placement()
-    if directory := os.environ.get("EXECUTED"):
+    if directory := os.environ.get("TEST_EXECUTED"):
         executed_graphs.record_sessions(Path(directory))
     times, script = int(sys.argv[2]), sys.argv[3:]
     for _ in range(times - 1):

@@ -92,7 +92,7 @@ def check_placed(known: Mapping[str, str], printed: str) -> None:
 def test_it_is_what_runs_without_the_optimizer(name: str, case: Any, tmp_path: Path) -> None:
     if case.needs and importlib.util.find_spec(case.needs) is None:
         pytest.skip(f"needs {case.needs}")
-    alone = run(name, tmp_path, HPLACER_DISABLE="1", LOG_PLACEMENT="1")
+    alone = run(name, tmp_path, HPLACER_DISABLE="1", TEST_LOG_PLACEMENT="1")
     left_alone = run(name, tmp_path, HPLACER_OPTIONS=OPTIONS.format(cache=tmp_path / "plans"))
 
     problems = stored_problems(tmp_path / "plans")
@@ -110,7 +110,7 @@ def test_it_is_what_runs_without_the_optimizer(name: str, case: Any, tmp_path: P
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ONE_DEVICE)
 def test_a_script_with_one_device_runs_as_without_the_optimizer(name: str, tmp_path: Path) -> None:
-    one = {"CPU_DEVICES": "1"}
+    one = {"TEST_CPU_DEVICES": "1"}
     alone = run(name, tmp_path, HPLACER_DISABLE="1", **one)
     options = OPTIONS.format(cache=tmp_path / "plans")
     left_alone = run(name, tmp_path, HPLACER_OPTIONS=options, **one)

@@ -21,7 +21,7 @@ import site_pages
 import write_docs
 from hplacer_optimizer import cli
 from tests import examples
-from tests.processes import ROOT, clean_environment
+from tests.processes import ROOT, clean_environment, run_script
 
 DOCUMENTS = {
     str(path.relative_to(ROOT)): path.read_text()
@@ -47,19 +47,20 @@ _BLOCK = re.compile(_FENCE.format("python"), re.MULTILINE | re.DOTALL)
 _SHELL_BLOCK = re.compile(_FENCE.format("sh"), re.MULTILINE | re.DOTALL)
 
 
-def run(arguments: list[str], directory: Path) -> subprocess.CompletedProcess[str]:
+def run(
+    arguments: list[str], directory: Path, *, fresh: bool = False
+) -> subprocess.CompletedProcess[str]:
     """Runs Python in an empty directory of its own, without a plan store or options.
 
-    Warnings are errors, but not user warnings: Keras has some about its own defaults.
+    Warnings are errors, but not user warnings. `fresh` is that of `run_script`.
     """
-    return subprocess.run(
-        [sys.executable, "-W", "error", "-W", "ignore::UserWarning", *arguments],
-        capture_output=True,
-        text=True,
+    return run_script(
+        [str(ROOT / "tests" / "strict_warnings.py"), *arguments],
         cwd=directory,
-        env=clean_environment(directory)
+        environment=clean_environment(directory)
         | {"XDG_CACHE_HOME": str(directory / "cache"), "HPLACER_LOG": "warning"},
-        timeout=600,
+        timeout_s=600,
+        fresh=fresh,
     )
 
 
@@ -104,7 +105,7 @@ def test_the_python_of_a_document_runs_as_it_is_printed(name: str, tmp_path: Pat
     pytest.importorskip("tensorflow")
     script = Path(name).name
     (tmp_path / script).write_text(script_of(DOCUMENTS[name]))
-    done = run([script], tmp_path)
+    done = run([script], tmp_path, fresh=name == "README.md")  # with the imports' own warnings
     assert done.returncode == 0, done.stderr  # a traceback with the document's name and lines
     assert "hplacer: " not in done.stderr, done.stderr
 

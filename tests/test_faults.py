@@ -15,5 +15,5 @@ def test_a_fault_has_its_place_and_its_tests(fault: Fault) -> None:
     assert (ROOT / fault.tests).exists()
 
 
-def test_there_are_twenty() -> None:
-    assert len(FAULTS) >= 20
+def test_there_are_thirty() -> None:
+    assert len(FAULTS) >= 30

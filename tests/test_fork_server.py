@@ -82,6 +82,46 @@ def test_an_environment_that_tensorflow_reads_at_its_import_gets_a_fresh_interpr
     assert parents[1] == os.getpid()
 
 
+def test_what_a_script_starts_is_a_fork_if_it_imports_tensorflow(tmp_path: Path) -> None:
+    code = """
+FORKED = "import tensorflow; import os, sys\\n"
+
+def started(code, **options):
+    import subprocess
+    command = [sys.executable, "-c", code, "an argument"]
+    return subprocess.run(command, capture_output=True, text=True, **options)
+
+tell = "print(os.getppid(), os.environ.get('TEST_A'), os.getcwd(), *sys.argv, sys.stdin.read())"
+other = {**os.environ, "TEST_A": "a"}
+forked = started(FORKED + tell, input="x", env=other, cwd="/")
+report(
+    me=os.getpid(), server=os.getppid(), forked=forked.stdout.split(),
+    fresh=started("import os; print(os.getppid())").stdout.split(),
+    codes=[started(FORKED + end).returncode for end in ("sys.exit(3)", "os.abort()")],
+    told=started(FORKED + "print('x', file=sys.stderr)").stderr,
+)
+"""
+    report = run(code, tmp_path).report
+    assert report["forked"] == [str(report["server"]), "a", "/", "-c", "an", "argument", "x"]
+    assert report["fresh"] == [str(report["me"])]
+    assert report["codes"] == [3, -signal.SIGABRT]
+    assert report["told"] == "x\n"
+
+
+def test_what_a_script_kills_ends(tmp_path: Path) -> None:
+    code = """
+import subprocess, time
+forked = "import tensorflow, os, time\\nprint(os.getpid(), flush=True)\\ntime.sleep(600)"
+with subprocess.Popen([sys.executable, "-c", forked], stdout=subprocess.PIPE) as process:
+    pid = int(process.stdout.readline())
+    process.kill()
+report(pid=pid, code=process.returncode)
+"""
+    report = run(code, tmp_path).report
+    assert report["code"] == -signal.SIGKILL
+    wait_for(lambda: has_ended(report["pid"]))
+
+
 ENDLESS = """
 import os, time
 open("began", "w").write(f"{os.getpid()} {os.getppid()}")

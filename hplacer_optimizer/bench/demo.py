@@ -1,7 +1,7 @@
 """What `hplacer demo` runs: a measured gain, and a model that trains the same with plans.
 
-First a recommender trains on two workers, which have cores of their own. Its steps are measured
-under TensorFlow's placement and under a plan, as `hplacer try` does.
+First the training step of a recommender runs on two workers, which have cores of their own. It is
+measured under TensorFlow's placement and under a plan, as `hplacer measure` does.
 
 Then a classifier of digits trains on two CPU devices of one process:
 
@@ -21,20 +21,28 @@ import contextlib
 import importlib.util
 import json
 import math
+import os
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hplacer_optimizer.bench.train_workload import Result, run_in_fresh_process
+from hplacer_optimizer.capture.loading import load_graph
 from hplacer_optimizer.errors import HPlacerError
+from hplacer_optimizer.machines.describe import describe_cluster
+from hplacer_optimizer.measuring.clusters import local_cluster
 from hplacer_optimizer.options import EVERY_PLAN
+from hplacer_optimizer.planners import Budget
+from hplacer_optimizer.plans.making import Search, plan_loaded
+from hplacer_optimizer.plans.store import PlanStore
 from hplacer_optimizer.pretraining import trial_texts
-from hplacer_optimizer.pretraining.trial import Comparison, Trial, try_script
+from hplacer_optimizer.pretraining.trial import Comparison, compare_steps
+from hplacer_optimizer.workloads.graphs import write_graph
 from hplacer_optimizer.workloads.setup import Setup
 
 if TYPE_CHECKING:
@@ -47,8 +55,10 @@ KERAS = "keras"
 NAMES = (TWO_WORKERS, KERAS)
 _NEEDS = {TWO_WORKERS: ("tensorflow",), KERAS: ("tensorflow", "sklearn")}
 _TITLE = "Keras classifier of digits, model.fit"
-_SCRIPT = "hplacer_optimizer.bench.two_workers"
-_PLANNING_S, _MEASURING_S = 5.0, 40.0
+_SIZES = {"batch_size": 256, "features": 1, "rows": 2_000, "width": 64, "hidden": 1024, "layers": 4}
+_PLANNING_S, _MEASURING_S = 4.0, 15.0
+_CLUSTER_S = 60.0  # that the workers may take to tell their devices
+_MOST_LOG = 2000  # characters
 _TOLERANCE = 1e-5
 
 
@@ -70,6 +80,7 @@ def run(options: argparse.Namespace) -> int:
     names = NAMES if options.workload == "all" else (options.workload,)
     for name in names:
         _check_packages(name)
+    os.environ["HPLACER_DISABLE"] = "1"  # in this process, where steps are built and measured
     documents: list[dict[str, Any]] = []
     problems: list[str] = []
     with _cache(options.cache) as cache:
@@ -124,24 +135,60 @@ def _train(steps: int, cache: str) -> dict[str, Run]:
 def _measure(cache: str, options: argparse.Namespace) -> dict[str, Any]:
     """Steps on two workers, with TensorFlow's placement and with a plan; tells what they are."""
     title = "Two-tower recommender on two workers"
-    with tempfile.TemporaryDirectory(prefix="hplacer-demo-") as directory:
-        trial = Trial(
-            command=["-m", _SCRIPT],
-            cache=cache,
-            search={"planner": "auto", "budget_s": _PLANNING_S},
-            limit_s=_MEASURING_S,
-            directory=Path(directory),
-        )
-
-        def on_start(what: str) -> None:
-            print(f"{title}: {what}", file=sys.stderr, flush=True)
-
-        found = try_script(trial, on_start)
+    with _told(title) as on_start:
+        found, planned_now = _compare(cache, on_start)
     found.plans[0].report(options.output)
     if not options.json:
         _print_comparison(title, found)
         print(f"report of the plan: {options.output}")
-    return {"workload": TWO_WORKERS, "output": options.output, **trial_texts.document(found)}
+    told = trial_texts.document(replace(found, planned_now=planned_now))
+    return {"workload": TWO_WORKERS, "output": options.output, **told}
+
+
+def _compare(cache: str, on_start: Callable[[str], None]) -> tuple[Comparison, bool]:
+    """What was measured, and whether the plan was made for it."""
+    on_start("two workers start, with a core each")
+    with (
+        tempfile.TemporaryDirectory(prefix="hplacer-demo-") as directory,
+        local_cluster(workers=2) as cluster,
+    ):
+        on_start("its training step is built and captured")
+        graph = Path(directory, "two_tower.meta")
+        write_graph("two_tower", graph, pin_tables=False, **_SIZES)
+        machine = describe_cluster(cluster.addresses, timeout_s=_CLUSTER_S)
+        loaded = load_graph(graph, machine=machine, targets=["train_op"], keep_graph=True)
+        store = PlanStore(cache)
+        plan = store.get(loaded.captured.fingerprint)
+        planned_now = plan is None
+        if plan is None:
+            on_start(f"it is planned, for {_PLANNING_S:g} s")
+            search = Search(planner="auto", budget=Budget(seconds=_PLANNING_S))
+            plan, _ = plan_loaded(loaded, search)
+        found = compare_steps(
+            plan,
+            loaded,
+            name="two_tower",
+            devices=cluster.addresses,
+            limit_s=_MEASURING_S,
+            on_start=lambda what: on_start(f"its steps are measured {what}"),
+        )
+    store.put(found.plans[0])
+    return found, planned_now
+
+
+@contextlib.contextmanager
+def _told(title: str) -> Iterator[Callable[[str], None]]:
+    """A function that tells on stderr what begins; what TensorFlow logs is shown after an error."""
+    with tempfile.TemporaryFile() as log, os.fdopen(os.dup(2), "w") as people:
+        os.dup2(log.fileno(), 2)
+        try:
+            yield lambda what: print(f"{title}: {what}", file=people, flush=True)
+        except Exception:
+            log.seek(0)
+            people.write(log.read()[-_MOST_LOG:].decode(errors="replace"))
+            raise
+        finally:
+            os.dup2(people.fileno(), 2)
 
 
 @contextlib.contextmanager

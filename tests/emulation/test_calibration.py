@@ -13,7 +13,7 @@ pytest.importorskip("tensorflow")
 
 from hplacer_optimizer import emulation
 from hplacer_optimizer.machines import load_machine, machine_from_yaml
-from tests.processes import clean_environment
+from tests.processes import clean_environment, run_script
 
 # What is timed is flops and bytes together: a product of matrices has 43 flops a byte, a negation
 # one for 8 bytes. Rates between them are found with an error of 6% each.
@@ -104,14 +104,7 @@ def test_a_step_on_a_gpu_takes_what_its_measured_ops_say(
     for name, launch in (("machine.yaml", launch_us), ("described.yaml", 1)):
         text = MACHINE.replace("launch_overhead: 7 us", f"launch_overhead: {launch} us")
         (tmp_path / name).write_text(text)
-    done = subprocess.run(
-        [sys.executable, "-c", GRAPH],
-        cwd=tmp_path,
-        env=clean_environment(tmp_path),
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    done = run_script(["-c", GRAPH], cwd=tmp_path, environment=clean_environment(tmp_path))
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
     (note,) = [note for note in found["notes"] if "GPU:0" in note]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,7 @@ import pytest
 pytest.importorskip("tensorflow")
 
 from testbed.training_scripts import ROUNDING, SCRIPTS, results_of
-from tests.processes import LIMIT_S, clean_environment
+from tests.processes import clean_environment, run_script
 from tests.test_scripts import assert_alike
 
 EMULATED = ("-m", "hplacer_optimizer.run", "--emulate", "2xa100")
@@ -21,13 +19,10 @@ EMULATED = ("-m", "hplacer_optimizer.run", "--emulate", "2xa100")
 
 def run(script: str, directory: Path, *launcher: str) -> tuple[list[Any], str]:
     """What a script printed as JSON, and its log, without a plan."""
-    done = subprocess.run(
-        [sys.executable, *launcher, str(SCRIPTS / script)],
+    done = run_script(
+        [*launcher, str(SCRIPTS / script)],
         cwd=directory,
-        env=clean_environment(directory) | {"HPLACER_DISABLE": "1"},
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
+        environment=clean_environment(directory) | {"HPLACER_DISABLE": "1"},
     )
     assert done.returncode == 0, done.stderr
     return results_of(done.stdout), done.stderr

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from hplacer_optimizer.machines.describe import describe_host
 from hplacer_optimizer.plans.store import PlanStore
 from hplacer_optimizer.scripts.step_timing import time_script
 from hplacer_optimizer.workloads.graphs import write_graph
-from tests.processes import clean_environment
+from tests.processes import clean_environment, run_script
 
 MACHINE = "1cpu-4xk40"
 # Four towers, which TensorFlow has on one GPU: no plan is as slow as that.
@@ -81,13 +80,11 @@ model.fit(np.ones([64 * 60, 64], "f"), np.ones([64 * 60, 256], "f"), batch_size=
 
 def hplacer(directory: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     cache = {"XDG_CACHE_HOME": str(directory / "cache")}
-    return subprocess.run(
-        [sys.executable, "-m", "hplacer_optimizer", *arguments],
+    return run_script(
+        ["-m", "hplacer_optimizer", *arguments],
         cwd=directory,
-        env=clean_environment(directory) | cache | variables,
-        capture_output=True,
-        text=True,
-        timeout=600,
+        environment=clean_environment(directory) | cache | variables,
+        timeout_s=600,
     )
 
 

@@ -468,9 +468,8 @@ def test_detect_has_a_time_limit() -> None:
     assert done.stderr == "hplacer: error: TensorFlow does not answer within 0.05 seconds\n"
 
 
-SERVER = """
+SERVER = """import tensorflow as tf
 import sys
-import tensorflow as tf
 addresses, index = sys.argv[1].split(","), int(sys.argv[2])
 cluster = tf.train.ClusterSpec({"worker": addresses})
 server = tf.distribute.Server(cluster, job_name="worker", task_index=index)

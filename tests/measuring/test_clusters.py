@@ -16,7 +16,7 @@ pytest.importorskip("tensorflow")
 
 import hplacer_optimizer as hp
 from hplacer_optimizer.measuring.clusters.local_workers import _share
-from tests.processes import ROOT, clean_environment, has_ended, run, wait_for
+from tests.processes import PYTHON, ROOT, clean_environment, has_ended, run, wait_for
 
 STARTER = """
 import time
@@ -40,7 +40,10 @@ def test_shares_of_cores(cores: list[int], workers: int, shares: tuple[object, .
     assert _share(cores, workers) == shares
 
 
-def test_workers_with_cores_and_addresses_of_their_own_and_one_that_is_lost() -> None:
+def test_workers_with_cores_and_addresses_of_their_own_and_one_that_is_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "executable", PYTHON)  # for workers that are no forks
     with hp.local_cluster(workers=2) as cluster:
         assert cluster.spec == {"worker": list(cluster.addresses)}
         assert len(set(cluster.addresses)) == 2

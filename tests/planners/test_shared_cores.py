@@ -14,8 +14,6 @@ from tests.shared_cores import shared_cores
 
 @pytest.mark.parametrize("name", ["etf", "heft", "sct", "local_search"])
 def test_the_step_is_as_short_as_on_one_device(name: str) -> None:
-    if name == "sct":
-        pytest.importorskip("highspy")
     problem = problem_from_dict(shared_cores())
     assert hp.simulate(problem, PLANNERS[name].plan(problem).placement).makespan_ns == 25
     apart = problem.replace(device_cores=None)

@@ -170,7 +170,6 @@ def python(
         | {"TEST_CACHE": str(work / "cache")}
         | environment,
         timeout_s=120,
-        fresh=arguments[0] == "-m",
     )
 
 

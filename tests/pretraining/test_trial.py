@@ -34,7 +34,7 @@ from testbed.training_scripts import TIMED_SCRIPTS
 from tests.planned import plan_of
 from tests.plans.test_plan import small_problem
 from tests.plans.test_verdict import verdict
-from tests.processes import clean_environment, has_ended, run, wait_for
+from tests.processes import clean_environment, has_ended, run, run_script, wait_for
 
 needs_tensorflow = pytest.mark.skipif(
     importlib.util.find_spec("tensorflow") is None or native.is_missing(),
@@ -406,13 +406,11 @@ def test_a_signal_ends_what_was_started(tmp_path: Path, sent: int, code: int) ->
 
 
 def hplacer(directory: Path, *arguments: str) -> tuple[int, dict[str, Any], str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "hplacer_optimizer", *arguments],
+    done = run_script(
+        ["-m", "hplacer_optimizer", *arguments],
         cwd=directory,
-        env=clean_environment(directory) | {"XDG_CACHE_HOME": str(directory / "cache")},
-        capture_output=True,
-        text=True,
-        timeout=600,
+        environment=clean_environment(directory) | {"XDG_CACHE_HOME": str(directory / "cache")},
+        timeout_s=600,
     )
     return done.returncode, json.loads(done.stdout) if done.stdout else {}, done.stderr
 

@@ -120,7 +120,10 @@ def test_a_script_that_never_ends(tmp_path: Path) -> None:
         "os.truncate(path, 0)",
     ],
 )
-def test_a_script_that_overwrites_something_elsewhere(tmp_path: Path, change: str) -> None:
+def test_a_script_that_overwrites_something_elsewhere(
+    tmp_path: Path, change: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "res"))  # is free, but not `results`
     valuable = tmp_path / "results" / "model.bin"
     valuable.parent.mkdir()
     valuable.write_text("a year of training")
