@@ -18,8 +18,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from hplacer_optimizer.errors import MachineError
-from hplacer_optimizer.machines import host
+from hplacer_optimizer.machines import host, nvidia
 from hplacer_optimizer.machines.detect import DETECTED, LIKE_THIS_HOST, detect
+from hplacer_optimizer.machines.emulated import emulated_machine
 from hplacer_optimizer.machines.list_devices import MARK
 from hplacer_optimizer.machines.machine import Device, Machine
 from hplacer_optimizer.support import child_process
@@ -53,6 +54,27 @@ def describe_host(*, timeout_s: float) -> Machine:
     extra = [f"the {nodes} memory nodes of this host are one CPU device"] if nodes > 1 else []
     name = socket.gethostname() or "host"
     return replace(machine, name=name, assumptions=(*machine.assumptions, *extra))
+
+
+def gpus_here() -> Machine | None:
+    """The GPUs of this host without asking TensorFlow, which takes seconds and memory of GPUs.
+
+    They have all of their memory here, of which TensorFlow leaves some to the driver, and links are
+    not asked for. None: no driver tells of one, and none is emulated.
+    """
+    machine = emulated_machine()
+    if machine is not None or not (found := nvidia.gpus()):
+        return machine
+    listed = [
+        _Listed(
+            name=f"/device:GPU:{number}",
+            type="GPU",
+            description=f"device: {number}, name: {gpu.model}",
+            memory_bytes=gpu.memory_mib << 20,
+        )
+        for number, gpu in enumerate(found)
+    ]
+    return detect(listed)
 
 
 def describe_cluster(addresses: Sequence[str], *, timeout_s: float) -> Machine:
