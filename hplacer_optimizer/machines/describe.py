@@ -81,6 +81,7 @@ def describe_cluster(addresses: Sequence[str], *, timeout_s: float) -> Machine:
     """The TensorFlow servers (`tf.distribute.Server`) at these addresses, "host:port" each.
 
     Servers at one address share its processor; hosts other than this one are taken to be like it.
+    So are their GPUs, whose models no server tells.
     Raises MachineError, which names the servers that cannot be reached or do not answer.
     """
     ends = {address: _parse_address(address) for address in addresses}
@@ -105,10 +106,25 @@ def describe_cluster(addresses: Sequence[str], *, timeout_s: float) -> Machine:
                 )
             hosts[task] = ip
             devices.append(device)
+    assumptions = set()
+    model = _model_here() if any(device.type == "GPU" for device in devices) else ""
+    if model:
+        assumptions.add(f"all GPUs are like those of this host: {model}")
+        devices = [
+            replace(device, description=f"name: {model}") if device.type == "GPU" else device
+            for device in devices
+        ]
     machine = detect(devices, hosts=hosts)
-    away = not all(_is_here(ip) for ip in hosts.values())
-    assumptions = {*machine.assumptions, *([LIKE_THIS_HOST] if away else [])}
+    assumptions.update(machine.assumptions)
+    if not all(_is_here(ip) for ip in hosts.values()):
+        assumptions.add(LIKE_THIS_HOST)
     return replace(machine, name="cluster", assumptions=tuple(sorted(assumptions)))
+
+
+def _model_here() -> str:
+    """Of the GPUs of this host; "": it has none, or several models."""
+    models = {gpu.model for gpu in nvidia.gpus()}
+    return models.pop() if len(models) == 1 else ""
 
 
 # ---- addresses ----
