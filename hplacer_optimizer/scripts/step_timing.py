@@ -45,8 +45,8 @@ class ScriptSteps:
         step_s: seconds per step.
         times_s: from the start of each step to that of the next; pauses are left out, [n].
         inside_share: how much of that passed within the steps, 0 to 1. The rest is the script's
-            own work between them. None: devices work after a call has returned, so that nothing
-            tells.
+            own work between them. None: devices work after a function's call has returned, so that
+            nothing tells. A session waits for them.
         first_step_s: seconds that the first call took.
         also: other functions that train.
         options: those of the optimizer that the script has set; None: it did not switch it on.
@@ -177,7 +177,7 @@ def _steps(found: dict[str, Any], options: dict[str, Any] | None) -> ScriptSteps
         name=found["name"],
         step_s=float(times_s.mean()) if len(times_s) else 0.0,
         times_s=times_s,
-        inside_share=None if waits else inside_share,
+        inside_share=None if waits and found["name"] != SESSION else inside_share,
         first_step_s=float(ends[0] - starts[0]),
         also=found["also"],
         options=options,

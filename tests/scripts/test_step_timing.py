@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from hplacer_optimizer.errors import MeasuringError
-from hplacer_optimizer.measuring.training_steps.recording import WARMUP, Recorder, Steps
+from hplacer_optimizer.measuring.training_steps.recording import SESSION, WARMUP, Recorder, Steps
 from hplacer_optimizer.scripts import step_timing
 from hplacer_optimizer.scripts.step_timing import time_script
 from testbed.training_scripts import TIMED_SCRIPTS
@@ -313,4 +313,5 @@ def test_what_is_within_calls_is_not_known_where_devices_work_on() -> None:
     }
     timed = step_timing._steps(found, None)
     assert timed.inside_share is None
+    assert step_timing._steps({**found, "name": SESSION}, None).inside_share is not None
     assert timed.step_s == pytest.approx(0.01, rel=0.05)
