@@ -24,6 +24,7 @@ from hplacer_optimizer.cli.stored_plans import (
 )
 from hplacer_optimizer.cli.terminal_tables import print_line, print_table
 from hplacer_optimizer.inspection.simulated_step import SimulatedStep
+from hplacer_optimizer.plans.elsewhere import made_for
 from hplacer_optimizer.plans.plan import Plan
 from hplacer_optimizer.problem.cost_sources import in_words
 from hplacer_optimizer.support.formats import format_age, format_ns
@@ -65,6 +66,8 @@ def _print_summary(plan: Plan, step: SimulatedStep | None) -> None:
         low, high = map(format_ns, plan.step_spread_ns)
         print_line(f"with typical errors of the costs: {low} to {high} in 90% of the cases")
     print_line(devices_line(plan, step))
+    if line := made_for(plan):
+        print_line(line)
     age, day = format_age(plan.created, time.time()), plan.created.partition("T")[0]
     when = age if age == day else f"{day} ({age})"
     made = f"planned by {plan.planner} (seed {plan.seed}) in {plan.planning_s:.3g} s"
@@ -92,6 +95,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
     return {
         **plan.summary(),
         **comparison(plan),
+        "made_for": made_for(plan) or None,
         "gap": plan.gap,
         "num_nodes": len(plan.node_names),
         "nodes_per_device": counts,

@@ -24,6 +24,7 @@ from hplacer_optimizer.cli.printing import print_json
 from hplacer_optimizer.cli.terminal_tables import print_table
 from hplacer_optimizer.cli.waiting import waiting
 from hplacer_optimizer.errors import OptionError
+from hplacer_optimizer.plans.elsewhere import made_for
 from hplacer_optimizer.plans.fingerprint import Miss, differences, read_misses
 from hplacer_optimizer.plans.plan import Plan
 
@@ -102,6 +103,7 @@ def _answer(lookup: Miss, plans: list[Plan]) -> dict[str, Any]:
             "label": nearest.label,
             "created": nearest.created,
             "device_names": nearest.device_names,
+            "made_for": made_for(nearest) or None,
             "versions": nearest.versions,
             "retired": nearest.is_retired,
             "verdict": nearest.verdict.as_json() if nearest.verdict else None,
@@ -122,8 +124,9 @@ def _print(answer: dict[str, Any]) -> None:
     name = f"plan {nearest['fingerprint'][:8]} of {nearest['label']}, made {nearest['created']}"
     if answer["stored"]:
         print(f"{answer['label']}: {name}, is stored now and fits")
-        for line in answer["verdict"]:
-            print(line)
+        for line in (nearest["made_for"], *answer["verdict"]):
+            if line:
+                print(line)
         return
     print(f"{answer['label']}: nothing fits; the nearest is {name}, which differs in")
     print_table(

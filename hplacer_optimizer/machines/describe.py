@@ -18,8 +18,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from hplacer_optimizer.errors import MachineError
-from hplacer_optimizer.machines import host
+from hplacer_optimizer.machines import host, nvidia
 from hplacer_optimizer.machines.detect import DETECTED, LIKE_THIS_HOST, detect
+from hplacer_optimizer.machines.emulated import emulated_machine
 from hplacer_optimizer.machines.list_devices import MARK
 from hplacer_optimizer.machines.machine import Device, Machine
 from hplacer_optimizer.support import child_process
@@ -55,10 +56,32 @@ def describe_host(*, timeout_s: float) -> Machine:
     return replace(machine, name=name, assumptions=(*machine.assumptions, *extra))
 
 
+def gpus_here() -> Machine | None:
+    """The GPUs of this host without asking TensorFlow, which takes seconds and memory of GPUs.
+
+    They have all of their memory here, of which TensorFlow leaves some to the driver, and links are
+    not asked for. None: no driver tells of one, and none is emulated.
+    """
+    machine = emulated_machine()
+    if machine is not None or not (found := nvidia.gpus()):
+        return machine
+    listed = [
+        _Listed(
+            name=f"/device:GPU:{number}",
+            type="GPU",
+            description=f"device: {number}, name: {gpu.model}",
+            memory_bytes=gpu.memory_mib << 20,
+        )
+        for number, gpu in enumerate(found)
+    ]
+    return detect(listed)
+
+
 def describe_cluster(addresses: Sequence[str], *, timeout_s: float) -> Machine:
     """The TensorFlow servers (`tf.distribute.Server`) at these addresses, "host:port" each.
 
     Servers at one address share its processor; hosts other than this one are taken to be like it.
+    So are their GPUs, whose models no server tells.
     Raises MachineError, which names the servers that cannot be reached or do not answer.
     """
     ends = {address: _parse_address(address) for address in addresses}
@@ -83,10 +106,25 @@ def describe_cluster(addresses: Sequence[str], *, timeout_s: float) -> Machine:
                 )
             hosts[task] = ip
             devices.append(device)
+    assumptions = set()
+    model = _model_here() if any(device.type == "GPU" for device in devices) else ""
+    if model:
+        assumptions.add(f"all GPUs are like those of this host: {model}")
+        devices = [
+            replace(device, description=f"name: {model}") if device.type == "GPU" else device
+            for device in devices
+        ]
     machine = detect(devices, hosts=hosts)
-    away = not all(_is_here(ip) for ip in hosts.values())
-    assumptions = {*machine.assumptions, *([LIKE_THIS_HOST] if away else [])}
+    assumptions.update(machine.assumptions)
+    if not all(_is_here(ip) for ip in hosts.values()):
+        assumptions.add(LIKE_THIS_HOST)
     return replace(machine, name="cluster", assumptions=tuple(sorted(assumptions)))
+
+
+def _model_here() -> str:
+    """Of the GPUs of this host; "": it has none, or several models."""
+    models = {gpu.model for gpu in nvidia.gpus()}
+    return models.pop() if len(models) == 1 else ""
 
 
 # ---- addresses ----

@@ -22,6 +22,8 @@ _FLOPS_PER_CYCLE = (
     ({"asimd"}, 16),  # 64-bit Arm
     (set[str](), 8),
 )
+_CONTROL_GROUPS = Path("/sys/fs/cgroup")
+_OWN_GROUPS = Path("/proc/self/cgroup")
 _AMD_WITH_FULL_AVX512 = 26  # family: older ones take two cycles for 512 bits
 
 
@@ -56,8 +58,11 @@ def _is_container() -> bool:
 def usable_cores() -> float:
     """Cores that this process may use; a fraction if its control group has a CPU quota."""
     cores: float = len(os.sched_getaffinity(0))
-    for directory in _control_groups():
-        quota = _read(directory / "cpu.max").split()
+    quotas = [_read(directory / "cpu.max").split() for directory in _control_groups()]
+    for directory in _control_groups("cpu"):
+        names = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+        quotas.append([_read(directory / name).strip() for name in names])
+    for quota in quotas:  # "max" or -1: none
         if len(quota) == 2 and quota[0].isdigit() and quota[1].isdigit():
             cores = min(cores, int(quota[0]) / int(quota[1]))
     return cores
@@ -71,9 +76,10 @@ def whole_cores() -> int:
 def memory_bytes() -> int:
     """Physical memory, or less if a control group allows less."""
     size = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    for directory in _control_groups():
-        limit = _read(directory / "memory.max").strip()
-        if limit.isdigit():
+    files = [directory / "memory.max" for directory in _control_groups()]
+    files += [directory / "memory.limit_in_bytes" for directory in _control_groups("memory")]
+    for limit in (_read(file).strip() for file in files):
+        if limit.isdigit():  # without a limit, "max" or more than there is
             size = min(size, int(limit))
     return size
 
@@ -149,10 +155,15 @@ def network_bytes_per_s() -> int | None:
     return max(speeds, default=None)
 
 
-def _control_groups() -> Iterator[Path]:
-    """The control group (version 2) of this process and those around it."""
-    root = Path("/sys/fs/cgroup")
-    match = re.search(r"^0::/(.*)$", _read(Path("/proc/self/cgroup")), re.MULTILINE)
+def _control_groups(controller: str = "") -> Iterator[Path]:
+    """The control group of this process and those around it.
+
+    A controller is one of version 1, which has groups for each; "": the groups of version 2. In a
+    container the root may be its own group, while the kernel tells the path that the host sees.
+    """
+    root = _CONTROL_GROUPS / controller
+    line = rf"^\d+:(?:[^:]+,)?{controller}(?:,[^:]+)?:/(.*)$" if controller else r"^0::/(.*)$"
+    match = re.search(line, _read(_OWN_GROUPS), re.MULTILINE)
     group = root / match[1] if match else root
     for directory in (group, *group.parents):
         yield directory

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from hplacer_optimizer.machines import Machine, full_device_name, shipped_kinds
+from hplacer_optimizer.machines.describe import gpus_here
 from hplacer_optimizer.machines.detect import match_model
 from hplacer_optimizer.plans.guard import machine_of
 from hplacer_optimizer.plans.plan import Plan
@@ -43,6 +44,35 @@ def why_elsewhere(plan: Plan, here: Machine) -> str:
                 f"{format_bytes(memory[full_device_name(name)])} here"
             )
     return ""
+
+
+def made_for(plan: Plan) -> str:
+    """As "made for 1 x haswell-18 with 256 GiB, 2 x k40 with 12 GiB"; "": nothing tells.
+
+    Then whether the GPUs of this host are such ones, where the plan is for GPUs of one host.
+    """
+    there = None if plan.machine is None else machine_of(plan.machine)
+    if there is None:
+        return ""
+    kinds = [there.kinds[number].name for number in there.device_kind]
+    devices = Counter(zip(kinds, map(format_bytes, there.memory_bytes), strict=True))
+    told = [f"{count} x {kind} with {memory}" for (kind, memory), count in devices.items()]
+    return f"made for {', '.join(told)}{_beside_here(plan, there)}"
+
+
+def _beside_here(plan: Plan, there: Machine) -> str:
+    wanted = [device for device in there.devices if device.type != "CPU"]
+    if not wanted or len({device.task for device in there.devices}) > 1:
+        return ""
+    here = gpus_here()
+    if here is None:
+        return "; this host has no GPUs that NVIDIA's driver tells"
+    if why := why_elsewhere(plan, here):
+        return f"; training here makes it anew: {why}"
+    found = sum(device.type != "CPU" for device in here.devices)
+    if found < len(wanted):
+        return f"; this host has {found} GPU{'s' if found > 1 else ''}"
+    return "; the GPUs of this host are such ones" if _models(there) else ""
 
 
 def _models(machine: Machine) -> dict[str, str]:

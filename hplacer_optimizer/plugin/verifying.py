@@ -145,16 +145,14 @@ class Verifier(StepObserver):
 
     def on_step(self, steps: Steps, call: Call, is_enough: bool) -> None:
         """Stops the timing once enough is known."""
-        if len(steps.starts) == WARMUP:
-            self.synchronise()
-            if self.recorder.main is steps:
-                self._batches = batches.describe(call)
+        self.wait_for_devices(steps)
+        if len(steps.starts) == WARMUP and self.recorder.main is steps:
+            self._batches = batches.describe(call)
         self._began_s = self._began_s or steps.starts[0]
         if is_enough:
             self.is_over = True
-            synced = self.synchronise()
             threading.Thread(
-                target=self._finish, args=(steps, synced), name="hplacer-verify", daemon=True
+                target=self._finish, args=(steps,), name="hplacer-verify", daemon=True
             ).start()
         elif steps.ends[-1] - self._began_s > _LONGEST_S:
             self.is_over = True
@@ -165,15 +163,15 @@ class Verifier(StepObserver):
         if self.is_over or main is None or main.timed < LEAST:
             return
         self.is_over = True
-        thread = threading.Thread(target=self._finish, args=(main, None), daemon=True)
+        thread = threading.Thread(target=self._finish, args=(main,), daemon=True)
         thread.start()
         thread.join(_AT_EXIT_S)
 
-    def _finish(self, steps: Steps, synced: float | None) -> None:
+    def _finish(self, steps: Steps) -> None:
         try:
-            if len(steps.counted()) < LEAST:
-                return
-            self._remember(round(steps.step_s(synced) * 1e9))
+            times_s = steps.lasts_s()
+            if len(times_s) >= LEAST:
+                self._remember(round(float(times_s.mean()) * 1e9))
         except Exception as error:  # training goes on, whatever it is
             warn_once("verify", f"option verify: the steps of this start are not kept: {error}")
 

@@ -25,8 +25,9 @@ from typing import NamedTuple
 from hplacer_optimizer.capture.captured import Captured, save_captured
 from hplacer_optimizer.machines import Machine, save_machine
 from hplacer_optimizer.options import Options
-from hplacer_optimizer.plans.store import PlanStore, default_directory
+from hplacer_optimizer.plans.store import PlanStore
 from hplacer_optimizer.support import child_process
+from hplacer_optimizer.support.own_directory import default_directory
 
 MACHINE, JOB = "machine.yaml", "job.json"
 _START_LIMIT_S = 10.0

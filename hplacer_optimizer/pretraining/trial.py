@@ -33,10 +33,11 @@ from hplacer_optimizer.measuring.turns import (
 from hplacer_optimizer.options import EVERY_PLAN, Options
 from hplacer_optimizer.plans.matching import map_nodes, place_by_nodes
 from hplacer_optimizer.plans.plan import Plan, load_plan
-from hplacer_optimizer.plans.store import PlanStore, default_directory
+from hplacer_optimizer.plans.store import PlanStore
 from hplacer_optimizer.plans.verdict import Verdict, emulated_here
 from hplacer_optimizer.scripts.observed_run import script_name
 from hplacer_optimizer.scripts.step_timing import ScriptSteps, time_script
+from hplacer_optimizer.support.own_directory import default_directory
 
 __all__ = ["SAME", "UNCERTAIN", "Comparison", "Trial", "compare_steps", "try_script"]
 
@@ -190,10 +191,11 @@ def _around(runs: Mapping[str, Sequence[ScriptSteps]]) -> dict[str, Any]:
     if emulated_here() is not None:
         known = [run.own_s for run in runs[WITHOUT] if run.own_s is not None]
         return {"own_s": float(np.median(known)) if known else None}
+    inside = [run.inside_share for run in runs[WITHOUT] if run.inside_share is not None]
     delays_s = [np.median([run.first_step_s for run in runs[w]]) for w in (WITHOUT, WITH)]
     return {
         "first_step_s": float(delays_s[1] - delays_s[0]),
-        "outside_share": 1 - float(np.median([run.inside_share for run in runs[WITHOUT]])),
+        "outside_share": 1 - float(np.median(inside)) if inside else None,
     }
 
 

@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from hplacer_optimizer.scripts import exchange
+from hplacer_optimizer.support.own_directory import default_directory
 
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_TRUNC | os.O_APPEND
 _CHANGES = {  # audit events, with the number of paths that are changed
@@ -35,7 +36,7 @@ class FileGuard:
         """`where`: for the exchange; `free`: directories that may be changed."""
         self._where, self._begin_s = where, time.time()
         free = [*free, where, "/dev", "/proc", "/sys", "~/.cache", "~/.keras"]
-        free += [os.environ.get("XDG_CACHE_HOME") or "~/.cache"]
+        free += [os.environ.get("XDG_CACHE_HOME") or "~/.cache", default_directory()]
         self._free = tuple(os.path.realpath(os.path.expanduser(path)) + os.sep for path in free)
 
     def install(self) -> None:

@@ -38,7 +38,6 @@ class StepTimer(StepObserver):
         self._where, self._wanted = where, wanted
         self._remote: weakref.WeakSet[Any] = weakref.WeakSet()
         self._stopping = threading.Lock()
-        self._synced_s: float | None = None
         self._is_fork = False
         self._devices: dict[str, str] = {}
         os.register_at_fork(after_in_child=self._begin_anew)
@@ -62,12 +61,11 @@ class StepTimer(StepObserver):
 
     def on_step(self, steps: Steps, call: Call, is_enough: bool) -> None:
         """Ends the process when that is enough."""
-        if len(steps.starts) == WARMUP:
-            if call.again is not None and call.of in self._remote:
-                self._devices = _executed(call.again)
-            self.synchronise()
+        is_warm = len(steps.starts) == WARMUP
+        if is_warm and call.again is not None and call.of in self._remote:
+            self._devices = _executed(call.again)
+        self.wait_for_devices(steps)
         if is_enough and self._stopping.acquire(blocking=False):  # for ever
-            self._synced_s = self.synchronise()
             self._write()
             self._close_remote_sessions()
             kill_group()
@@ -84,7 +82,7 @@ class StepTimer(StepObserver):
                     "starts": main.starts if main else [],
                     "ends": main.ends if main else [],
                     "first_calls": main.first_calls if main else [],
-                    "synced": self._synced_s,
+                    "waits": main.waits if main else [],
                     "own_work": own.per_step_s(len(main.starts)) if own and main else None,
                     "also": [s.name for s in self.recorder.all.values() if s is not main],
                     "seen": [*self.seen],

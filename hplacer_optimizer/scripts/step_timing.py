@@ -2,8 +2,9 @@
 
 A step is a call of the function, or a `run` of the session, that updates variables and takes most
 of the time; of a loop with several such calls it is a whole round. Times are those from one start
-to the next, so that devices which work after their call has returned are timed right. Pauses do
-not count: what lies between two steps for longer than ten of them take.
+to the next. Devices that work after a call has returned are waited for now and then, and times are
+those from one such wait to the next. Pauses do not count: what lies between two steps for longer
+than ten of them take.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ class ScriptSteps:
         step_s: seconds per step.
         times_s: from the start of each step to that of the next; pauses are left out, [n].
         inside_share: how much of that passed within the steps, 0 to 1. The rest is the script's
-            own work between them.
+            own work between them. None: devices work after a function's call has returned, so that
+            nothing tells. A session waits for them.
         first_step_s: seconds that the first call took.
         also: other functions that train.
         options: those of the optimizer that the script has set; None: it did not switch it on.
@@ -57,7 +59,7 @@ class ScriptSteps:
     name: str
     step_s: float
     times_s: NDArray[np.float64]
-    inside_share: float
+    inside_share: float | None
     first_step_s: float
     also: list[str]
     options: dict[str, Any] | None
@@ -165,16 +167,17 @@ def _never_trains(found: dict[str, Any] | None) -> str:
 
 
 def _steps(found: dict[str, Any], options: dict[str, Any] | None) -> ScriptSteps:
-    steps = Steps(found["name"], found["starts"], found["ends"], found["first_calls"])
-    counted = steps.counted()
+    waits = [(steps, done_s) for steps, done_s in found["waits"]]
+    steps = Steps(found["name"], found["starts"], found["ends"], found["first_calls"], waits)
+    times_s = steps.lasts_s()
     starts, ends = np.array(steps.starts), np.array(steps.ends)
-    step_s = steps.step_s(found["synced"]) if len(counted) else 0.0
-    inside_s = (ends - starts)[counted]
+    inside_s = (ends - starts)[steps.counted()]
+    inside_share = min(1.0, float(inside_s.sum()) / max(float(times_s.sum()), 1e-9))
     return ScriptSteps(
         name=found["name"],
-        step_s=step_s,
-        times_s=np.diff(starts)[counted],
-        inside_share=min(1.0, float(inside_s.sum()) / max(len(inside_s) * step_s, 1e-9)),
+        step_s=float(times_s.mean()) if len(times_s) else 0.0,
+        times_s=times_s,
+        inside_share=None if waits and found["name"] != SESSION else inside_share,
         first_step_s=float(ends[0] - starts[0]),
         also=found["also"],
         options=options,

@@ -68,8 +68,10 @@ def _mend_links(directory: Path, copy: Path) -> None:
 
 
 def _is_left_out(path: Path) -> bool:
-    is_environment = (path / "pyvenv.cfg").exists()
-    return path.name == "__pycache__" or is_environment or not (path.is_dir() or path.is_file())
+    # As with os.path, what cannot be entered has no such file: copying it says why it fails.
+    is_environment = os.path.exists(path / "pyvenv.cfg")
+    is_special = not (os.path.isdir(path) or os.path.isfile(path))
+    return path.name == "__pycache__" or is_environment or is_special
 
 
 def _left_out(kept: Path, directory: str, names: list[str]) -> set[str]:

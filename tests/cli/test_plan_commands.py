@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 import hplacer_optimizer as hp
 from hplacer_optimizer.inspection.critical_path import TRANSFER
+from hplacer_optimizer.machines import load_machine, machine_to_yaml, nvidia
 from hplacer_optimizer.planners import get_planner
 from hplacer_optimizer.plans.baseline import Baseline
 from hplacer_optimizer.plans.plan import Plan
@@ -87,6 +88,18 @@ def test_show_tells_how_the_step_varies(tmp_path: Path) -> None:
     assert said in hplacer("show", path, "--all").stdout
     other = stored(make_plan(), tmp_path / "y.hplan")
     assert "typical errors" not in hplacer("show", other, "--all").stdout
+
+
+def test_show_tells_for_which_machine_it_was_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = "Tesla K40m, 11441 MiB, 11000 MiB\n" * 2
+    monkeypatch.setattr(nvidia, "_nvidia_smi", lambda *_: here)
+    machine = load_machine("2xa100")
+    plan = make_plan(machine=machine_to_yaml(machine))
+    said = hplacer("show", stored(plan, tmp_path / "x.hplan")).stdout.splitlines()
+    (line,) = [line for line in said if line.startswith("made for ")]
+    assert ", 2 x a100 with 40 GiB; training here makes it anew: it was made for 2 x a100" in line
 
 
 def test_report_of_a_plan_without_its_problem(tmp_path: Path) -> None:

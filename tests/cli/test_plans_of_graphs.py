@@ -245,6 +245,7 @@ def test_why_reads_the_log_of_a_script(
     shutil.copytree(trained.directory / "cache", cache)
     code, document = hplacer(capsys, "why", log, "--cache", cache)
     assert (code, document["lookups"][0]["stored"]) == (0, True)
+    assert document["lookups"][0]["nearest"]["made_for"].startswith("made for 2 x CPU with ")
 
     PlanStore(cache).remove(trained.plan.fingerprint)
     parts = {**trained.plan.fingerprint_parts, "machine": "0" * 16}

@@ -138,6 +138,11 @@ def test_steps_of_a_function_end_when_the_gpus_have_done_them(
             monkeypatch.setenv(name, value)
         for steps in (10, 20):
             found.append(time_script(["train.py"], directory=work, steps=steps, limit_s=300))
+        # It ends before as many steps as are wanted, and never waits for its GPUs.
+        (work / "train.py").write_text(FUNCTION.format(steps=12).partition("print")[0])
+        short = time_script(["train.py"], directory=work, limit_s=300)
+    assert short.step_s == pytest.approx(found[0].step_s, rel=0.05)
+    assert short.inside_share is None
     kind = next(kind for kind in load_machine(MACHINE).kinds if kind.type == "GPU")
     least_s = (3 * 8 - 1) * 2 * 256 * 512 * 512 / kind.flops_per_s["float32"]
     assert found[0].step_s >= least_s

@@ -45,6 +45,7 @@ from hplacer_optimizer.planners import Budget
 from hplacer_optimizer.planners.devices import on_device
 from hplacer_optimizer.problem.memory import memory_range
 from testbed.documents import problem_from_dict
+from testbed.environment import ROOT
 from testbed.planted_problems import machine
 
 MIB = 1 << 20
@@ -357,6 +358,21 @@ def test_what_frameworks_add(
     )
     assert found.most_bytes == most_mib * MIB
     assert found.is_tight is is_tight
+
+
+def test_what_is_added_covers_what_allocators_took() -> None:
+    """Of emulated GPUs with TensorFlow's own allocator, as docs/how-to/advise.md tells it."""
+    tasks = json.loads((ROOT / "docs" / "results" / "emulation" / "tasks.json").read_text())
+    covered = []
+    for run in (run for runs in tasks.values() for run in runs if "peak_bytes" in run):
+        simulated = run["simulated_peak_bytes"][1:]  # the first device is the CPU
+        for peak, took in zip(simulated, run["peak_bytes"], strict=True):
+            if peak > 100 * MIB:
+                found = memory_range("d", "GPU", peak_bytes=peak, memory_bytes=0, is_limit=True)
+                covered.append(took <= found.most_bytes)
+    page = (ROOT / "docs" / "how-to" / "advise.md").read_text()
+    assert f"They cover {sum(covered)} of {len(covered)} peaks above 100 MiB" in page
+    assert sum(covered) / len(covered) > 0.95
 
 
 def test_what_a_detected_device_holds_back_is_not_added_again() -> None:

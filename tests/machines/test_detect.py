@@ -16,8 +16,8 @@ import yaml
 
 import hplacer_optimizer as hp
 from hplacer_optimizer import cli, machines
+from hplacer_optimizer.machines import describe, host, nvidia, shipped_kinds
 from hplacer_optimizer.machines import emulated as emulated_machine
-from hplacer_optimizer.machines import host, nvidia
 from hplacer_optimizer.machines.detect import detect, is_limit, match_model
 from tests.commands import hplacer_process
 from tests.processes import ROOT
@@ -385,14 +385,49 @@ def test_this_host() -> None:
     assert host.numa_nodes() >= 1
 
 
-def test_a_control_group_limits_a_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "cpu.max").write_text("50000 100000\n")
-    (tmp_path / "memory.max").write_text("1073741824\n")
-    outer = tmp_path / "outer"
-    outer.mkdir()
-    (outer / "cpu.max").write_text("max 100000\n")
-    (outer / "memory.max").write_text("max\n")
-    monkeypatch.setattr(host, "_control_groups", lambda: iter([outer, tmp_path]))
+@pytest.mark.parametrize(
+    ("own", "files"),
+    [
+        (
+            "0::/outer/inner\n",
+            {
+                "outer/cpu.max": "50000 100000",
+                "outer/memory.max": "1073741824",
+                "outer/inner/cpu.max": "max 100000",
+                "outer/inner/memory.max": "max",
+            },
+        ),
+        (
+            "4:memory:/outer/inner\n2:cpu,cpuacct:/outer/inner\n1:cpuset:/\n0::/\n",
+            {
+                "cpu/cpu.cfs_quota_us": "-1",
+                "cpu/cpu.cfs_period_us": "100000",
+                "cpu/outer/cpu.cfs_quota_us": "50000",
+                "cpu/outer/cpu.cfs_period_us": "100000",
+                "memory/outer/inner/memory.limit_in_bytes": "1073741824",
+                "memory/memory.limit_in_bytes": "9223372036854771712",
+            },
+        ),
+        (  # in a container, whose own group is the root that it sees
+            "4:memory:/docker/0123\n2:cpuacct,cpu:/docker/0123\n",
+            {
+                "cpu/cpu.cfs_quota_us": "25000",
+                "cpu/cpu.cfs_period_us": "50000",
+                "memory/memory.limit_in_bytes": "1073741824",
+            },
+        ),
+    ],
+    ids=["version 2", "version 1", "version 1 in a container"],
+)
+def test_a_control_group_limits_a_host(
+    own: str, files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(f"{text}\n")
+    (tmp_path / "own").write_text(own)
+    monkeypatch.setattr(host, "_CONTROL_GROUPS", tmp_path)
+    monkeypatch.setattr(host, "_OWN_GROUPS", tmp_path / "own")
     assert host.usable_cores() == 0.5
     assert host.whole_cores() == 1
     assert host.memory_bytes() == 2**30
@@ -524,6 +559,39 @@ def test_detect_a_cluster(servers: list[str], tmp_path: Path) -> None:
     # Both run here, so each gets half.
     assert machine.memory_bytes == (host.memory_bytes() // 2,) * 2
     assert "all hosts are like this one" not in machine.assumptions
+
+
+@pytest.mark.parametrize(
+    ("driver", "rate"),
+    [
+        ("Tesla K40m, 11441 MiB, 11000 MiB\n" * 2, "k40"),
+        ("Tesla K40m, 11441 MiB, 11000 MiB\nTesla V100, 16160 MiB, 16000 MiB\n", None),
+        (None, None),
+    ],
+)
+def test_gpus_of_a_cluster_are_like_those_here(
+    monkeypatch: pytest.MonkeyPatch, driver: str | None, rate: str | None
+) -> None:
+    """Servers tell no models: sessions list names, types and memory."""
+    name = "/job:worker/replica:0/task:{}/device:{}:0"
+    listed = {
+        address: [
+            describe._Listed(
+                name=name.format(task, type_), type=type_, description="", memory_bytes=1 << 33
+            )
+            for type_ in ("CPU", "GPU")
+        ]
+        for task, address in enumerate(("127.0.0.1:1", "127.0.0.1:2"))
+    }
+    monkeypatch.setattr(describe, "_ask", lambda *_: listed)
+    monkeypatch.setattr(describe, "_reach", lambda end: (end[0], ""))
+    monkeypatch.setattr(nvidia, "_nvidia_smi", lambda *_: driver)
+    machine = describe.describe_cluster([*listed], timeout_s=1)
+    expected = 10e12 if rate is None else shipped_kinds()[rate].flops_per_s["float32"]
+    gpus = [kind for kind in machine.kinds if kind.type == "GPU"]
+    assert [kind.flops_per_s["float32"] for kind in gpus] == [expected]
+    told = [text for text in machine.assumptions if "GPUs are like those of this host" in text]
+    assert bool(told) is (rate is not None)
 
 
 def test_an_unreachable_server_is_named(servers: list[str]) -> None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from hplacer_optimizer.machines import Machine, load_machine, machine_to_yaml
-from hplacer_optimizer.plans.elsewhere import why_elsewhere
+from hplacer_optimizer.machines import Machine, load_machine, machine_to_yaml, nvidia
+from hplacer_optimizer.plans.elsewhere import made_for, why_elsewhere
 from hplacer_optimizer.plans.plan import Plan
 from hplacer_optimizer.plans.verdict import Verdict
 from tests.plans.test_plan import make_plan
+from tests.processes import ROOT
 
 GIB = 1 << 30
 DEVICES = [f"/job:localhost/replica:0/task:0/device:{name}" for name in ("CPU:0", "GPU:0", "GPU:1")]
@@ -74,3 +76,37 @@ def test_what_was_measured_here_is_used() -> None:
     )
     assert why_elsewhere(plan(detected(A100)), detected(K40))
     assert why_elsewhere(plan(detected(A100), verdict=verdict), detected(K40)) == ""
+
+
+@pytest.mark.parametrize(
+    ("here", "ends"),
+    [
+        (
+            "NVIDIA A100-SXM4-40GB, 40960 MiB, 40000 MiB\n" * 2,
+            "; the GPUs of this host are such ones",
+        ),
+        ("NVIDIA A100-SXM4-40GB, 40960 MiB, 40000 MiB\n", "; this host has 1 GPU"),
+        (
+            "Tesla K40m, 11441 MiB, 11000 MiB\n" * 2,
+            "; training here makes it anew: it was made for 2 x a100, and here are 2 x k40",
+        ),
+        (None, "; this host has no GPUs that NVIDIA's driver tells"),
+    ],
+)
+def test_what_it_was_made_for_beside_what_is_here(
+    monkeypatch: pytest.MonkeyPatch, here: str | None, ends: str
+) -> None:
+    monkeypatch.setattr(nvidia, "_nvidia_smi", lambda *_: here)
+    told = made_for(plan(detected(A100)))
+    assert re.fullmatch(
+        r"made for 1 x \S+ with .+, 2 x GPU NVIDIA A100-SXM4-40GB with 40 GiB.*", told
+    )
+    assert told.endswith(ends)
+
+
+def test_a_plan_for_cpus_is_not_compared() -> None:
+    cpus = load_machine(str(ROOT / "testbed" / "two_cpus.yaml"))
+    made = made_for(make_plan(machine=machine_to_yaml(cpus)))
+    assert made.startswith("made for 2 x ")
+    assert ";" not in made
+    assert made_for(make_plan(machine=None)) == ""

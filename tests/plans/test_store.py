@@ -11,6 +11,7 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -23,9 +24,10 @@ from hplacer_optimizer.errors import PlanError, StoreError
 from hplacer_optimizer.planners import get_planner
 from hplacer_optimizer.plans.directories import local_files
 from hplacer_optimizer.plans.plan import load_plan
-from hplacer_optimizer.plans.store import PlanStore, default_directory
+from hplacer_optimizer.plans.store import PlanStore
 from hplacer_optimizer.problem.problem_file import load_problem_file
 from hplacer_optimizer.problem.simulator import SIMULATOR_VERSION
+from hplacer_optimizer.support.own_directory import default_directory
 from tests.planned import plan_of
 from tests.plans.test_plan import FINGERPRINT, make_plan
 from tests.processes import ROOT
@@ -198,6 +200,13 @@ def test_the_default_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     assert PlanStore("~/plans").directory == str(tmp_path / "plans")
     with pytest.raises(StoreError, match="has an empty directory"):
         PlanStore("")
+    # A user without a name, and so without a home: HOME is what "~" is looked up in first.
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    store = PlanStore()
+    assert store.directory == f"{tmp_path}/hplacer-{os.getuid()}"
+    assert store.put(make_plan())
+    assert stat.S_IMODE(os.stat(store.directory).st_mode) == 0o700
 
 
 @pytest.mark.parametrize("mode", [0o770, 0o707, 0o1777])

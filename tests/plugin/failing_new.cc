@@ -1,25 +1,33 @@
 // Preloaded into a process (LD_PRELOAD): an allocation throws that a module makes itself while
-// TensorFlow calls it.
+// TensorFlow calls it, or a signal comes there.
 //
-// `fail_in` names the module by a part of its path and says how many such allocations succeed
-// before one throws, once; what is thrown alternates. `allocations` counts them.
+// `fail_in` names the module by a part of its path, says how many such allocations succeed before
+// one is hit, once, and by which of `kinds()` faults: the last is SIGUSR1, after which the
+// allocation succeeds. `allocations` counts them.
 #include <dlfcn.h>
 #include <execinfo.h>
 #include <link.h>
 
 #include <atomic>
+#include <csignal>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <new>
 #include <stdexcept>
+#include <system_error>
 
 namespace {
 
 constexpr int kMostFrames = 60;
+constexpr int kKinds = 8;
+
+struct NotAnException {};
 
 uintptr_t g_begin = 0, g_end = 0;  // the module's code
 std::atomic<long> g_left{-1}, g_count{0};
+std::atomic<int> g_kind{0};
 thread_local bool g_looks = false;
 
 int FindCode(dl_phdr_info* info, size_t, void* part) {
@@ -53,19 +61,31 @@ bool IsOurs(void* caller) {
          std::strstr(info.dli_fname, "libtensorflow") != nullptr;
 }
 
+void Fail() {
+  switch (g_kind) {
+    case 0:
+      throw std::bad_alloc();
+    case 1:
+      throw std::runtime_error("injected");
+    case 2:
+      throw std::system_error(std::make_error_code(std::errc::resource_unavailable_try_again));
+    case 3:
+      throw std::exception();
+    case 4:
+      throw 7;
+    case 5:
+      throw "text";
+    case 6:
+      throw NotAnException();
+    default:
+      std::raise(SIGUSR1);
+  }
+}
+
 void* Allocate(std::size_t size, void* caller) {
   if (IsOurs(caller)) {
     ++g_count;
-    if (g_left >= 0 && g_left-- == 0) {
-      switch (g_count % 3) {
-        case 0:
-          throw std::bad_alloc();
-        case 1:
-          throw std::runtime_error("injected");
-        default:
-          throw 7;
-      }
-    }
+    if (g_left >= 0 && g_left-- == 0) Fail();
   }
   if (void* memory = std::malloc(size == 0 ? 1 : size)) return memory;
   throw std::bad_alloc();
@@ -73,8 +93,11 @@ void* Allocate(std::size_t size, void* caller) {
 
 }  // namespace
 
-extern "C" int fail_in(char* module, long after) {
+extern "C" int kinds() { return kKinds; }
+
+extern "C" int fail_in(char* module, long after, int kind) {
   g_count = 0;
+  g_kind = kind;
   g_left = after;
   return dl_iterate_phdr(FindCode, module);
 }

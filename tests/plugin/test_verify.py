@@ -186,6 +186,13 @@ def by_iterator(dataset):
     for _ in range(2):
         step(iterator)
 
+def by_optional(dataset):
+    update = updating()
+    step = tf.function(lambda iterator: update(iterator.get_next_as_optional().get_value()))
+    iterator = iter(dataset.repeat())
+    for _ in range(2):
+        step(iterator)
+
 def by_keras(size):
     model = keras.Sequential([keras.layers.Dense(1)])
     model.compile("sgd", "mse", jit_compile=False)
@@ -212,6 +219,7 @@ def collect(name, call):
 for size in (7, 9):
     collect(f"argument {size}", lambda: by_argument(size))
     collect(f"dataset {size}", lambda: by_iterator(rows.shuffle(9).batch(size).prefetch(2)))
+    collect(f"optional {size}", lambda: by_optional(rows.batch(size)))
     collect(f"static {size}", lambda: by_iterator(rows.batch(size, drop_remainder=True)))
     collect(f"keras {size}", lambda: by_keras(size))
     collect(f"feed {size}", lambda: by_feed(size))
@@ -223,10 +231,19 @@ report(**found)
 """
 
 
+def test_ops_are_named_as_tensorflow_names_them() -> None:
+    import tensorflow as tf
+
+    from hplacer_optimizer.measuring.training_steps import batches
+
+    assert all(hasattr(tf.raw_ops, name) for name in batches._YIELDING)
+    assert all(hasattr(tf.raw_ops, name) for name in batches._BATCHING)
+
+
 def test_the_sizes_of_batches_are_seen(tmp_path: Path) -> None:
     found = run(SIZES, tmp_path).report
     assert found.pop("generator") is None
-    for name in ("argument", "dataset", "keras", "feed"):
+    for name in ("argument", "dataset", "optional", "keras", "feed"):
         assert None not in (found[f"{name} 7"], found[f"{name} 9"]), name
         assert found[f"{name} 7"] != found[f"{name} 9"], name
     assert found["static 7"] is not None  # its graph holds the size, and so the fingerprint

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 from hplacer_optimizer.errors import MeasuringError
-from hplacer_optimizer.measuring.training_steps.recording import WARMUP
+from hplacer_optimizer.measuring.training_steps.recording import SESSION, WARMUP, Recorder, Steps
 from hplacer_optimizer.scripts import step_timing
 from hplacer_optimizer.scripts.step_timing import time_script
 from testbed.training_scripts import TIMED_SCRIPTS
@@ -245,7 +246,7 @@ def test_pauses_and_first_calls_are_left_out() -> None:
         "starts": starts.tolist(),
         "ends": (starts + 0.008).tolist(),
         "first_calls": [0, 15],
-        "synced": None,
+        "waits": [],
         "also": [],
         "reports": [],
         "devices": {},
@@ -255,6 +256,65 @@ def test_pauses_and_first_calls_are_left_out() -> None:
     assert steps.step_s == pytest.approx(0.01)
     assert len(steps.times_s) == 20 - WARMUP - 1 - 2
     assert steps.inside_share == pytest.approx(0.8)
-    found["synced"] = float(starts[-1]) + 1.0  # accelerators had that much left to do
-    whole_s = float(starts[-1] - starts[WARMUP]) + 1.0
-    assert step_timing._steps(found, None).step_s == pytest.approx(whole_s / (21 - WARMUP))
+
+
+def of_devices(
+    tasks_s: Sequence[float], *, between_s: Mapping[int, float] | None = None, prepared: int = 0
+) -> Steps:
+    """A script that hands out a step in 1 ms, and its accelerator, which is busy for so long."""
+    recorder = Recorder(len(tasks_s))
+    steps = recorder.steps("key", "function f")
+    steps.first_calls += [0, prepared]
+    now_s = done_s = 0.0
+    for number, task_s in enumerate(tasks_s):
+        now_s += (between_s or {}).get(number, 0.0)
+        looks = steps.add(now_s, now_s + 0.001)
+        now_s += 0.001
+        done_s = max(done_s, now_s) + task_s
+        if looks:
+            recorder.look(steps)
+            if len(steps.starts) >= steps.next_wait:
+                now_s = max(now_s, done_s)
+                steps.waited(now_s)
+    return steps
+
+
+def test_devices_that_work_after_a_call_has_returned() -> None:
+    """Calls say 1 ms; the rest of a step is waited for, also where a script ends early."""
+    for count in (9, 12, 60, 1_000):
+        steps = of_devices([0.01] * count)
+        assert len(steps.lasts_s()) == len(steps.counted()) >= 5
+        assert steps.lasts_s().mean() == pytest.approx(0.01, rel=0.05)
+    assert len(of_devices([0.01] * 1_000).waits) < 25
+
+
+def test_pauses_and_first_calls_of_devices_are_left_out() -> None:
+    for disturbed in (
+        of_devices([0.01] * 200, between_s={40: 5.0, 150: 3.0}),  # validation
+        of_devices([0.01] * 200, between_s={70: 0.05}, prepared=70),  # traced again
+        of_devices([0.01] * 69 + [1.0] + [0.01] * 130, prepared=69),
+    ):
+        assert disturbed.lasts_s().mean() == pytest.approx(0.01, rel=0.05)
+        assert 100 < len(disturbed.lasts_s()) < 190
+    # A script that reads its loss now and then waits for its devices, which is no pause.
+    reads = of_devices([0.01] * 200, between_s=dict.fromkeys(range(8, 200, 8), 0.07))
+    assert len(reads.lasts_s()) > 100
+
+
+def test_what_is_within_calls_is_not_known_where_devices_work_on() -> None:
+    steps = of_devices([0.01] * 30)
+    found = {
+        "name": "f",
+        "starts": steps.starts,
+        "ends": steps.ends,
+        "first_calls": steps.first_calls,
+        "waits": json.loads(json.dumps(steps.waits)),
+        "also": [],
+        "reports": [],
+        "devices": {},
+        "own_work": None,
+    }
+    timed = step_timing._steps(found, None)
+    assert timed.inside_share is None
+    assert step_timing._steps({**found, "name": SESSION}, None).inside_share is not None
+    assert timed.step_s == pytest.approx(0.01, rel=0.05)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from hplacer_optimizer.errors import MeasuringError
 from hplacer_optimizer.scripts import working_copy
 from hplacer_optimizer.scripts.working_copy import private_copy
+from tests.processes import ROOT
 
 
 def test_a_copy_has_what_a_script_needs(tmp_path: Path) -> None:
@@ -44,3 +47,29 @@ def test_a_directory_may_be_too_large_for_copies(
         private_copy(tmp_path),
     ):
         pass
+
+
+CLOSED = """
+import sys
+from pathlib import Path
+from hplacer_optimizer.errors import MeasuringError
+from hplacer_optimizer.scripts.working_copy import private_copy
+try:
+    with private_copy(Path(sys.argv[1])):
+        pass
+except MeasuringError as error:
+    print(error)
+"""
+
+
+def test_what_cannot_be_read_cannot_be_copied(tmp_path: Path) -> None:
+    """As in `/`, where containers start: not even root may look into all of /proc there."""
+    unprivileged = ["unshare", "--user", "--map-user=12345"]
+    if subprocess.run([*unprivileged, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("no user namespace can be made here")
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0)
+    command = [*unprivileged, sys.executable, "-c", CLOSED, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.startswith(f"{closed}: cannot be copied: ")
+    assert "--in-place" in done.stdout

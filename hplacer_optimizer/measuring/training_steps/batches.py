@@ -18,6 +18,12 @@ import numpy as np
 from hplacer_optimizer.measuring.training_steps.step_observer import Call
 
 _SIZES_ATTRIBUTE = "_hplacer_batch_sizes"
+_YIELDING = (
+    "IteratorGetNext",
+    "IteratorGetNextAsOptional",
+    "IteratorGetNextSync",
+    "MultiDeviceIteratorGetNextFromShard",
+)
 _BATCHING = ("BatchDataset", "PaddedBatchDataset", "ParallelBatchDataset")
 _MOST_DATASETS = 1_000
 
@@ -101,7 +107,7 @@ def _sizes_of_iterators(function: Any, flat: Iterable[Any]) -> list[int]:
 def _is_open(nodes: Iterable[Any]) -> bool:
     """Whether an iterator yields what has no static size."""
     for node in nodes:
-        if node.op in ("IteratorGetNext", "IteratorGetNextSync", "MultiDeviceIteratorGetNext"):
+        if node.op in _YIELDING:
             shapes = node.attr["output_shapes"].list.shape
             if any(s.unknown_rank or any(d.size < 0 for d in s.dim) for s in shapes):
                 return True

@@ -6,6 +6,7 @@ whether enough is known.
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,6 +32,9 @@ class Steps:
     ends: list[float] = field(default_factory=list)
     first_calls: list[int] = field(default_factory=list)
     """Indices of steps with another shape or fetch than any before: TensorFlow prepares them."""
+    waits: list[tuple[int, float]] = field(default_factory=list)
+    """Of devices that work after a call has returned: the first so many steps were over there at
+    that time, which was waited for. A function's call tells only when its ops were handed out."""
     next_number: int = 1
     """The step that is looked at next, counted from 1, ..."""
     next_start: float = math.inf
@@ -54,12 +58,31 @@ class Steps:
         return self._busy_s - sum(self.ends[i] - self.starts[i] for i in self.first_calls)
 
     @property
+    def next_wait(self) -> int:
+        """How many steps there are when devices should be waited for.
+
+        A wait costs the time in which they have nothing to do, so there are ever fewer.
+        """
+        if not self.waits:
+            return WARMUP
+        last = self.waits[-1][0]
+        return last + max(LEAST, (last - WARMUP) // 4)
+
+    def waited(self, done_s: float) -> None:
+        """Devices had done all steps at that time."""
+        self.waits.append((len(self.starts), done_s))
+        self.next_number = min(self.next_number, self.next_wait)
+
+    @property
     def timed(self) -> int:
         """Steps after the warm-up that another one followed."""
         return max(0, len(self.starts) - WARMUP - 1)
 
     def counted(self) -> NDArray[np.int64]:
         """Indices of the steps that are timed: after the warm-up, not prepared, without a pause."""
+        if self.waits:
+            sound = [np.arange(first, last) for first, last, _ in self._between_waits()]
+            return np.concatenate([np.zeros(0, np.int64), *sound])
         starts, ends = np.array(self.starts), np.array(self.ends)
         lasts_s = np.diff(starts)
         is_counted = np.arange(len(lasts_s)) >= WARMUP
@@ -73,14 +96,33 @@ class Steps:
             is_counted &= between_s <= _PAUSE * np.median(lasts_s[is_counted])
         return np.flatnonzero(is_counted)
 
-    def step_s(self, synced: float | None = None) -> float:
-        """Seconds of a counted step, of at least one, from its start to that of the next.
+    def lasts_s(self) -> NDArray[np.float64]:
+        """Seconds of each counted step, from its start to that of the next.
 
-        `synced`: when accelerators had done all of it, where they work after a call has returned.
+        Between two waits for devices they have one figure, the mean.
         """
-        if synced is not None:
-            return (synced - self.starts[WARMUP]) / (len(self.starts) - WARMUP)
-        return float(np.diff(self.starts)[self.counted()].mean())
+        if not self.waits:
+            return np.diff(self.starts)[self.counted()]
+        means = [np.full(last - first, mean_s) for first, last, mean_s in self._between_waits()]
+        return np.concatenate([np.zeros(0), *means])
+
+    def _between_waits(self) -> list[tuple[int, int, float]]:
+        """First step, the one behind the last, and mean seconds, where nothing else took time."""
+        found = []
+        for (first, began), (last, ended) in itertools.pairwise(self.waits):
+            # A wait lies behind its last step, so what the script does then is of the next ones.
+            before = np.array([began, *self.ends[first : last - 1]])
+            pause_s = float(np.max(np.array(self.starts[first:last]) - before))
+            found.append((first, last, (ended - began) / (last - first), pause_s))
+        if not found:
+            return []
+        usual_s = float(np.median([mean_s for _, _, mean_s, _ in found]))
+        return [
+            (first, last, mean_s)
+            for first, last, mean_s, pause_s in found
+            if pause_s <= _PAUSE * usual_s
+            and not any(first <= prepared < last for prepared in self.first_calls)
+        ]
 
 
 class Recorder:
@@ -110,7 +152,8 @@ class Recorder:
             and steps.starts[-1] - steps.starts[WARMUP] >= self._least_s(steps)
             and self.main is steps
         )
-        later = (WARMUP, self._least, _in_all(_STEPS), 1 << number.bit_length())
+        powers = 1 << number.bit_length()
+        later = (WARMUP, self._least, _in_all(_STEPS), steps.next_wait, powers)
         steps.next_number = min(step for step in later if step > number)
         if number >= self._least:
             steps.next_start = steps.starts[WARMUP] + self._least_s(steps)

@@ -247,7 +247,15 @@ class StepObserver:
 
     # ---- the end ----
 
-    def synchronise(self) -> float | None:
+    def wait_for_devices(self, steps: Steps) -> None:
+        """Now and then, and notes when they had done all that these steps are; for `on_step`."""
+        is_time = len(steps.starts) >= steps.next_wait
+        if is_time and (not steps.waits or self.recorder.main is steps):
+            done_s = self._synchronise()
+            if done_s is not None:
+                steps.waited(done_s)
+
+    def _synchronise(self) -> float | None:
         """Waits for what accelerators have to do; None if none of them runs after its call.
 
         Returns the time then, on the clock of the steps.

@@ -9,6 +9,6 @@ layer.py        one directory of plans: compare and keep the best, limit the siz
 from __future__ import annotations
 
 from hplacer_optimizer.plans.store.layer import MAX_BYTES, StoreEntry
-from hplacer_optimizer.plans.store.plan_store import PlanStore, default_directory
+from hplacer_optimizer.plans.store.plan_store import PlanStore
 
-__all__ = ["MAX_BYTES", "PlanStore", "StoreEntry", "default_directory"]
+__all__ = ["MAX_BYTES", "PlanStore", "StoreEntry"]

@@ -12,7 +12,6 @@ import builtins
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 
 from hplacer_optimizer.errors import HPlacerError, PlanError, StoreError
 from hplacer_optimizer.log import warn_once
@@ -22,19 +21,10 @@ from hplacer_optimizer.plans.plan_format import FINGERPRINT_HEX_DIGITS
 from hplacer_optimizer.plans.store.layer import MAX_BYTES, Layer, StoreEntry
 from hplacer_optimizer.plans.training_starts import Start
 from hplacer_optimizer.support.notebook import Described
+from hplacer_optimizer.support.own_directory import default_directory
 
 LATEST = "latest"
 SEPARATOR = ";"  # neither `:` nor `,`, which addresses and lists of options need
-
-
-def default_directory() -> Path:
-    """`$XDG_CACHE_HOME/hplacer`, else `~/.cache/hplacer`; raises StoreError without a home."""
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    if not os.path.isabs(base):  # the XDG specification: a relative value is to be ignored
-        base = os.path.expanduser("~/.cache")
-    if not os.path.isabs(base):
-        raise StoreError("no home directory for the plan store: set HOME or XDG_CACHE_HOME")
-    return Path(base) / "hplacer"
 
 
 class PlanStore(Described):
@@ -44,14 +34,15 @@ class PlanStore(Described):
 
     Args:
         directory: one of them, or several with `;` between them, the nearest first; None:
-            `$XDG_CACHE_HOME/hplacer`, else `~/.cache/hplacer`.
+            `$XDG_CACHE_HOME/hplacer`, else `~/.cache/hplacer`; without a home `hplacer-UID` in the
+            directory of temporary files.
         trust_shared: allows a local directory that other users can write: whoever can write there
             decides where your ops run, so the default is to refuse it. New files then get the read
             and write permissions of the directory, so that the whole team can use them.
         max_bytes: limits each local directory; None: no limit.
 
     Raises:
-        StoreError: an address is empty, or there is no home directory.
+        StoreError: an address is empty.
 
     Example, after that of `plan_model`:
         >>> store = hp.PlanStore("plans")
