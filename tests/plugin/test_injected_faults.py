@@ -63,7 +63,7 @@ def failing_new(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return library
 
 
-@pytest.mark.parametrize("faults", [16, pytest.param(100, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("faults", [8, pytest.param(100, marks=pytest.mark.slow)])
 def test_training_goes_on_under_tensorflows_placement(
     failing_new: Path, faults: int, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
@@ -79,5 +79,5 @@ def test_training_goes_on_under_tensorflows_placement(
     assert seen["wrong"] == []
     assert min(seen["counts"].values()) > 100
     # What was lost may be no more than the check of what ran, which nobody needs to be told.
-    assert len(seen["silent"]) <= faults / 10, seen["silent"]
+    assert len(seen["silent"]) <= max(1, faults / 10), seen["silent"]
     assert seen["last"] == "planned"
