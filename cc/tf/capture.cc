@@ -129,7 +129,7 @@ class StepCapture {
     }
   }
 
-  // What is in the host's memory on a GPU, too, is not copied within a task, and counts as no bytes.
+  // What a GPU has in the host's memory is not copied within a task: it counts as no bytes.
   void LeaveOnHost() {
     const std::vector<SessionDevice>& devices = *input_.devices;
     const auto is_gpu = [](const SessionDevice& device) { return device.type == "GPU"; };
