@@ -7,10 +7,12 @@
 #include <string_view>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "tensorflow/core/framework/types.h"
+#include "tf/host_tensors.h"
 #include "tf/merged_sums.h"
 #include "tf/node_order.h"
 #include "tf/op_work.h"
@@ -34,6 +36,11 @@ bool ForwardsInput(const Node& node) {
       {"Identity", "StopGradient", "PreventGradient", "Reshape", "Squeeze", "ExpandDims",
        "RefIdentity", "Switch", "RefSwitch"});
   return ops->contains(node.type_string());
+}
+
+// "/job:worker/replica:0/task:1" of a full device name.
+std::string_view TaskOf(std::string_view device) {
+  return device.substr(0, device.rfind("/device:"));
 }
 
 class StepCapture {
@@ -64,6 +71,7 @@ class StepCapture {
     const std::vector<int32_t> by_op = PositionsByOp();
     FindRemoved(by_op);
     MergeSums();
+    LeaveOnHost();
     JoinUnits(by_op);
     // Grappler runs twice, the second time on what the first one left.
     KeepLeftInputs(&inputs);
@@ -118,6 +126,22 @@ class StepCapture {
       removed_.is_removed[i] = true;
       removed_.neighbour[i] = sums_.into[i];
       TakeCosts(i);
+    }
+  }
+
+  // What a GPU has in the host's memory is not copied within a task: it counts as no bytes.
+  void LeaveOnHost() {
+    const std::vector<SessionDevice>& devices = *input_.devices;
+    const auto is_gpu = [](const SessionDevice& device) { return device.type == "GPU"; };
+    const auto is_in_first_task = [&](const SessionDevice& device) {
+      return TaskOf(device.name) == TaskOf(devices[0].name);
+    };
+    if (!absl::c_any_of(devices, is_gpu) || !absl::c_all_of(devices, is_in_first_task)) return;
+    const std::vector<std::vector<bool>> on_host = FindHostTensors(step_);
+    for (size_t i = 0; i < on_host.size(); ++i) {
+      for (size_t k = 0; k < on_host[i].size(); ++k) {
+        if (on_host[i][k]) costs_[i].output_bytes[k] = 0;
+      }
     }
   }
 

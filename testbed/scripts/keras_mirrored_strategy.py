@@ -7,9 +7,8 @@ import numpy as np
 import tensorflow as tf
 
 keras.utils.set_random_seed(14)
-strategy = tf.distribute.MirroredStrategy(
-    [device.name for device in tf.config.list_logical_devices("CPU")]
-)
+devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
+strategy = tf.distribute.MirroredStrategy([device.name for device in devices])
 with strategy.scope():
     model = keras.Sequential(
         [

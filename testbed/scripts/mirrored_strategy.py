@@ -4,9 +4,8 @@ import json
 
 import tensorflow as tf
 
-strategy = tf.distribute.MirroredStrategy(
-    [device.name for device in tf.config.list_logical_devices("CPU")]
-)
+devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
+strategy = tf.distribute.MirroredStrategy([device.name for device in devices])
 with strategy.scope():
     weights = tf.Variable(tf.random.stateless_normal([6, 12], (1, 0)) * 0.4)
     out = tf.Variable(tf.random.stateless_normal([12, 1], (2, 0)) * 0.4)

@@ -8,6 +8,8 @@ import pytest
 
 pytest.importorskip("tensorflow")
 
+from testbed.training_scripts import CASES, OPTIONS, SCRIPTS, results_of
+from tests import processes
 from tests.emulation import gpus
 
 MIRRORED = """
@@ -70,3 +72,24 @@ def test_mirrored_replicas_keep_their_gpus_and_their_losses(tmp_path: Path) -> N
     assert seen["history"][0]["outcome"] == "skipped"
     assert seen["differences"] == []
     assert outcome.log == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in CASES if "mirrored" in name])
+def test_a_script_does_the_same_with_plans(name: str, tmp_path: Path) -> None:
+    """Its replicas are on two GPUs here, on two CPUs in tests/test_scripts.py."""
+    options = OPTIONS.format(cache=tmp_path / "plans")
+    emulated = ["-m", "hplacer_optimizer.run", "--emulate", "2xa100", str(SCRIPTS / name)]
+    results = []
+    for variables in ({"HPLACER_DISABLE": "1"}, {"HPLACER_OPTIONS": options}):
+        done = processes.run_script(
+            emulated,
+            cwd=tmp_path,
+            environment=processes.clean_environment(tmp_path) | {"HPLACER_LOG": "info"} | variables,
+            fresh=True,
+        )
+        assert done.returncode == 0, done.stderr
+        results.append(results_of(done.stdout))
+    assert results[0]
+    assert results[0] == results[1]
+    assert "its replicas have their devices already" in done.stderr
