@@ -204,7 +204,7 @@ class _Server:
                         self._running[Connection(self._listener.accept()[0].detach())] = None
                     elif isinstance(ready, Connection):
                         self._hear(ready)
-                    else:
+                    elif ends[ready] in self._running:  # it may have gone with the one before
                         self._reap(ends[ready])
                     if self.is_fork:
                         return

@@ -24,7 +24,6 @@ MODULES = frozenset(
         "inspection.tensorboard",
         "machines.list_devices",
         "measuring.runner_process",
-        "planners.isolation",
         "plans.graph_file",
         "plugin.cluster_worker",
         "scripts",

@@ -63,6 +63,7 @@ def sleeps(problem, **_):
     time.sleep(1000)
 
 def heeds(problem, *, budget, **_):
+    open("heeding", "w").close()
     while not budget.stopped:
         time.sleep(0.01)
     return last(problem)

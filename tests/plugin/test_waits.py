@@ -82,6 +82,8 @@ function = trainer()
 def interrupt():
     while not any(t.name == "hplacer-planner" for t in threading.enumerate()):
         time.sleep(0.01)
+    while {planner!r} == "bad:heeds" and not os.path.exists("heeding"):
+        time.sleep(0.01)
     time.sleep(0.7)
     sent.append(time.monotonic())
     os.kill(os.getpid(), signal.SIGINT)
