@@ -45,10 +45,17 @@ _NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
 # How those are called that no import of TensorFlow reads.
 _OF_SCRIPTS = ("HPLACER_", "PWD", "PYTEST_", "PYTHONPATH", "TEST_", "TMPDIR", "XDG_CACHE_HOME")
 _OF_SCRIPTS += ("TF_DUMP_GRAPH_", "TF_FORCE_GPU_ALLOW_GROWTH", "TF_GRAPH_CACHING", "TF_NUM_INT")
-_OF_SCRIPTS += ("OMP_NUM_THREADS", _NO_BYTECODE)
-_DEVICE_LIBRARY = "TF_PLUGGABLE_DEVICE_LIBRARY_PATH"
+_OF_SCRIPTS += ("OMP_NUM_THREADS", "TPU_ML_PLATFORM", _NO_BYTECODE)
 _LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
-_LEGACY_KERAS = "TF_USE_LEGACY_KERAS"
+_AS_IF_UNSET = {  # the last ones are set by the import
+    "TF_USE_LEGACY_KERAS": "0",
+    "TF_PLUGGABLE_DEVICE_LIBRARY_PATH": "",
+    "TF2_BEHAVIOR": "1",
+    "ENABLE_RUNTIME_UPTIME_TELEMETRY": "1",
+    "HDF5_PLUGIN_PATH": "disable",
+    "KMP_DUPLICATE_LIB_OK": "True",
+    "KMP_INIT_AT_FORK": "FALSE",
+}
 
 
 class ForkServer:
@@ -137,10 +144,7 @@ def _shared(environment: Mapping[str, str]) -> dict[str, str]:
     shared = {key: value for key, value in environment.items() if not key.startswith(_OF_SCRIPTS)}
     if shared.get(_LOG_LEVEL) == "2":  # with TensorFlow's errors, which no test needs
         shared[_LOG_LEVEL] = "3"
-    for name, default in ((_LEGACY_KERAS, "0"), (_DEVICE_LIBRARY, "")):
-        if shared.get(name) == default:
-            del shared[name]
-    return shared
+    return {key: value for key, value in shared.items() if _AS_IF_UNSET.get(key) != value}
 
 
 def _text(stream: IO[bytes]) -> str:
