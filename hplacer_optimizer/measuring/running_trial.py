@@ -18,14 +18,18 @@ This module knows neither TensorFlow nor a clock: times are given.
 
 from __future__ import annotations
 
+import json
 import math
+import os
 import statistics
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
+from hplacer_optimizer.errors import OptionError
 from hplacer_optimizer.measuring.turns import t_quantile
 
+VARIABLE = "HPLACER_TRIAL_RULES"  # for tests and ablations
 SHARE, MOST_S = 0.02, 30.0  # of the run's time so far; of all trials of a run
 CLEAR = 0.01  # by which an interval clear of 1 tells which side is faster
 WIDTH = 0.02  # of an interval that tells that there is no more to be known
@@ -35,13 +39,10 @@ _MOST = 60  # then the interval is taken as it is
 _ORDER = (False, True, True, False)  # of the blocks of an observation: with the plan or without
 _REFERENCE = 5  # steps
 _WARMUP = 3  # calls with the plan that TensorFlow spends on instantiating and allocating
-_BLOCK_S, _LEAST_CALLS, _MOST_CALLS = (
-    0.1,
-    3,
-    32,
-)  # of a block: a median of 3 bears with one that is wrong
-_DROPPED = 2.0  # times as long, and the plan is dropped ...
-_DROPPED_AFTER = 2  # ... if so many of its steps all take that
+# Of a block: a median of three steps bears with one that is disturbed.
+BLOCK_S, _LEAST_CALLS, _MOST_CALLS = 0.1, 3, 32
+_DROPPED = 2.0  # times as long: a plan whose first block has no step below that is dropped
+_LATEST = 2  # steps with the plan, that tell what the next one may cost
 _PAUSE = 10.0  # steps, after which what follows a call is none of it
 _TRIMMED = 0.2  # of the observations, at each end
 
@@ -50,18 +51,34 @@ _TRIMMED = 0.2  # of the observations, at each end
 class TrialRules:
     """When a trial ends; other rules than the default ones are for ablations."""
 
+    share: float = SHARE
+    """Of the run's time so far, that all trials may cost."""
+    most_s: float = MOST_S
+    """That all trials of a run may cost."""
     drops_early: bool = True
-    """A plan whose first steps all take more than twice as long is dropped."""
+    """A plan whose first block has only steps that take more than twice as long is dropped."""
     fixed_steps: int | None = None
     """Ends after so many timed steps of each side, and not by an interval."""
+    alternates: bool = False
+    """Every call runs on the other side than the one before, and nothing is measured."""
+
+    @classmethod
+    def from_environment(cls) -> TrialRules:
+        """Those that HPLACER_TRIAL_RULES changes; OptionError for what is no such JSON object."""
+        try:
+            return cls(**json.loads(os.environ.get(VARIABLE) or "{}"))
+        except (ValueError, TypeError) as error:
+            names = ", ".join(one.name for one in fields(cls))
+            raise OptionError(f"{VARIABLE}: must be a JSON object of {names}: {error}") from None
 
 
 class TrialBudget:
     """What the trials of a run may cost; seconds of the run's clock."""
 
-    def __init__(self, began_s: float, *, share: float = SHARE, most_s: float = MOST_S) -> None:
+    def __init__(self, began_s: float, rules: TrialRules | None = None) -> None:
         """`began_s`: when the run began."""
-        self._began_s, self._share, self._most_s = began_s, share, most_s
+        rules = rules or TrialRules()
+        self._began_s, self._share, self._most_s = began_s, rules.share, rules.most_s
         self.spent_s = 0.0
 
     def allowed_s(self, now_s: float) -> float:
@@ -81,34 +98,6 @@ class TrialBudget:
         self.spent_s += max(0.0, cost_s)
 
 
-@dataclass(frozen=True, kw_only=True)
-class TrialResult:
-    """What was measured.
-
-    Attributes:
-        speedup: how many times as many steps a second with the plan.
-        low, high: the 95% interval of it.
-        plan_s, baseline_s: typical steps, seconds.
-        steps: that were timed, of both.
-        observations: of the ratio.
-        is_dropped: the first steps with the plan took so long that no more of them were run.
-    """
-
-    speedup: float
-    low: float
-    high: float
-    plan_s: float
-    baseline_s: float
-    steps: int
-    observations: int
-    is_dropped: bool = False
-
-    @property
-    def plan_stays(self) -> bool:
-        """Whether the plan is the faster one: what is equal keeps TensorFlow's placement."""
-        return self.low > 1.0
-
-
 @dataclass(frozen=True)
 class Observations:
     """What is known of a ratio, also from earlier runs.
@@ -125,8 +114,52 @@ class Observations:
     steps: int = 0
 
 
+@dataclass(frozen=True, kw_only=True)
+class TrialResult:
+    """What was measured.
+
+    Attributes:
+        speedup: how many times as many steps a second with the plan.
+        low, high: the 95% interval of it.
+        observed: what they are of.
+        is_known: the ratio is; else the trial would have cost more than it may.
+        is_dropped: the first steps with the plan took so long that no more of them were run.
+    """
+
+    speedup: float
+    low: float
+    high: float
+    observed: Observations
+    is_known: bool = True
+    is_dropped: bool = False
+
+    @property
+    def plan_stays(self) -> bool:
+        """Whether the plan is the faster one: what is equal keeps TensorFlow's placement."""
+        return self.is_known and self.low > 1.0
+
+
+@dataclass(frozen=True)
+class Disturbance:
+    """What ran beside the steps before a trial, such as the search for the plan.
+
+    Attributes:
+        steps_s: steps meanwhile, of a few.
+        lasted_s: seconds.
+    """
+
+    steps_s: tuple[float, ...] = ()
+    lasted_s: float = 0.0
+
+    def cost_s(self, reference_s: float) -> float:
+        """By how much the run was slower, with steps that take so long without it."""
+        if len(self.steps_s) < _REFERENCE:
+            return 0.0
+        return max(0.0, 1 - reference_s / statistics.median(self.steps_s)) * self.lasted_s
+
+
 @dataclass(slots=True)
-class Call:
+class TrialCall:
     """A call that the trial has been asked about."""
 
     with_plan: bool
@@ -155,7 +188,9 @@ class RunningTrial:
         *,
         pause_s: float,
         is_asynchronous: bool = False,
+        block_s: float = BLOCK_S,
         known: Observations | None = None,
+        before: Disturbance | None = None,
         rules: TrialRules | None = None,
     ) -> None:
         """A trial that nothing has been measured in.
@@ -165,13 +200,15 @@ class RunningTrial:
             pause_s: that the second instantiation will take, as far as is known.
             is_asynchronous: devices work after a call has returned, so that a step is known on
                 average over a block alone.
+            block_s: of a block, at least; 0 where times are virtual, which hardly differ.
             known: from earlier runs.
+            before: is charged once it is known how long a step takes without it.
             rules: when it ends.
         """
         self._budget, self._pause_s = budget, pause_s
-        self._is_asynchronous = is_asynchronous
+        self._is_asynchronous, self._block_s = is_asynchronous, block_s
         self._rules = rules or TrialRules()
-        self._earlier = known or Observations()
+        self._earlier, self._before = known or Observations(), before or Disturbance()
         self._logarithms = list(self._earlier.logarithms)
         self._reference: list[tuple[float, float]] = []  # call, and what followed
         self._reference_s: float | None = None
@@ -181,8 +218,8 @@ class RunningTrial:
         self._side = False  # of the latest call
         self._settles = True  # the next call of the block follows one of the other side
         self._timed: tuple[list[float], list[float]] = [], []  # typical steps of blocks, by side
-        self._first_s: list[float] = []  # steps with the plan, ...
-        self._latest_s: deque[float] = deque(maxlen=_DROPPED_AFTER)  # ... and the latest of them
+        self._first_s: list[float] = []  # steps of the first block with the plan, ...
+        self._latest_s: deque[float] = deque(maxlen=_LATEST)  # ... and the latest ones
         self._steps = self._earlier.steps
         self.result: TrialResult | None = None
         """Once the trial is over."""
@@ -206,8 +243,10 @@ class RunningTrial:
             steps=self._steps,
         )
 
-    def next_call(self, now_s: float) -> Call:
+    def next_call(self, now_s: float) -> TrialCall:
         """How the next call is to run, at this time."""
+        if self._rules.alternates:
+            return self._call(not self._side, False)
         if self._reference_s is None or self.is_over:
             return self._call(False, False)
         if self._warm_calls < _WARMUP:
@@ -223,7 +262,7 @@ class RunningTrial:
             return self._call(False, False)
         return self._call(with_plan, not self._settles)
 
-    def called(self, call: Call, call_s: float, gap_s: float) -> None:
+    def called(self, call: TrialCall, call_s: float, gap_s: float) -> None:
         """The call has ended, and the thread's next one begins.
 
         Args:
@@ -231,6 +270,8 @@ class RunningTrial:
             call_s: seconds that it took.
             gap_s: seconds from its end to the next call.
         """
+        if self._rules.alternates:
+            return
         if self._reference_s is None:
             self._add_reference(call_s, gap_s)
             return
@@ -258,12 +299,12 @@ class RunningTrial:
 
     # ---- calls ----
 
-    def _call(self, with_plan: bool, is_counted: bool) -> Call:
+    def _call(self, with_plan: bool, is_counted: bool) -> TrialCall:
         self._side = with_plan
         is_last = is_counted and len(self._blocks[-1].times_s) + 1 >= self._calls
-        return Call(with_plan, self._number, is_counted, is_last)
+        return TrialCall(with_plan, self._number, is_counted, is_last)
 
-    def _next_of_warmup(self, now_s: float) -> Call:
+    def _next_of_warmup(self, now_s: float) -> TrialCall:
         assert self._reference_s is not None
         expected_s = self._expected_loss_s() if self._warm_calls else self._pause_s
         return self._call(self._affords(now_s, expected_s), False)
@@ -271,7 +312,7 @@ class RunningTrial:
     def _affords(self, now_s: float, cost_s: float) -> bool:
         """Whether so much may be spent now; ends the trial if it never may."""
         if self._budget.is_exhausted_by(cost_s):
-            self._end()
+            self._end(is_known=False)
         return not self.is_over and self._budget.allows(now_s, cost_s)
 
     def _expected_loss_s(self) -> float:
@@ -285,7 +326,7 @@ class RunningTrial:
     def _calls(self) -> int:
         """Of a block."""
         assert self._reference_s is not None
-        wanted = math.ceil(_BLOCK_S / max(self._reference_s, 1e-9))
+        wanted = math.ceil(self._block_s / max(self._reference_s, 1e-9))
         return min(max(wanted, _LEAST_CALLS), _MOST_CALLS)
 
     # ---- what calls tell ----
@@ -294,6 +335,7 @@ class RunningTrial:
         self._reference.append((call_s, gap_s))
         if len(self._reference) >= _REFERENCE:
             self._reference_s = statistics.median(call + gap for call, gap in self._reference)
+            self._budget.charge(self._before.cost_s(self._reference_s))
 
     def _begin_observation(self) -> None:
         self._blocks = []
@@ -312,13 +354,13 @@ class RunningTrial:
         self._steps += 1
         if block.with_plan:
             self._latest_s.append(step_s)
-            if len(self._first_s) < _DROPPED_AFTER:
-                self._first_s.append(step_s)
-                if self._takes_too_long():
-                    self._end(drops=True)
-                    return
         if len(block.times_s) < self._calls:
             return
+        if block.with_plan and not self._first_s:
+            self._first_s = block.times_s
+            if self._takes_too_long():
+                self._end(drops=True)
+                return
         self._timed[block.with_plan].append(self._typical_of(block))
         if len(self._blocks) < len(_ORDER):
             self._begin_block()
@@ -338,12 +380,13 @@ class RunningTrial:
         timed_s = self._timed[with_plan]
         if timed_s:
             return statistics.median(timed_s)
-        earlier_s = self._earlier.plan_s if with_plan else self._earlier.baseline_s
-        return earlier_s or (0.0 if with_plan else self._reference_s or 0.0)
+        if with_plan:
+            return self._earlier.plan_s or min(self._first_s, default=0.0)
+        return self._earlier.baseline_s or self._reference_s or 0.0
 
     def _takes_too_long(self) -> bool:
         assert self._reference_s is not None
-        if not self._rules.drops_early or len(self._first_s) < _DROPPED_AFTER or self._logarithms:
+        if not self._rules.drops_early or self._logarithms:
             return False
         return min(self._first_s) > _DROPPED * self._reference_s
 
@@ -359,7 +402,7 @@ class RunningTrial:
         is_narrow = count >= _NARROW and high - low < WIDTH
         return is_narrow or count >= _MOST
 
-    def _end(self, *, drops: bool = False) -> None:
+    def _end(self, *, is_known: bool = True, drops: bool = False) -> None:
         logarithms = self._logarithms
         if drops and len(self._first_s) >= 1:
             assert self._reference_s is not None
@@ -372,10 +415,8 @@ class RunningTrial:
             speedup=math.exp(mean),
             low=math.exp(low),
             high=math.exp(high),
-            plan_s=self._typical_s(True) or (min(self._first_s) if self._first_s else 0.0),
-            baseline_s=self._typical_s(False),
-            steps=self._steps,
-            observations=len(logarithms),
+            observed=self.observations(),
+            is_known=is_known,
             is_dropped=drops,
         )
 
