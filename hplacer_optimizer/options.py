@@ -23,7 +23,9 @@ from hplacer_optimizer.planners import PLANNERS, get_planner, is_own
 from hplacer_optimizer.support.keywords import unknown_name
 
 OPTIMIZER_NAME = "HierarchicalPlacer"
-START = "start"  # parameter of an entry: names the start of training whose steps are timed
+# Parameters of an entry that are no options:
+START = "start"  # names the start of training whose steps are timed
+TRIAL = "trial"  # true: of a call that runs with the plans that are tried
 
 EVERY_PLAN = -1  # of option min_gain
 _INT64_MAX = 2**63 - 1
@@ -120,9 +122,11 @@ class Options:
     trust_shared: bool = _option(False, "read plans from a directory that others can write")
     on_miss: str = _option(
         "plan",
-        "what to do without a stored plan: 'plan' at once, 'learn' for the whole budget while "
-        "training waits, search in the 'background' for the next start, 'skip' the graph",
-        choices=("plan", "background", "learn", "skip"),
+        "what to do without a stored plan: 'plan' at once; 'trial': start at once, search beside "
+        "training, and keep the plan if its steps are measured to be faster; 'learn' for the whole "
+        "budget while training waits, search in the 'background' for the next start, 'skip' the "
+        "graph",
+        choices=("plan", "trial", "background", "learn", "skip"),
     )
 
     min_gain: float | None = _option(
@@ -178,9 +182,10 @@ class Options:
 
     @classmethod
     def from_entry(cls, entry: Any) -> Options:
-        """From a `RewriterConfig.CustomGraphOptimizer` message, whose START is no option."""
+        """From a `RewriterConfig.CustomGraphOptimizer` message; START and TRIAL are no options."""
+        parameters = entry.parameter_map.items()
         return cls.from_parameters(
-            {name: value for name, value in entry.parameter_map.items() if name != START}
+            {name: value for name, value in parameters if name not in (START, TRIAL)}
         )
 
     @classmethod
@@ -216,7 +221,8 @@ class Options:
         """Longest wait of the training process for a lookup or a plan, in seconds."""
         if self.timeout_s is not None:
             return self.timeout_s
-        if self.on_miss != "plan":  # for "learn" the pass itself adds the budget
+        # For "learn" the pass itself adds the budget; what cannot be tried is planned at once.
+        if self.on_miss not in ("plan", "trial"):
             return WAIT_S
         return min(max(WAIT_S, self.budget_s / PLANNING_SHARE + _BEYOND_S), _YEARS_S)
 

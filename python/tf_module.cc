@@ -222,6 +222,7 @@ void RegisterRequest(py::module_& m) {
   py::class_<PlannerRequest, std::shared_ptr<PlannerRequest>>(m, "PlannerRequest")
       .def_property_readonly("stage", &StageName)
       .def_readonly("label", &PlannerRequest::label)
+      .def_readonly("function", &PlannerRequest::function)
       .def_property_readonly("entry",
                              [](const PlannerRequest& self) { return py::bytes(self.entry); })
       .def_readonly("trains", &PlannerRequest::trains)

@@ -95,7 +95,11 @@ def test_values_become_the_declared_type(name: str, given: Any, kept: Any) -> No
         ("host_offload", None, "host_offload: must be True or False, got None"),
         ("plan", "", "plan: must be a non-empty string, got ''"),
         ("trust_shared", 1, "trust_shared: must be True or False, got 1"),
-        ("on_miss", "wait", "on_miss: must be 'plan' or 'background' or 'learn' or 'skip'"),
+        (
+            "on_miss",
+            "wait",
+            "on_miss: must be 'plan' or 'trial' or 'background' or 'learn' or 'skip'",
+        ),
         ("planner", "eft", "planner: unknown name 'eft'; did you mean 'heft'? valid are auto, "),
         ("planner", "a module:f", "'package.module:function'"),
     ],

@@ -23,6 +23,7 @@ from hplacer_optimizer.plans.store import PlanStore
 from testbed.training_scripts import (
     CASES,
     OPTIONS,
+    ROUNDING,
     SCRIPTS,
     Case,
     errors_of,
@@ -35,6 +36,27 @@ pytestmark = pytest.mark.skipif(native.is_missing(), reason="needs the native mo
 
 LAUNCHER = str(Path(__file__).parent / "script_launcher.py")
 PLANNING_S, LOADING_S = 10.0, 3.0  # the most that a script waits in all, on busy cores
+
+
+# Scripts whose calls also run with the plan and without it in turns (option on_miss="trial").
+SWITCHED = {
+    "branches.py",
+    "custom_loop.py",
+    "gradients_outside.py",
+    "loops.py",
+    "threads.py",
+    # slow ones
+    "convolutional_network.py",
+    "data_pipeline.py",
+    "gradient_accumulation.py",
+    "keras_gan.py",
+    "keras_mixed_precision.py",
+    "keras_steps_per_execution.py",
+    "python_functions.py",
+    "retraces.py",
+    "strings_and_tables.py",
+    "transformer_encoder.py",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,6 +119,17 @@ def test_a_script_does_the_same_with_plans(name: str, case: Case, tmp_path: Path
         assert_alike(run.results, alone.results, case.tolerance)
         assert run.returncode == alone.returncode
         assert run.errors == alone.errors
+    if name in SWITCHED:
+        switched = run_script(
+            name,
+            tmp_path,
+            HPLACER_OPTIONS=options.replace("min_gain=-1", "min_gain=-0.99,on_miss=trial"),
+            HPLACER_TRIAL_RULES='{"alternates": true}',
+        )
+        assert_alike(switched.results, alone.results, case.tolerance or ROUNDING)
+        assert switched.returncode == alone.returncode
+        assert switched.errors == alone.errors
+        assert "tried in turns" in "".join(entry["reason"] for entry in switched.history)
     has_plan = any(uses_second_device(entry.plan) for entry in PlanStore(str(store)).list())
     assert has_plan or case.left_alone
     if case.in_children:

@@ -62,8 +62,9 @@ struct PlannerRequest {
 
   Stage stage = Stage::kLookup;
   std::string label;
-  bool trains = false;  // the step computes gradients
-  std::string entry;    // serialised RewriterConfig.CustomGraphOptimizer: the options
+  std::string function;  // its name as the eager runtime calls it; "": a session's graph
+  bool trains = false;   // the step computes gradients
+  std::string entry;     // serialised RewriterConfig.CustomGraphOptimizer: the options
   int num_ops = 0;
   Fingerprint fingerprint;
   std::vector<SessionDevice> devices;

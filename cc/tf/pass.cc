@@ -343,6 +343,9 @@ class GraphPlacement {
     auto request = std::make_shared<PlannerRequest>();
     request->stage = stage;
     request->label = report_.label;
+    if (options_.function_def != nullptr) {
+      request->function = options_.function_def->signature().name();
+    }
     request->trains = report_.trains;
     request->entry = serialised;
     request->num_ops = report_.num_ops;

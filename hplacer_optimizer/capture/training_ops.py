@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import Any
 
 _UPDATES = re.compile(
     r"(Resource)?(Sparse)?Apply\w+|(Resource)?Scatter(Nd)?(Add|Sub|Update|Mul|Div|Min|Max)"
@@ -27,3 +28,14 @@ def assigns_what_it_reads(types: set[str]) -> bool:
 def is_gradient(name: str) -> bool:
     """Whether an op has the name of one that computes a gradient."""
     return bool(_GRADIENTS.match(name))
+
+
+def called_functions(node: Any) -> list[str]:
+    """The functions that a NodeDef names."""
+    names = []
+    for value in node.attr.values():
+        if value.WhichOneof("value") == "func":
+            names.append(value.func.name)
+        elif value.WhichOneof("value") == "list":
+            names += [function.name for function in value.list.func]
+    return names

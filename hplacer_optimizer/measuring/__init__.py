@@ -4,6 +4,7 @@ measure(graph, placement)        one Measurement
 Measurer(step, problem)          many of one step, in one process that may die
 MeasuredReward(measurers)        what planners score placements by
 turns.py                         alternatives in turn, until it is known how they compare
+running_trial.py                 the same for calls of a training that goes on meanwhile
 training_steps/                  the training steps of a process, seen from inside
 
 measurer.py -- runner_process.py: step_runner.py (executable, feeds, initialisers) -- TensorFlow

@@ -5,6 +5,7 @@
     predicted            one that fits does if TensorFlow's placement does not fit, or if it is
                          faster by more than such predictions are wrong and has as much room
     option verify        what would take effect without having been measured here is measured
+    option on_miss=trial what may pay is tried as training goes on, and nothing else takes effect
 
 A predicted gain within the error says nothing: a transfer that costs more than it was thought to
 can turn it into a loss. A plan is tight if it fits, but perhaps not with what frameworks add to a
@@ -25,14 +26,17 @@ from hplacer_optimizer.machines import Machine, machine_from_yaml
 from hplacer_optimizer.machines.detect import is_limit
 from hplacer_optimizer.options import EVERY_PLAN
 from hplacer_optimizer.plans.baseline import Baseline
-from hplacer_optimizer.plans.verdict import FASTER, SLOWER, Hardware, Verdict
+from hplacer_optimizer.plans.verdict import FASTER, NO_DIFFERENCE, SLOWER, Hardware, Verdict
 from hplacer_optimizer.problem.memory import MemoryRange, memory_range
 from hplacer_optimizer.problem.prediction_error import prediction_error
 from hplacer_optimizer.support.formats import format_bytes, format_ns
 
-__all__ = ["APPLY", "KEEP", "MEASURE", "Decision", "Here", "Judged", "decide"]
+__all__ = ["APPLY", "KEEP", "MEASURE", "TRY", "Decision", "Here", "Judged", "decide"]
 
-APPLY, KEEP, MEASURE = "apply", "keep", "measure"
+APPLY, KEEP, MEASURE, TRY = "apply", "keep", "measure", "try"
+
+LEAST_TRIED = 0.01
+"""Predicted gain below which a plan is not tried: a trial would not tell it from none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,16 +48,20 @@ class Here:
         min_gain: the gain that is asked for, as a share; 0.2: 1.2 times as many steps a second; -1:
             any. None: more than the prediction may be wrong, or any where both were measured.
         verifies: whether this start times its steps (option verify).
+        tries: whether the plan can be tried as training goes on (option on_miss=trial).
     """
 
     hardware: Hardware
     min_gain: float | None = None
     verifies: bool = False
+    tries: bool = False
 
     @classmethod
-    def now(cls, *, min_gain: float | None = None, verifies: bool = False) -> Here:
+    def now(
+        cls, *, min_gain: float | None = None, verifies: bool = False, tries: bool = False
+    ) -> Here:
         """On the hardware of this process."""
-        return cls(hardware=Hardware.here(), min_gain=min_gain, verifies=verifies)
+        return cls(hardware=Hardware.here(), min_gain=min_gain, verifies=verifies, tries=tries)
 
 
 @dataclass(frozen=True)
@@ -61,7 +69,8 @@ class Decision:
     """What becomes of a plan.
 
     Attributes:
-        action: APPLY, KEEP TensorFlow's placement, or MEASURE: starts do either in turn.
+        action: APPLY, KEEP TensorFlow's placement, MEASURE: starts do either in turn, or TRY: calls
+            of this start do.
         why: a sentence on why TensorFlow's placement is kept; "": it is not.
     """
 
@@ -94,16 +103,56 @@ class Judged(Protocol):
     def cost_source(self) -> str: ...
     @property
     def verdict(self) -> Verdict | None: ...
+    @property
+    def constant_bytes(self) -> int: ...
 
 
 def decide(plan: Judged, here: Here) -> Decision:
     """Whether the plan takes effect here; a function of these two alone."""
     measured = plan.verdict.outcome_on(here.hardware) if plan.verdict else None
+    if here.tries and here.min_gain != EVERY_PLAN and measured in (None, NO_DIFFERENCE):
+        return _tried(plan, measured, here.min_gain)
     if why := _why_kept(plan, measured, here.min_gain):
         return Decision(KEEP, why)
     if here.verifies and measured is None:
         return Decision(MEASURE, "this start times TensorFlow's own placement (option verify)")
     return Decision(APPLY)
+
+
+def _tried(plan: Judged, measured: str | None, min_gain: float | None) -> Decision:
+    """Of a plan that can be tried: it need not promise more than predictions may be wrong."""
+    if measured is not None:
+        return Decision(KEEP, f"it was measured to make no difference: {plan.verdict}")
+    step_ns, baseline, _ = _steps(plan)
+    if baseline is not None and baseline.feasible and plan.feasible and step_ns is not None:
+        least = LEAST_TRIED if min_gain is None else min_gain
+        gain = (baseline.step_time_ns or 0) / max(step_ns, 1) - 1
+        if gain > least:
+            why = _too_tight_for_both(plan, baseline)
+            return Decision(KEEP, why) if why else Decision(TRY)
+        if min_gain is None and gain > 0:
+            own = format_ns(baseline.step_time_ns or 0)
+            return Decision(
+                KEEP, f"{format_ns(step_ns)} instead of {own} is too little for a trial to tell"
+            )
+    why = _why_kept(plan, None, min_gain)
+    return Decision(KEEP, why) if why else Decision(APPLY)
+
+
+def _too_tight_for_both(plan: Judged, baseline: Baseline) -> str:
+    """Each instantiation has constants of its own, and what one leaves is in the other's way."""
+    peaks = [
+        max(both) + plan.constant_bytes if max(both) else 0
+        for both in zip(plan.peak_bytes, baseline.peak_bytes, strict=True)
+    ]
+    found = _tightest(peaks, plan.machine, must_fit=True)
+    if found is None:
+        return ""
+    return (
+        "it is too tight in memory to be tried beside TensorFlow's placement: with what frameworks "
+        f"add, both need {format_bytes(found.least_bytes)} to {format_bytes(found.most_bytes)} of "
+        f"{format_bytes(found.memory_bytes)} on {found.device}"
+    )
 
 
 def _why_kept(plan: Judged, measured: str | None, min_gain: float | None) -> str:
@@ -156,10 +205,12 @@ def _too_tight(plan: Judged, baseline: Baseline) -> str:
     )
 
 
-def _tightest(peak_bytes: Sequence[int], machine_text: str | None) -> MemoryRange | None:
+def _tightest(
+    peak_bytes: Sequence[int], machine_text: str | None, *, must_fit: bool = False
+) -> MemoryRange | None:
     """The device that may lack most with what frameworks add; None: none does, as far as known.
 
-    A device that holds nothing lacks nothing.
+    A device that holds nothing lacks nothing. `must_fit`: what does not fit at all counts, too.
     """
     machine = machine_of(machine_text) if machine_text is not None else None
     if machine is None or len(machine.devices) != len(peak_bytes):
@@ -178,7 +229,7 @@ def _tightest(peak_bytes: Sequence[int], machine_text: str | None) -> MemoryRang
         for name, kind, peak, memory_bytes in rows
         if peak
     ]
-    tight = [found for found in ranges if found.is_tight]
+    tight = [found for found in ranges if found.is_tight or (must_fit and not found.fits)]
     return max(tight, key=lambda found: found.most_bytes - found.memory_bytes, default=None)
 
 

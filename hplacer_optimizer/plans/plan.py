@@ -271,6 +271,16 @@ class Plan(Described):
         """Whether it was measured on this hardware to be faster than TensorFlow's placement."""
         return self.verdict is not None and self.verdict.outcome_here == FASTER
 
+    @property
+    def constant_bytes(self) -> int:
+        """Of the constants in its graph; 0: not known."""
+        problem = self.problem()
+        if problem is None:
+            return 0
+        is_constant = np.array([kind == "Const" for kind in problem.op_types], bool)
+        outputs = np.repeat(is_constant, np.diff(problem.output_ptr))
+        return int(problem.output_bytes[outputs].sum())
+
     def places_as(self, other: Plan) -> bool:
         """Whether both have the same nodes on the same devices."""
         return (

@@ -45,8 +45,13 @@ _check = record(
         "host": text,
         "models": list_of(text),
         "emulated": optional(text),
+        "cores": optional(number),
+        "failure": optional(text),
     }
 )
+
+
+_ABSENT = {"emulated": None, "cores": None, "failure": None}  # where they say nothing
 
 
 def emulated_here() -> str | None:
@@ -63,16 +68,35 @@ class Hardware:
         host: where.
         models: of the processor and the accelerators there.
         emulated: the name of the machine that the devices are emulated as; None: real devices.
+        cores: that a process may use there; None: not known.
     """
 
     host: str
     models: list[str]
     emulated: str | None = None
+    cores: float | None = None
 
     @classmethod
     def here(cls) -> Hardware:
         """That of this process."""
-        return cls(host=host.name(), models=list(host.models()), emulated=emulated_here())
+        return cls(
+            host=host.name(),
+            models=list(host.models()),
+            emulated=emulated_here(),
+            cores=host.usable_cores(),
+        )
+
+    def is_same(self, other: Hardware) -> bool:
+        """Whether what was measured on one holds on the other.
+
+        A host of the same models and as many cores is the same, whatever its name: a container has
+        another one at each start. Emulated devices are the same on every host.
+        """
+        if self.emulated is not None or other.emulated is not None:
+            return self.emulated == other.emulated
+        if self.cores is None or other.cores is None:
+            return (self.host, self.models) == (other.host, other.models)
+        return (self.models, self.cores) == (other.models, other.cores)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +113,8 @@ class Verdict:
         host: where.
         models: of the processor and the accelerators there.
         emulated: the name of the machine that the devices were emulated as; None: real devices.
+        cores: that a process may use there; None: not known, as of older versions.
+        failure: the error of a step with the plan, for people; None: none failed.
     """
 
     speedup: float
@@ -102,6 +128,8 @@ class Verdict:
     host: str
     models: list[str]
     emulated: str | None = None
+    cores: float | None = None
+    failure: str | None = None
 
     @classmethod
     def now(cls, **fields: Any) -> Verdict:
@@ -128,13 +156,13 @@ class Verdict:
         """Of a Verdict, or of what JSON holds of one; raises ValueError."""
         if value is None:
             return None
-        found = cls(**_check({"emulated": None, **_as_mapping(value)}))
+        found = cls(**_check({**_ABSENT, **_as_mapping(value)}))
         if not found.low <= found.speedup <= found.high:
             raise ValueError("has a speedup outside of its interval")
         return found
 
     def as_json(self) -> Mapping[str, Any]:
-        """What a plan file holds of it: `emulated` only where it says something."""
+        """What a plan file holds of it: some fields only where they say something."""
         return {key: found for key, found in asdict(self).items() if found is not None}
 
     def replaces(self, other: Verdict | None) -> bool:
@@ -150,20 +178,16 @@ class Verdict:
     @property
     def outcome(self) -> str:
         """FASTER or SLOWER if the interval says so, else NO_DIFFERENCE."""
-        if self.high < 1.0:
+        if self.high < 1.0 or self.failure is not None:
             return SLOWER
         return FASTER if self.low > 1.0 else NO_DIFFERENCE
 
     def outcome_on(self, hardware: Hardware) -> str | None:
-        """The outcome if that is what was measured; None: elsewhere a verdict is advice.
-
-        Emulated devices are the same on every host.
-        """
-        if self.emulated is not None or hardware.emulated is not None:
-            is_same = self.emulated == hardware.emulated
-        else:
-            is_same = (self.host, self.models) == (hardware.host, hardware.models)
-        return self.outcome if is_same else None
+        """The outcome if that is what was measured; None: elsewhere a verdict is advice."""
+        there = Hardware(
+            host=self.host, models=self.models, emulated=self.emulated, cores=self.cores
+        )
+        return self.outcome if there.is_same(hardware) else None
 
     @property
     def outcome_here(self) -> str | None:
@@ -179,6 +203,8 @@ class Verdict:
         """As "1.42 times as fast as TensorFlow's placement (1.38 to 1.46; 10.1 ms instead of
         14.3 ms)".
         """
+        if self.failure is not None:
+            return f"a step with the plan failed ({self.failure})"
         low, high = format_ratio(self.low), format_ratio(self.high)
         times = f"{format_ns(self.plan_ns)} instead of {format_ns(self.baseline_ns)}"
         times += f"; emulated {self.emulated}" if self.emulated is not None else ""

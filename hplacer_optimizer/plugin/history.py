@@ -137,8 +137,11 @@ def level(request_or_report: Any) -> int:
     return logging.INFO if request_or_report.trains else logging.DEBUG
 
 
-def log_report(report: Any, plan: Plan | None) -> None:
-    """One line for each graph; more, for debugging, where it was planned."""
+def log_report(report: Any, plan: Plan | None, *, is_tried: bool = False) -> None:
+    """One line for each graph; more, for debugging, where it was planned.
+
+    `is_tried`: the plan is, and its trial has lines of its own.
+    """
     if report.outcome == "failed":
         warn_once(
             f"{report.label} {report.reason}",
@@ -160,7 +163,7 @@ def log_report(report: Any, plan: Plan | None) -> None:
             f"{report.label} was planned again: {report.reason}",
         )
     LOGGER.log(
-        level(report),
+        logging.DEBUG if is_tried else level(report),
         "plan %s for %s (%d ops, %d units, %d devices): %s",
         _MADE[report.outcome],
         report.label,

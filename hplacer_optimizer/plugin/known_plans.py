@@ -48,6 +48,10 @@ class KnownPlans:
             self._of_stores[key] = plan
         return plan
 
+    def know(self, store: PlanStore, plan: Plan) -> None:
+        """Remembers a plan that the store has got from another process."""
+        self._of_stores[store.directory, plan.fingerprint] = plan
+
     def keep(self, store: PlanStore, plan: Plan) -> None:
         """Remembers a plan that was made here, and writes it; waits a moment for that."""
         key = store.directory, plan.fingerprint

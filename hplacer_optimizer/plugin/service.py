@@ -43,6 +43,8 @@ from hplacer_optimizer.plugin import verifying
 from hplacer_optimizer.plugin.disabling import disabled
 from hplacer_optimizer.plugin.history import GraphRecord, level, log_report
 from hplacer_optimizer.plugin.known_plans import KnownPlans
+from hplacer_optimizer.plugin.trials import function_calls
+from hplacer_optimizer.plugin.trials.process_trials import Trials
 from hplacer_optimizer.pretraining import background
 from hplacer_optimizer.scripts import exchange, step_catcher
 
@@ -116,6 +118,7 @@ def _restart_in_child() -> None:
     _start_lock = threading.Lock()
     if _service is not None:
         _service.plans.forget_readers()
+        function_calls.forget()
         _service = Service(_service.plans)
         _service.start()
 
@@ -129,6 +132,7 @@ class Service:
 
     def __init__(self, plans: KnownPlans) -> None:
         self.plans = plans
+        self.trials = Trials(plans)
         self._dispatcher: threading.Thread | None = None
         self._planning = threading.Lock()  # planners use every core: one at a time
         self._searches: dict[threading.Thread, threading.Event] = {}  # what ends that of each
@@ -150,6 +154,7 @@ class Service:
         Searches that are told to end have a moment to store what they found.
         """
         native.load().close()
+        self.trials.stop()
         deadline = time.monotonic() + _CLOSE_TIMEOUT_S
         for stop in list(self._searches.values()):
             stop.set()
@@ -159,6 +164,9 @@ class Service:
 
     def look_up(self, request: Any) -> None:
         """Answers with the plan of the graph, or that a plan is to be made."""
+        if self.trials.asks_for_plan(request):
+            self._answer_trial(request)
+            return
         options = _options(request)
         if options.plan is not None:
             self._look_up_pinned(request, options.plan)
@@ -170,6 +178,11 @@ class Service:
         if plan is not None and not elsewhere:
             if options.on_miss == "background":
                 _search_again(request, options, store)
+            if options.on_miss == "trial" and (
+                reason := self.trials.take_plan(request, plan, options, store)
+            ):
+                request.finish_kept(reason)
+                return
             _decide(request, plan, options)
             return
         if elsewhere:
@@ -184,11 +197,20 @@ class Service:
 
     def plan(self, request: Any) -> None:
         """Answers with a plan that is made for the captured graph, and kept for the next run."""
+        if self.trials.asks_for_plan(request):
+            self.trials.does_not_fit(request)
+            request.finish_kept("the plan that is tried does not fit it")
+            return
         options = _options(request)
         if options.plan is not None:
             request.finish_kept(f"the plan {options.plan} (option plan) does not fit it")
             return
         store = PlanStore.from_options(options)
+        if options.on_miss == "trial":
+            machine = _detect(request.devices, ask_driver=True)
+            if reason := self.trials.take_capture(request, machine, options, store):
+                request.finish_kept(reason)
+                return
         with self._stopped_with(request) as stop:
             with self._alone(stop):
                 machine = _detect(request.devices, ask_driver=True)
@@ -206,6 +228,13 @@ class Service:
             self.plans.keep(store, plan)
         _decide(request, plan, options)
 
+    def _answer_trial(self, request: Any) -> None:
+        plan = self.trials.plan_for(request)
+        if plan is None:
+            request.finish_kept("it has no plan that is tried")
+        else:
+            _assign(request, plan)
+
     def report(self, report: Any) -> None:
         """Tells what became of a graph."""
         capturing = exchange.directory(exchange.STEP)
@@ -213,7 +242,10 @@ class Service:
             step_catcher.remember(capturing, report)
             return
         known = self.plans.of(report.fingerprint)
-        log_report(report, known[0] if known else None)
+        is_tried = report.outcome in ("loaded", "shared") and self.trials.is_of_trial(
+            report.fingerprint
+        )
+        log_report(report, known[0] if known else None, is_tried=is_tried)
 
     def _dispatch(self) -> None:
         tf_module = native.load()

@@ -1,8 +1,11 @@
-"""Leaves the long search for a plan to a process of its own, while training goes on.
+"""Leaves the search for a plan to a process of its own, while training goes on.
 
-    training script: plan at once -> start() -> trains
-                                       |
+    training script: start(), beside() -> trains
+                          |
     __main__.py:      searches for budget_s, stores the better plan, removes its directory
+
+What `beside` starts is for this training: it ends as soon as the training does, and keeps its best
+plan. What `start` starts goes on.
 
 Under the plan store's directory, `pretraining/FINGERPRINT/` holds the captured step until its
 search has ended, and `pretraining/FINGERPRINT.log` what the process says. The process holds a lock
@@ -12,6 +15,7 @@ start (`resume`).
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -19,12 +23,15 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 from hplacer_optimizer.capture.captured import Captured, save_captured
+from hplacer_optimizer.errors import StoreError
 from hplacer_optimizer.machines import Machine, save_machine
 from hplacer_optimizer.options import Options
+from hplacer_optimizer.planners import local_search
 from hplacer_optimizer.plans.store import PlanStore
 from hplacer_optimizer.support import child_process
 from hplacer_optimizer.support.own_directory import default_directory
@@ -33,11 +40,21 @@ MACHINE, JOB = "machine.yaml", "job.json"
 _START_LIMIT_S = 10.0
 
 
+class AlreadySearchedError(StoreError):
+    """A search for the step is running."""
+
+
 class Detached(NamedTuple):
     """A search that has started."""
 
     log: str  # path
     process_id: int  # SIGTERM ends the search early and keeps the best plan
+    directory: str  # is there until the search has ended
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the search has ended."""
+        return not os.path.exists(self.directory) or not _is_alive(self.process_id)
 
 
 def start(
@@ -47,13 +64,39 @@ def start(
 
     Raises OSError or StoreError if it cannot be started.
     """
+    return _start(captured, machine, options, store, None)
+
+
+@contextlib.contextmanager
+def beside(
+    captured: Captured, machine: Machine, options: Options, store: PlanStore
+) -> Iterator[Detached]:
+    """A search that ends with the block or with this process, and keeps its best plan.
+
+    Raises OSError or StoreError if it cannot be started, AlreadySearchedError if one for this step
+    is running.
+    """
+    ends, ours = os.pipe()
+    try:
+        search = _start(captured, machine, options, store, ends)
+        if search is None:
+            raise AlreadySearchedError(f"another process searches for a plan for {captured.label}")
+        yield search
+    finally:
+        os.close(ours)  # which the search sees
+        os.close(ends)
+
+
+def _start(
+    captured: Captured, machine: Machine, options: Options, store: PlanStore, ends: int | None
+) -> Detached | None:
     parent = _directory(store, options)
     parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with open(_log(parent, captured.fingerprint), "a") as log:
         if not _lock(log.fileno()):
             return None
-        _write(parent, captured, machine, options, store)
-        return Detached(log.name, _spawn(parent / captured.fingerprint, log.fileno()))
+        _write(parent, captured, machine, options, store, is_beside=ends is not None)
+        return _spawn(parent / captured.fingerprint, log, ends)
 
 
 def resume(fingerprint: str, options: Options, store: PlanStore) -> Detached | None:
@@ -64,7 +107,15 @@ def resume(fingerprint: str, options: Options, store: PlanStore) -> Detached | N
     with open(_log(parent, fingerprint), "a") as log:
         if not _lock(log.fileno()) or not (parent / fingerprint / JOB).exists():
             return None
-        return Detached(log.name, _spawn(parent / fingerprint, log.fileno()))
+        return _spawn(parent / fingerprint, log)
+
+
+def _is_alive(process_id: int) -> bool:
+    try:
+        os.kill(process_id, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def _directory(store: PlanStore, options: Options) -> Path:
@@ -89,7 +140,13 @@ def _lock(descriptor: int) -> bool:
 
 
 def _write(
-    parent: Path, captured: Captured, machine: Machine, options: Options, store: PlanStore
+    parent: Path,
+    captured: Captured,
+    machine: Machine,
+    options: Options,
+    store: PlanStore,
+    *,
+    is_beside: bool,
 ) -> None:
     """The job's directory, complete or not at all."""
     temporary = Path(tempfile.mkdtemp(".tmp", f"{captured.fingerprint}.", parent))
@@ -107,6 +164,7 @@ def _write(
             "trust_shared": options.trust_shared,
             "cache_max_bytes": options.cache_max_bytes,
             "attempts": 0,
+            "patience": local_search.patience(len(captured.op_signatures)) if is_beside else None,
         }
         (temporary / JOB).write_text(json.dumps(job))
         shutil.rmtree(parent / captured.fingerprint, ignore_errors=True)
@@ -116,17 +174,20 @@ def _write(
         raise
 
 
-def _spawn(directory: Path, log: int) -> int:
-    """Returns its id when the process has detached itself from this one."""
+def _spawn(directory: Path, log: IO[str], ends: int | None = None) -> Detached:
+    """Returns when the process has detached itself from this one.
+
+    `ends`: what it reads until it is to end.
+    """
     done = subprocess.run(
         [sys.executable, "-m", __package__, str(directory)],
         env=child_process.environment(**child_process.planner_variables()),
-        stdin=subprocess.DEVNULL,
+        stdin=subprocess.DEVNULL if ends is None else ends,
         stdout=subprocess.PIPE,
         stderr=log,
-        pass_fds=(log,),
+        pass_fds=(log.fileno(),),
         start_new_session=True,
         timeout=_START_LIMIT_S,
         check=True,
     )
-    return int(done.stdout)
+    return Detached(log.name, int(done.stdout), str(directory))

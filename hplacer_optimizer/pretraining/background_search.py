@@ -1,13 +1,18 @@
 """The process that searches in the background; `__main__.py` detached it from the training.
 
-Searches at the lowest priority, stores the plan and removes the directory of the job. SIGTERM ends
-the search early and keeps the best plan; SIGALRM ends a process that outlives its budget.
+Searches at the lowest priority, in half of the memory that is free, stores the plan and removes the
+directory of the job. SIGTERM ends the search early and keeps the best plan; SIGALRM ends a process
+that outlives its budget. A search beside a training ends as soon as the training does. It may take
+a multiple of the budget, as it gets what processors the training leaves, and ends earlier where
+nothing gets better.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import resource
 import shutil
 import signal
 import sys
@@ -26,6 +31,9 @@ from hplacer_optimizer.pretraining.background import JOB, MACHINE
 
 _NICENESS = 19
 _MARGIN_S = 120  # beyond the budget: loading, the last step, simulating and storing
+_BESIDE = 3.0  # times the budget, for a search beside a training
+_MEMORY_SHARE = 0.5  # of what is free
+_LEAST_MEMORY = 1 << 30
 _MAX_ATTEMPTS = 3  # of a search that is killed each time
 _LOG_INTERVAL_S = 10.0
 
@@ -33,14 +41,19 @@ _LOG_INTERVAL_S = 10.0
 def main(directory: Path) -> None:
     """Does the job in the directory, which it removes unless the process is killed."""
     job = json.loads((directory / JOB).read_text())
+    is_beside = job.get("patience") is not None
+    kept = {**job, "attempts": job["attempts"] + 1, "patience": None}  # who resumes it waits
+    if is_beside:
+        job["budget_s"] *= _BESIDE
     signal.alarm(int(job["budget_s"]) + _MARGIN_S)  # its default action ends the process
     stop = threading.Event()
+    if is_beside:
+        threading.Thread(target=_wait_for_end, args=(stop,), daemon=True).start()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: stop.set())
     signal.pthread_sigmask(signal.SIG_SETMASK, ())  # __main__.py has blocked them
-    job["attempts"] += 1
-    (directory / JOB).write_text(json.dumps(job))
-    if job["attempts"] > _MAX_ATTEMPTS:
+    (directory / JOB).write_text(json.dumps(kept))
+    if kept["attempts"] > _MAX_ATTEMPTS:
         _say(f"given up after {_MAX_ATTEMPTS} attempts that were killed")
     else:
         try:
@@ -55,7 +68,7 @@ def _search(directory: Path, job: dict[str, Any], stop: threading.Event) -> None
     search = Search(
         planner=job["planner"],
         seed=job["seed"],
-        budget=Budget(seconds=job["budget_s"], stop=stop),
+        budget=Budget(seconds=job["budget_s"], patience=job.get("patience"), stop=stop),
         cost_table=job["cost_table"],
         host_offload=job.get("host_offload", False),
     )
@@ -78,10 +91,31 @@ def _search(directory: Path, job: dict[str, Any], stop: threading.Event) -> None
     _say(f"{ending}{plan.summary_line()} after {plan.budget['steps_done']} steps: {what}")
 
 
+def _wait_for_end(stop: threading.Event) -> None:
+    """The training closes the other end of the standard input, at the latest when it ends."""
+    while os.read(0, 1024):
+        pass
+    stop.set()
+
+
+def _limit_memory() -> None:
+    """Of data: memory that is only reserved does not count."""
+    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    resource.setrlimit(resource.RLIMIT_DATA, (max(int(_MEMORY_SHARE * free), _LEAST_MEMORY),) * 2)
+
+
+def _give_way() -> None:
+    """To the training: where sessions share processors, also as a session."""
+    os.nice(_NICENESS)
+    with contextlib.suppress(OSError):
+        Path("/proc/self/autogroup").write_text(str(_NICENESS))
+
+
 def _say(text: str) -> None:
     print(time.strftime("%Y-%m-%d %H:%M:%S"), os.getpid(), text, flush=True)
 
 
 if __name__ == "__main__":
-    os.nice(_NICENESS)
+    _give_way()
+    _limit_memory()
     main(Path(sys.argv[1]))

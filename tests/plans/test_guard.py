@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from hplacer_optimizer.machines import load_machine, machine_to_yaml
 from hplacer_optimizer.options import EVERY_PLAN
 from hplacer_optimizer.plans.baseline import Baseline
-from hplacer_optimizer.plans.guard import APPLY, KEEP, MEASURE, Decision, Here, decide
+from hplacer_optimizer.plans.guard import APPLY, KEEP, MEASURE, TRY, Decision, Here, decide
 from hplacer_optimizer.plans.verdict import Hardware, Verdict
 from hplacer_optimizer.problem.prediction_error import prediction_error
 from tests.plans.test_baseline import baseline_of, measured_plan
 from tests.plans.test_plan import make_plan
 
 MS = 1_000_000
-HERE = Hardware(host="worker-0", models=["cpu", "gpu"])
+HERE = Hardware(host="worker-0", models=["cpu", "gpu"], cores=4)
 EMULATED = Hardware(host="worker-0", models=["cpu"], emulated="8xa100")
 FASTER, SLOWER, ALIKE = (1.4, 1.5, 1.6), (0.4, 0.5, 0.6), (0.9, 1.0, 1.1)
 
@@ -51,6 +51,7 @@ def decided(
     *,
     min_gain: float | None = None,
     verifies: bool = False,
+    tries: bool = False,
     hardware: Hardware = HERE,
     **plan: Any,
 ) -> Decision:
@@ -58,7 +59,8 @@ def decided(
     judged = make_plan(
         **{"step_time_ns": step_ns, "baseline": baseline, "prediction_error": 0.5, **plan}
     )
-    return decide(judged, Here(hardware=hardware, min_gain=min_gain, verifies=verifies))
+    here = Here(hardware=hardware, min_gain=min_gain, verifies=verifies, tries=tries)
+    return decide(judged, here)
 
 
 def check(found: Decision, action: str, why: str) -> None:
@@ -135,9 +137,12 @@ RETIRED = "so that the plan is retired; `hplacer cache restore 3f9c2b1a` undoes 
         (ALIKE, HERE, HERE, None, WITHIN),
         (ALIKE, HERE, HERE, EVERY_PLAN, ""),
         # Measured elsewhere.
-        (FASTER, HERE, Hardware(host="worker-9", models=["cpu", "gpu"]), None, WITHIN),
-        (SLOWER, HERE, Hardware(host="worker-9", models=["cpu", "gpu"]), EVERY_PLAN, ""),
-        (SLOWER, HERE, Hardware(host="worker-0", models=["cpu"]), EVERY_PLAN, ""),
+        (FASTER, HERE, Hardware(host="worker-0", models=["cpu", "gpu"], cores=8), None, WITHIN),
+        (SLOWER, HERE, Hardware(host="worker-0", models=["cpu", "gpu"], cores=8), EVERY_PLAN, ""),
+        (SLOWER, HERE, Hardware(host="worker-0", models=["cpu"], cores=4), EVERY_PLAN, ""),
+        (SLOWER, Hardware(host="worker-9", models=["cpu", "gpu"]), HERE, EVERY_PLAN, ""),
+        # The same host under another name.
+        (FASTER, HERE, Hardware(host="worker-9", models=["cpu", "gpu"], cores=4), None, ""),
         # Emulated devices decide nothing on real ones, and real ones nothing on them.
         (FASTER, EMULATED, HERE, None, WITHIN),
         (SLOWER, EMULATED, HERE, EVERY_PLAN, ""),
@@ -326,3 +331,37 @@ def test_what_was_measured_has_no_error_of_a_prediction() -> None:
     assert "nothing faster" in measured_plan(20, 20, baseline=slow).why_left_alone()
     assert "(0.1)" in measured_plan(20, 21, baseline=slow).why_left_alone(0.1)
     assert "nothing faster" in measured_plan(20, None, baseline=slow).why_left_alone()
+
+
+@pytest.mark.parametrize(
+    ("step_ns", "baseline", "plan", "min_gain", "action", "why"),
+    [
+        # It need not promise more than predictions may be wrong.
+        (2 * MS, baseline_of(3 * MS), {}, None, TRY, ""),
+        (2 * MS, baseline_of(3 * MS), {}, 0.4, TRY, ""),
+        (2 * MS, baseline_of(3 * MS), {}, 0.6, KEEP, "option min_gain asks for (0.6)"),
+        (2980, baseline_of(3000), {}, None, KEEP, "is too little for a trial to tell"),
+        (4 * MS, baseline_of(3 * MS), {}, None, KEEP, "nothing faster than TensorFlow's placement"),
+        (4 * MS, baseline_of(3 * MS), {}, -0.5, TRY, ""),
+        (4 * MS, baseline_of(3 * MS), {}, EVERY_PLAN, APPLY, ""),
+        (2 * MS, None, {}, None, KEEP, "TensorFlow's own placement is not known"),
+        # Only where both fit.
+        (9 * MS, TOO_LARGE, {}, None, APPLY, ""),
+        (2 * MS, baseline_of(3 * MS), DOES_NOT_FIT, None, KEEP, "the plan may not fit"),
+        (2 * MS, TOO_LARGE, DOES_NOT_FIT, None, KEEP, "and neither may TensorFlow's placement"),
+        # What was measured here needs no trial.
+        (2 * MS, baseline_of(3 * MS), {"verdict": verdict(FASTER)}, None, APPLY, ""),
+        (2 * MS, baseline_of(3 * MS), {"verdict": verdict(SLOWER)}, None, KEEP, RETIRED),
+        (2 * MS, baseline_of(3 * MS), {"verdict": verdict(ALIKE)}, None, KEEP, "no difference"),
+        (2 * MS, baseline_of(3 * MS), {"verdict": verdict(FASTER, EMULATED)}, None, TRY, ""),
+    ],
+)
+def test_what_may_pay_is_tried_where_it_can_be(
+    step_ns: int,
+    baseline: Baseline | None,
+    plan: dict[str, Any],
+    min_gain: float | None,
+    action: str,
+    why: str,
+) -> None:
+    check(decided(step_ns, baseline, min_gain=min_gain, tries=True, **plan), action, why)

@@ -440,7 +440,7 @@ def process_id(log: str) -> int:
 def test_one_background_search_at_a_time(loaded: jobs.Loaded, tmp_path: Path) -> None:
     search = begin(loaded, tmp_path, budget_s=600)
     assert search is not None
-    log, number = search
+    log, number, _ = search
     assert process_id(log) == number
     assert begin(loaded, tmp_path, budget_s=600) is None
     assert os.getpriority(os.PRIO_PROCESS, number) == 19
@@ -455,6 +455,26 @@ def test_one_background_search_at_a_time(loaded: jobs.Loaded, tmp_path: Path) ->
     processes.wait_for(lambda: processes.has_ended(number))
     assert begin(loaded, tmp_path, budget_s=0.1) is not None  # the lock is free again
     processes.wait_for(lambda: not job.exists())
+
+
+def test_a_search_beside_training_ends_with_it(loaded: jobs.Loaded, tmp_path: Path) -> None:
+    store = PlanStore(tmp_path)
+    options = Options(planner="own:climb", cache=str(tmp_path), budget_s=600)
+    with background.beside(loaded.captured, loaded.machine, options, store) as search:
+        assert process_id(search.log) == search.process_id
+        assert not search.is_over
+        assert os.getpriority(os.PRIO_PROCESS, search.process_id) == 19
+        with (
+            pytest.raises(background.AlreadySearchedError, match="another process searches for"),
+            background.beside(loaded.captured, loaded.machine, options, store),
+        ):
+            pass
+        limits = Path(f"/proc/{search.process_id}/limits").read_text()
+        (data,) = [line for line in limits.splitlines() if line.startswith("Max data size")]
+        assert "unlimited" not in data
+    processes.wait_for(lambda: search.is_over)
+    assert "stopped early, " in Path(search.log).read_text()
+    assert store.get(loaded.captured.fingerprint) is not None
 
 
 def test_a_killed_background_search_is_taken_up(loaded: jobs.Loaded, tmp_path: Path) -> None:

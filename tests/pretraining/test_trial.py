@@ -472,7 +472,7 @@ def test_the_next_start_does_not_use_a_retired_plan_here_and_elsewhere_it_does(
     for judged, outcome in (
         (verdict("slower", emulated="8xa100"), "loaded"),
         (verdict("slower"), "kept"),
-        (verdict("slower", host="elsewhere", measured="2999-01-01T00:00:00Z"), "loaded"),
+        (verdict("slower", cores=0.5, measured="2999-01-01T00:00:00Z"), "loaded"),
     ):
         plan = store.get(first["fingerprint"])
         assert plan is not None

@@ -19,6 +19,7 @@ from hplacer_optimizer import emulation
 from hplacer_optimizer.capture.training_ops import (
     applies_updates,
     assigns_what_it_reads,
+    called_functions,
     is_gradient,
 )
 from hplacer_optimizer.log import warn_once
@@ -209,7 +210,7 @@ class StepObserver:
     def _look_at_fetches(self, graph: Any, key: Any) -> Steps | None:
         ops = _closure(graph, _names(key))
         library = {}
-        if any(_called(op.node_def) for op in ops):
+        if any(called_functions(op.node_def) for op in ops):
             definition = graph.as_graph_def().library
             library = {found.signature.name: found for found in definition.function}
         updates = frozenset(op.name for op in ops if applies_updates([op.type]))
@@ -232,7 +233,7 @@ class StepObserver:
             nodes, is_hidden = todo.popleft()
             for node in nodes:
                 (hidden if is_hidden else found).add(node)
-                for callee in _called(node):
+                for callee in called_functions(node):
                     if callee in library and callee not in called:
                         called.add(callee)
                         inner = library[callee]
@@ -301,17 +302,6 @@ def _number(thing: Any) -> int:
         number = next(_numbers)
         setattr(thing, _NUMBER_ATTRIBUTE, number)
     return number
-
-
-def _called(node: Any) -> list[str]:
-    """The functions that a NodeDef names."""
-    names = []
-    for value in node.attr.values():
-        if value.WhichOneof("value") == "func":
-            names.append(value.func.name)
-        elif value.WhichOneof("value") == "list":
-            names += [function.name for function in value.list.func]
-    return names
 
 
 def _is_compiled(definition: Any) -> bool:

@@ -29,10 +29,12 @@ from hplacer_optimizer.plans.ranking import replaces
 from hplacer_optimizer.plans.training_starts import Start
 from hplacer_optimizer.plans.training_starts import from_bytes as starts_from_bytes
 from hplacer_optimizer.plans.training_starts import to_bytes as starts_to_bytes
+from hplacer_optimizer.plans.unfinished_trial import UnfinishedTrial
 from hplacer_optimizer.plans.verdict import Hardware
 
 SUFFIX = ".hplan"
 _STARTS_SUFFIX = ".starts"  # what option verify knows of a graph
+_TRIAL_SUFFIX = ".trial"  # what was measured in a trial that did not come to its end
 MAX_BYTES = 1 << 30  # of a local directory
 _SLACK = 16  # a writer tidies again after another sixteenth of the limit
 
@@ -130,7 +132,7 @@ class Layer:
             if plan is None or plan.verdict is None:
                 return False
             self._files.write(file_name(fingerprint), replace(plan, verdict=None).to_bytes())
-            self._files.remove(file_name(fingerprint, _STARTS_SUFFIX))  # they would bring it back
+            self._remove_measured(fingerprint)  # it would bring it back
         return True
 
     def remove(self, fingerprint: str) -> bool:
@@ -139,9 +141,27 @@ class Layer:
             return self._remove(fingerprint)
 
     def _remove(self, fingerprint: str) -> bool:
-        """The plan, and what is known of its starts; within `writing()`."""
-        self._files.remove(file_name(fingerprint, _STARTS_SUFFIX))
+        """The plan, and what was measured of it; within `writing()`."""
+        self._remove_measured(fingerprint)
         return self._files.remove(file_name(fingerprint))
+
+    def _remove_measured(self, fingerprint: str) -> None:
+        for suffix in (_STARTS_SUFFIX, _TRIAL_SUFFIX):
+            self._files.remove(file_name(fingerprint, suffix))
+
+    def unfinished_trial(self, fingerprint: str) -> UnfinishedTrial | None:
+        """What a trial measured that did not come to its end."""
+        with self._files.open(file_name(fingerprint, _TRIAL_SUFFIX)) as file:
+            return None if file is None else UnfinishedTrial.from_bytes(file.read())
+
+    def keep_unfinished_trial(self, fingerprint: str, trial: UnfinishedTrial | None) -> None:
+        """Replaces it; None: there is none any more."""
+        name = file_name(fingerprint, _TRIAL_SUFFIX)
+        with self._files.writing():
+            if trial is None:
+                self._files.remove(name)
+            else:
+                self._files.write(name, trial.to_bytes())
 
     def starts(self, fingerprint: str) -> list[Start]:
         """What option verify knows of a graph, oldest first."""

@@ -20,6 +20,7 @@ from hplacer_optimizer.plans.plan import Plan
 from hplacer_optimizer.plans.plan_format import FINGERPRINT_HEX_DIGITS
 from hplacer_optimizer.plans.store.layer import MAX_BYTES, Layer, StoreEntry
 from hplacer_optimizer.plans.training_starts import Start
+from hplacer_optimizer.plans.unfinished_trial import UnfinishedTrial
 from hplacer_optimizer.support.notebook import Described
 from hplacer_optimizer.support.own_directory import default_directory
 
@@ -177,6 +178,14 @@ class PlanStore(Described):
     def started(self) -> builtins.list[str]:
         """The fingerprints of graphs with starts, sorted."""
         return self._layers[0].started()
+
+    def unfinished_trial(self, fingerprint: str) -> UnfinishedTrial | None:
+        """What a trial measured that did not come to its end; in the first layer alone."""
+        return self._layers[0].unfinished_trial(fingerprint)
+
+    def keep_unfinished_trial(self, fingerprint: str, trial: UnfinishedTrial | None) -> None:
+        """Replaces it; None: there is none any more."""
+        self._layers[0].keep_unfinished_trial(fingerprint, trial)
 
     def prune(
         self,

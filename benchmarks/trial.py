@@ -1,0 +1,294 @@
+"""Do trials find out what pays, and what do they cost? Small graphs as functions on two workers.
+
+Each graph of bench/small_graphs.py that can be a function is trained in processes of its own, which
+are worker 0. Worker 1 is a server with another core.
+
+    alone     without the optimizer
+    plan      with the plan that a search at the first start finds, whatever is predicted
+    trial     on_miss="trial", from an empty store, for --train-s
+    no drop   the same, but a plan whose first steps take twice as long is not dropped early
+    fixed     the same, with 100 timed steps of each side
+
+"alone" and "plan" take turns. A plan pays if it is at least 5% faster there, and harms if it is
+in effect in the end and its 95% interval there lies below 1/1.01. The guard is what
+`decide` says of the plan without a trial.
+
+    python -m benchmarks.trial --graphs "two towers" "many tiny ops" --train-s 60
+    python -m benchmarks.trial --all --train-s 180 --output docs/results/trials
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import math
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from hplacer_optimizer.bench.small_graphs import GRAPHS
+from hplacer_optimizer.measuring.turns import interval
+from hplacer_optimizer.plans.guard import APPLY, Here, decide
+from hplacer_optimizer.plans.store import PlanStore
+from hplacer_optimizer.support import child_process
+
+ALONE, PLAN = "alone", "plan"
+TRIALS: dict[str, dict[str, Any]] = {
+    "trial": {},
+    "no drop": {"drops_early": False},
+    "fixed": {"fixed_steps": 100},
+}
+PAYS, HARMS = 1.05, 1 / 1.01
+# Without the three that build a session's graph of their own.
+FUNCTIONS = [name for name, build in GRAPHS.items() if callable(build)]
+DEFAULT_GRAPHS = ["two towers", "few huge products", "many tiny ops"]
+_LAST_SHARE = 0.2  # of a training, whose steps tell what is in effect in the end
+_WARMUP = 3
+
+
+# ---- processes ----
+
+
+def serve(addresses: Sequence[str]) -> None:
+    """Worker 1, until it is killed."""
+    import tensorflow as tf
+
+    os.sched_setaffinity(0, {_cores()[-1]})
+    tf.distribute.Server({"worker": list(addresses)}, job_name="worker", task_index=1).join()
+
+
+def train(name: str, addresses: Sequence[str], train_s: float) -> None:
+    """Worker 0, which trains the graph for some time and prints what it saw as JSON."""
+    import tensorflow as tf
+
+    import hplacer_optimizer as hp
+    from hplacer_optimizer.plugin import service
+
+    os.sched_setaffinity(0, {_cores()[0]})
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(4)
+    tf.config.experimental_connect_to_cluster(
+        tf.train.ClusterSpec({"worker": list(addresses)}), job_name="worker", task_index=0
+    )
+    step = _function(name)
+    begin_s = time.perf_counter()
+    ends_s = [begin_s]
+    while ends_s[-1] - begin_s < train_s or len(ends_s) < 2 * _WARMUP + 3:
+        step()
+        ends_s.append(time.perf_counter())
+    lasts_s = [after - before for before, after in itertools.pairwise(ends_s)]
+    last = max(3, int(_LAST_SHARE * len(lasts_s)))
+    trials = service._service.trials if service._service else None
+    found = {
+        "first_s": lasts_s[0],
+        "steps": len(lasts_s),
+        "step_s": statistics.median(lasts_s[_WARMUP:]),
+        "last_step_s": statistics.median(lasts_s[-last:]),
+        "charged_s": trials._budget.spent_s if trials else 0.0,
+        "history": [[one.outcome, one.reason] for one in hp.history()] if trials else [],
+    }
+    print("\nFOUND " + json.dumps(found), flush=True)
+
+
+def _function(name: str) -> Callable[[], Any]:
+    """The training step of a graph, as a function whose variables are on worker 0."""
+    import tensorflow as tf
+
+    build = GRAPHS[name]
+    assert callable(build)
+    v1 = tf.compat.v1
+
+    def step() -> Any:
+        loss = build()
+        train_op = v1.train.GradientDescentOptimizer(1e-3).minimize(loss)
+        with tf.control_dependencies([train_op]):
+            return tf.identity(loss)
+
+    wrapped: Callable[[], Any] = v1.wrap_function(step, [])
+    return wrapped
+
+
+def _cores() -> list[int]:
+    return sorted(os.sched_getaffinity(0))
+
+
+@contextmanager
+def worker() -> Iterator[list[str]]:
+    """Worker 1; the addresses of both."""
+    ports = []
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
+    for one in sockets:
+        ports.append(one.getsockname()[1])
+        one.close()
+    addresses = [f"127.0.0.1:{port}" for port in ports]
+    command = [sys.executable, "-m", "benchmarks.trial", "--serve", *addresses]
+    quiet = {"TF_CPP_MIN_LOG_LEVEL": "3", "HPLACER_DISABLE": "1"}
+    process = subprocess.Popen(
+        command, env=child_process.environment(**quiet), stderr=subprocess.DEVNULL
+    )
+    try:
+        yield addresses
+    finally:
+        process.kill()
+        process.wait()
+
+
+def run(name: str, train_s: float, **variables: str) -> dict[str, Any]:
+    """One training; RuntimeError with what it said where it fails."""
+    environment = child_process.environment(
+        **{"TF_CPP_MIN_LOG_LEVEL": "3", "HPLACER_LOG": "info", **variables}
+    )
+    command = [sys.executable, "-m", "benchmarks.trial"]
+    with worker() as addresses:
+        done = subprocess.run(
+            [*command, "--train", name, *addresses, "--train-s", str(train_s)],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=train_s + 300,
+        )
+    lines = [line for line in done.stdout.splitlines() if line.startswith("FOUND ")]
+    if not lines:
+        raise RuntimeError(f"{name}: {done.stderr[-2000:]}")
+    found: dict[str, Any] = json.loads(lines[-1].removeprefix("FOUND "))
+    found["log"] = [one for one in done.stderr.splitlines() if one.startswith("hplacer: ")]
+    return found
+
+
+# ---- a graph ----
+
+
+def measure(
+    name: str, directory: Path, *, train_s: float, turn_s: float, turns: int, kinds: Sequence[str]
+) -> dict[str, Any]:
+    """All runs of a graph."""
+    shared = "devices=/job:worker,min_ops=5"
+    forced = f"{shared},on_miss=plan,min_gain=-1,cache={directory / 'forced'}"
+    variables: Mapping[str, Mapping[str, str]] = {
+        ALONE: {"HPLACER_DISABLE": "1"},
+        PLAN: {"HPLACER_OPTIONS": forced},
+    }
+    run(name, 1.0, **variables[PLAN])  # makes the plan
+    steps_s: dict[str, list[float]] = {ALONE: [], PLAN: []}
+    for turn in range(turns):
+        for which in (ALONE, PLAN) if turn % 2 else (PLAN, ALONE):
+            steps_s[which].append(run(name, turn_s, **variables[which])["step_s"])
+    ratios = [math.log(one / other) for one, other in zip(*steps_s.values(), strict=True)]
+    low, high = map(math.exp, interval(ratios))
+    store = PlanStore(directory / "forced")
+    plans = [plan for one in store.fingerprints() if (plan := store.get(one))]
+    largest = max(plans, key=lambda plan: plan.num_ops)
+    row: dict[str, Any] = {
+        "graph": name,
+        "alone_s": statistics.median(steps_s[ALONE]),
+        "plan_s": statistics.median(steps_s[PLAN]),
+        "speedup": math.exp(statistics.fmean(ratios)),
+        "low": low,
+        "high": high,
+        "predicted": largest.speedup,
+        "guard": decide(largest, Here.now()).action == APPLY,
+    }
+    for kind in kinds:
+        found = run(
+            name,
+            train_s,
+            HPLACER_OPTIONS=f"{shared},on_miss=trial,cache={directory / kind.replace(' ', '')}",
+            HPLACER_TRIAL_RULES=json.dumps(TRIALS[kind]),
+        )
+        told = [line for line in found["log"] if "the plan" in line]
+        row[kind] = {
+            "in_effect": any("it stays" in line for line in told),
+            "charged_s": found["charged_s"],
+            "train_s": train_s,
+            "last_step_s": found["last_step_s"],
+            "told": (told or found["log"] or [""])[-1].removeprefix("hplacer: "),
+        }
+    return row
+
+
+def table(rows: Sequence[Mapping[str, Any]], kinds: Sequence[str]) -> list[str]:
+    """In Markdown, with what it comes to."""
+    head = "| graph | alone, ms | plan, ms | times as fast | 95% | predicted | guard | "
+    lines = [head + " | ".join(kinds) + " |", "|---" * (7 + len(kinds)) + "|"]
+    for row in rows:
+        cells = [
+            f"{'stays' if row[kind]['in_effect'] else 'no'}, {row[kind]['charged_s']:.2f} s"
+            for kind in kinds
+        ]
+        lines.append(
+            f"| {row['graph']} | {row['alone_s'] * 1e3:.2f} | {row['plan_s'] * 1e3:.2f} | "
+            f"{row['speedup']:.2f} | {row['low']:.2f} to {row['high']:.2f} | "
+            f"{row['predicted'] or math.nan:.2f} | {'yes' if row['guard'] else 'no'} | "
+            + " | ".join(cells)
+            + " |"
+        )
+    lines.append("")
+    paying = [row for row in rows if row["speedup"] >= PAYS]
+    for kind in ("guard", *kinds):
+        used = [row for row in rows if (row[kind] if kind == "guard" else row[kind]["in_effect"])]
+        harmed = [row for row in used if row["high"] < HARMS]
+        said = f"{kind}: in effect {sum(row in used for row in paying)} of {len(paying)} that pay "
+        said += f"by 5%, {len(used)} in all; {len(harmed)} of them harm"
+        if kind != "guard" and rows:
+            lost = max(row[kind]["charged_s"] / row[kind]["train_s"] for row in rows)
+            said += f"; at most {lost:.1%} of a run was charged"
+        lines.append(said)
+    return lines
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs, prints the table and writes it."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "--graphs", nargs="+", choices=FUNCTIONS, default=DEFAULT_GRAPHS, metavar="G"
+    )
+    parser.add_argument("--all", action="store_true", help="all graphs")
+    parser.add_argument("--train-s", type=float, default=60.0, help="of a trial, default: 60")
+    parser.add_argument("--turn-s", type=float, default=3.0, help="of a turn, default: 3")
+    parser.add_argument("--turns", type=int, default=4, help="at least 2, default: 4")
+    parser.add_argument("--kinds", nargs="+", choices=TRIALS, default=list(TRIALS), metavar="KIND")
+    parser.add_argument("--output", type=Path, metavar="DIR", help="for trials.json and table.md")
+    parser.add_argument("--serve", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--train", nargs=3, help=argparse.SUPPRESS)
+    options = parser.parse_args(argv)
+    if options.serve:
+        serve(options.serve)
+        return 0
+    if options.train:
+        train(options.train[0], options.train[1:], options.train_s)
+        return 0
+    rows: list[dict[str, Any]] = []
+    for name in FUNCTIONS if options.all else options.graphs:
+        print(f"  {name}", file=sys.stderr, flush=True)
+        with tempfile.TemporaryDirectory() as directory:
+            row = measure(
+                name,
+                Path(directory),
+                train_s=options.train_s,
+                turn_s=options.turn_s,
+                turns=options.turns,
+                kinds=options.kinds,
+            )
+        rows.append(row)
+        print(json.dumps(row), file=sys.stderr, flush=True)
+        if options.output:
+            options.output.mkdir(parents=True, exist_ok=True)
+            (options.output / "trials.json").write_text(json.dumps(rows, indent=1) + "\n")
+            text = "\n".join(table(rows, options.kinds)) + "\n"
+            (options.output / "table.md").write_text(text)
+    print("\n".join(table(rows, options.kinds)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
