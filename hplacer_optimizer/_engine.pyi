@@ -316,13 +316,6 @@ def cluster_units(problem: Problem, sizes: list[int], clusters_per_device: int) 
     InfeasibleError if a unit has no candidate.
     """
 
-def critical_ops(problem: Problem, placement: _Int32) -> _Int32:
-    """The ops on the critical path of a placement int32[n], and the sources of its transfers.
-
-    None without a trace. Raises ProblemError if the placement has a wrong length, or an index out
-    of range.
-    """
-
 # cc/engine/rollout/placement_policy.h and rollout_search.h
 ROLLOUT_FEATURES: tuple[str, ...]  # of a pair (item, device)
 ROLLOUT_ITEMS: tuple[str, ...]  # kinds of items
@@ -385,3 +378,63 @@ class RandomMoves:
 
         Moves that would change nothing are left out. The same arguments give the same moves.
         """
+
+# cc/engine/learning/table_policy.h
+
+class TablePolicy:
+    """Grouper and Placer as tables of logits: U units, N items of K choices, G groups, m devices.
+
+    `item_of_unit`: int32[U]. `candidates`: int32[N, K], the groups that an item may draw, or -1.
+    `placer_logits`: float64[G, m], -inf where a group may not run. `grouper_logits`: float64[N, K].
+    Raises ProblemError if they do not fit each other or the problem.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        item_of_unit: _Int32,
+        candidates: _Int32,
+        placer_logits: NDArray[np.float64],
+        grouper_logits: NDArray[np.float64],
+    ) -> None: ...
+    def draw(self, seed: int, count: int, threads: int) -> _Int32:
+        """So many placements, int32[count, n]; the same for any number of threads."""
+
+    def learn(
+        self,
+        advantages: NDArray[np.float64],
+        *,
+        placer_rate: float,
+        grouper_rate: float,
+        entropy_bonus: float,
+        rao_blackwell: bool,
+        threads: int,
+    ) -> None:
+        """Follows the policy gradient of the last batch, by Adam; advantages: float64[count]."""
+
+    @property
+    def entropy(self) -> float:
+        """The mean entropy of a group's device, in nats."""
+
+    @property
+    def placer(self) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+        """Logits [G, m], and Adam's means of the gradient and of its square."""
+
+    @property
+    def grouper(self) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+        """The same of the Grouper, [N, K]."""
+
+    @property
+    def updates(self) -> int:
+        """How often it has learned."""
+
+    def restore(
+        self,
+        placer: tuple[NDArray[np.float64], ...],
+        grouper: tuple[NDArray[np.float64], ...],
+        updates: int,
+    ) -> None:
+        """What `placer`, `grouper` and `updates` were. Raises ProblemError for other sizes."""
+
+def missing_links(problem: Problem, placements: _Int32) -> _Int64:
+    """Of each placement, int32[count, n]: edges between devices that have no link."""

@@ -20,9 +20,8 @@
 #include "engine/schedulers/heft.h"
 #include "engine/schedulers/topo.h"
 #include "engine/search/unit_clusters.h"
-#include "engine/simulator/critical_chain.h"
-#include "engine/simulator/simulator.h"
 #include "engine_arrays.h"
+#include "engine_learning.h"
 #include "engine_problem.h"
 #include "engine_search.h"
 #include "engine_simulator.h"
@@ -139,19 +138,6 @@ void RegisterPlanners(py::module_* module) {
         return arrays;
       },
       py::arg("problem"), py::arg("sizes"), py::arg("clusters_per_device"));
-  module->def(
-      "critical_ops",
-      [](const Problem& problem, const std::vector<int32_t>& placement) {
-        const py::gil_scoped_release release;
-        StepTrace trace = Simulate(problem, placement);
-        const Schedule schedule{
-            std::move(trace.start_ns), std::move(trace.finish_ns), std::move(trace.transfers), {}};
-        CriticalChain chain = FindCriticalChain(problem, placement.data(), schedule);
-        chain.ops.insert(chain.ops.end(), chain.senders.begin(), chain.senders.end());
-        const py::gil_scoped_acquire acquire;
-        return ToArray(chain.ops);
-      },
-      py::arg("problem"), py::arg("placement"));
   module->def("mean_costs", [](const Problem& problem) {
     CheckCandidates(problem);
     const MeanCosts costs(problem);
@@ -191,4 +177,5 @@ PYBIND11_MODULE(_engine, module) {
   hplacer::RegisterLowerBound(&module);
   hplacer::RegisterPlanners(&module);
   hplacer::RegisterSearches(&module);
+  hplacer::RegisterLearning(&module);
 }

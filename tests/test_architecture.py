@@ -19,9 +19,7 @@ MODULES = architecture.read_package()
 WITHOUT_TENSORFLOW = ("problem", "machines", "costs", "planners", "options", "inspection", "plans")
 UPPER = {"plugin", "cli", "bench", "run"}
 # Only the process that learns imports these.
-HAS_TENSORFLOW = tuple(
-    f"planners.learning.{name}" for name in ("events", "networks", "optimizer", "training")
-)
+HAS_TENSORFLOW = tuple(f"planners.learning.{name}" for name in ("events", "networks"))
 
 # A lookup imports the first, and needs nothing of the second.
 LATE = {("plans.plan", "inspection.report")}
@@ -193,7 +191,7 @@ ENGINE_LAYERS = (
     {"simulator"},
     {"bounds", "schedulers"},
     {"search"},
-    {"rollout"},
+    {"learning", "rollout"},
 )
 
 

@@ -172,8 +172,7 @@ def run_cell(problem: Problem, task: str, planner: str, seed: int, experiment: E
 def _budget(planner: PlannerEntry, experiment: Experiment) -> Budget | None:
     if experiment.placements is not None and planner.learns:
         settings = PRESETS[planner.preset or "default"]
-        per_step = settings.groupings * settings.placements
-        return Budget(steps=max(1, experiment.placements // per_step))
+        return Budget(steps=max(1, experiment.placements // settings.batch))
     return None if experiment.budget_s is None else Budget(seconds=experiment.budget_s)
 
 

@@ -113,7 +113,7 @@ def _add_search_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--preset",
         metavar="NAME",
-        help="hyperparameters of a planner that learns: default, or paper for the paper's",
+        help="hyperparameters of a planner that learns: default, paper or paper_tables",
     )
     group.add_argument(
         "--checkpoint", type=_directory, metavar="DIR", help="keep what was learned here"

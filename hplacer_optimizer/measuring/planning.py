@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -13,8 +12,6 @@ from hplacer_optimizer.capture.runnable_step import RunnableStep
 from hplacer_optimizer.errors import InfeasibleError, PlannerUnavailableError
 from hplacer_optimizer.measuring import Effort, MeasuredReward, Measurer, measured_search
 from hplacer_optimizer.planners import Budget, PlannerEntry, PlannerResult, Progress
-from hplacer_optimizer.planners.learning import PRESETS
-from hplacer_optimizer.planners.learning.scoring import best_single_device
 from hplacer_optimizer.planners.result import Watch
 from hplacer_optimizer.problem.cost_errors import CostErrors
 from hplacer_optimizer.support.formats import format_ns
@@ -45,7 +42,7 @@ def plan_by_measuring(
 
     `options` are further keywords of a planner that learns. One that does not proposes starts of a
     search by measured steps, which learns how wrong costs are that typically have these `errors`.
-    Where only a policy's own draws count, TensorFlow's placement is measured and is no answer.
+    Of a policy only its own draws count: TensorFlow's placement is measured and is no answer.
     Raises InfeasibleError if no placement ran.
     """
     measurers = [
@@ -55,7 +52,7 @@ def plan_by_measuring(
     with MeasuredReward(measurers) as reward:
         baseline_s = math.inf
         if problem.default_device is not None:
-            measure = reward.of_no_candidate if _only_draws_count(options) else reward
+            measure = reward.of_no_candidate if planner.learns else reward
             baseline_s = measure(problem.default_device)
         if planner.learns:
             notes = _learn(problem, planner, reward, budget, seed, options, watch)
@@ -96,10 +93,6 @@ def plan_by_measuring(
     }
 
 
-def _only_draws_count(options: Mapping[str, Any]) -> bool:
-    return PRESETS[options.get("preset", "default")].own_draws_only
-
-
 def _learn(
     problem: Problem,
     planner: PlannerEntry,
@@ -110,9 +103,6 @@ def _learn(
     watch: Watch,
 ) -> list[str]:
     """Has the policy measure placements; returns what the planner has to say."""
-    begin_s = time.monotonic()
-    if not _only_draws_count(options):
-        reward(best_single_device(problem))
 
     def tell(progress: Progress) -> None:
         watch(replace(progress, best_ns=reward.best_ns))
@@ -120,7 +110,7 @@ def _learn(
     try:
         found = planner.plan(
             problem,
-            budget=budget.left(begin_s),
+            budget=budget,
             seed=seed,
             reward=reward,
             parallel=reward.parallel,

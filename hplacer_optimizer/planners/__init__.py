@@ -114,7 +114,7 @@ PLANNERS: dict[str, PlannerEntry] = {
         summary="list scheduling by earliest finish, most urgent op first",
     ),
     "hierarchical": _learned(
-        "hierarchical", "learns to group ops and to place the groups (Mirhoseini et al., 2018)"
+        "hierarchical", "learns to group ops and to place the groups, by policy gradient alone"
     ),
     "hierarchical_no_grouping": _learned(
         "hierarchical_no_grouping",

@@ -20,6 +20,7 @@ class Progress:
         placements: scored so far.
         mean_ns: mean makespan of what a policy drew last, of what fits; None if nothing does.
         infeasible: share of the last step's placements that are infeasible, 0..1.
+        entropy: of the device of a group in nats, 0 where it is certain; None: nothing is drawn.
         measured: placements that were run so far, failures included; None: they are simulated.
         failed: of these.
 
@@ -36,6 +37,7 @@ class Progress:
     placements: int = 0
     mean_ns: float | None = None
     infeasible: float = 0.0
+    entropy: float | None = None
     measured: int | None = None
     failed: int = 0
 

@@ -7,7 +7,7 @@ from hplacer_optimizer.support.formats import format_ns
 
 
 def describe_progress(progress: Progress) -> str:
-    """As "step 412, 1,648 placements, best 41.2 ms, mean 57.3 ms, 3% infeasible".
+    """As "step 412, 13,184 placements, best 41.2 ms, mean 57.3 ms, entropy 0.12, 3% infeasible".
 
     Where placements are measured: "step 3, 48 measured, 2 failed, best ...".
     """
@@ -19,6 +19,8 @@ def describe_progress(progress: Progress) -> str:
     parts.append("nothing that fits yet" if progress.best_ns is None else _best(progress.best_ns))
     if progress.mean_ns is not None:
         parts.append(f"mean {format_ns(round(progress.mean_ns))}")
+    if progress.entropy is not None:
+        parts.append(f"entropy {progress.entropy:.2f}")
     if progress.placements and progress.measured is None:
         parts.append(f"{progress.infeasible:.0%} infeasible")
     return ", ".join(parts)

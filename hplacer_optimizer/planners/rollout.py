@@ -9,9 +9,6 @@ from __future__ import annotations
 
 import time
 
-import numpy as np
-from numpy.typing import NDArray
-
 from hplacer_optimizer import _engine
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.planners.budget import Budget, ProgressCallback
@@ -42,11 +39,6 @@ def plan(
     time ended the search: a budget of so many steps repeats it.
     """
     return search(problem, budget=budget, seed=seed, on_progress=on_progress)
-
-
-def plan_once(problem: Problem) -> NDArray[np.int32]:
-    """The best chain without sweeps, which is the same for any seed."""
-    return search(problem, budget=Budget(patience=_PATIENCE), sweeps=False).placement
 
 
 def search(

@@ -48,7 +48,7 @@ def build_unit_graph(
     speed = speed_of_kind[kind] * problem.device_slots[list(devices)] / np.bincount(pool)[pool]
     cost = np.zeros(problem.num_units)
     np.add.at(cost, problem.units, op_cost)
-    u, v, size_bytes = _exchanges(problem)
+    u, v, size_bytes = exchanges(problem)
     vertex = np.cumsum(units) - 1
     inside = units[u] & units[v]
     u, v = vertex[u[inside]], vertex[v[inside]]
@@ -93,7 +93,7 @@ def _speeds(
     return speed, np.where(has_kernel[:, reference], cost[:, reference], normal)
 
 
-def _exchanges(
+def exchanges(
     problem: Problem,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
     """Returns (u, v, bytes) of each pair u < v of units with an edge; 0 bytes for control only."""

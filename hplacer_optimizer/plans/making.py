@@ -155,7 +155,7 @@ def plan(
         steps: ends the search after so many steps of the planner, with the same plan every time.
         patience: ends it after so many steps without a better placement.
         stop: ends it, with the best placement so far, as soon as somebody sets it.
-        preset: hyperparameters of a planner that learns, "default" or "paper".
+        preset: hyperparameters of a planner that learns, "default", "paper" or "paper_tables".
         checkpoint: directory where it keeps what it learned.
         resume: goes on from the checkpoint.
         logdir: directory of its TensorBoard event files.

@@ -85,13 +85,13 @@ def run(module: str, where: Path, *, limit_s: float, name: str, hides_gpus: bool
     return Child(returncode=process.returncode, log=log.read_text(errors="replace"))
 
 
-def begin() -> None:
+def begin(*, uses_keras: bool = False) -> None:
     """The first act of a child: it will end with its parent, and not do what only takes time.
 
-    `import tensorflow` imports Keras, which no child needs, and at its end an interpreter visits
+    `import tensorflow` imports Keras, which few children use, and at its end an interpreter visits
     all objects of both: together they would take longer than what a child does for small graphs.
     """
     child_process.end_with_parent()
-    for name in ("keras", "tf_keras"):
+    for name in () if uses_keras else ("keras", "tf_keras"):
         sys.modules[name] = None  # type: ignore[assignment]  # as if it was not installed
     atexit.register(gc.freeze)

@@ -223,7 +223,7 @@ def test_the_papers_planner_has_a_row_of_its_own() -> None:
     experiment = replace(experiment_of(PUBLISHED_PLANNER), placements=400)
     budget = runner._budget(published, experiment)
     assert budget is not None
-    assert budget.steps == 400 // (paper.groupings * paper.placements) == 100
+    assert budget.steps == 400 // paper.batch == 100
 
 
 # ---- calibration ----

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from hplacer_optimizer._engine import critical_ops
 from hplacer_optimizer.errors import OptionError, ProblemError
 from hplacer_optimizer.problem.problem_file import load_problem_file
 from hplacer_optimizer.problem.simulator import SIMULATOR_VERSION, simulate, simulate_batch
@@ -112,8 +111,6 @@ def test_shared_cores_by_hand() -> None:
     assert trace.start_ns.tolist() == [0, 10, 19, 14]
     assert trace.finish_ns.tolist() == [10, 14, 25, 19]
     assert trace.transfers["finish_ns"].tolist() == [17]
-    # Each link of the chain is an op that let go of the slot.
-    assert sorted(critical_ops(problem, np.array([0, 1, 1, 0], np.int32))) == [0, 1, 2, 3]
     apart = simulate(problem.replace(device_cores=None), [0, 1, 1, 0])
     assert apart.start_ns.tolist() == [0, 0, 17, 10]
 
@@ -128,7 +125,6 @@ def test_infeasible_steps_say_why() -> None:
     ]
     trace = simulate(problem_from_dict(chain()), [1, 0])
     assert trace.makespan_ns is None
-    assert critical_ops(problem_from_dict(chain()), np.array([1, 0], np.int32)).size == 0
     assert trace.infeasible_because == [
         "op 'a' is on device 'right' and its successor op 'b' is on device 'left', but no link "
         "leads there"

@@ -1,18 +1,27 @@
 """Planners that learn placements by policy gradient: the Hierarchical Planner and ColocRL.
 
-    settings.py   hyperparameters and presets       draws.py      what a step draws
-    items.py      what is grouped, and embeddings   scoring.py    rewards
-    models.py     the planners' differences         training.py   REINFORCE, checkpoints
-    networks.py   Grouper and Placer                learner.py    `learn`
-    trainer_process.py  the process in which they train, started by `learn`
+    hierarchical.py  the method: what is drawn, and how that changes   groups.py    structure
+    training.py      the loop, checkpoints                             scoring.py   costs
+    learner.py       `learn`                                           settings.py  presets
+    measurements.py  measured steps in place of simulated ones
+    networks.py      the published networks, events.py TensorBoard; both in tensorflow_process.py
 
 Mirhoseini et al., "A Hierarchical Model for Device Placement" (ICLR 2018) and "Device Placement
-Optimization with Reinforcement Learning" (ICML 2017). TensorFlow is imported in that process only.
+Optimization with Reinforcement Learning" (ICML 2017). Only networks and event files need
+TensorFlow, which is imported in a process of its own.
 """
 
+from hplacer_optimizer.planners.learning.hierarchical import LEARNED_PLANNERS
 from hplacer_optimizer.planners.learning.learner import Learned, learn
-from hplacer_optimizer.planners.learning.models import LEARNED_PLANNERS
 from hplacer_optimizer.planners.learning.scoring import Reward
-from hplacer_optimizer.planners.learning.settings import PRESETS, Settings
+from hplacer_optimizer.planners.learning.settings import PRESETS, NetworkSettings, Settings
 
-__all__ = ["LEARNED_PLANNERS", "PRESETS", "Learned", "Reward", "Settings", "learn"]
+__all__ = [
+    "LEARNED_PLANNERS",
+    "PRESETS",
+    "Learned",
+    "NetworkSettings",
+    "Reward",
+    "Settings",
+    "learn",
+]

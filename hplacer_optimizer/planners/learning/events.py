@@ -1,4 +1,4 @@
-"""Training in TensorBoard: scalars of each step, and histograms.
+"""Training in TensorBoard: scalars of each step, and the histogram of its draws.
 
 `tf.summary.scalar` and `histogram` need the package tensorboard where they are called; written as
 below, TensorBoard shows the same.
@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import numpy as np
 import tensorflow as tf
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from tensorflow.core.framework import summary_pb2
 
-from hplacer_optimizer.planners.learning.training import Trainer
+from hplacer_optimizer.planners.budget import Progress
 
-_HISTOGRAMS_EVERY = 20  # steps: they hold every weight
 _BUCKETS = 30
 
 
@@ -23,23 +22,20 @@ class EventLog:
     def __init__(self, directory: str) -> None:
         self._writer = tf.summary.create_file_writer(directory)
 
-    def write(self, trainer: Trainer) -> None:
-        """What the last step did; times in seconds."""
-        progress = trainer.curve[-1]
+    def write(
+        self, progress: Progress, drawn_seconds: NDArray[np.float64], facts: dict[str, float]
+    ) -> None:
+        """What a step did: times in seconds, and what else a policy tells."""
         scalars = {"placements": float(progress.placements), "infeasible": progress.infeasible}
         if progress.best_ns is not None:
             scalars["step_time/best"] = progress.best_ns / 1e9
         if progress.mean_ns is not None:
             scalars["step_time/mean"] = progress.mean_ns / 1e9
-        scalars |= {f"policy/{name}": value for name, value in trainer.losses.items()}
+        scalars |= {f"policy/{name}": value for name, value in facts.items()}
         with self._writer.as_default(step=progress.steps):
             for name, value in scalars.items():
                 _write_scalar(name, value)
-            _write_histogram("step_time/batch", trainer.drawn_seconds)
-            if progress.steps % _HISTOGRAMS_EVERY == 1:
-                for name, network in trainer.networks.items():
-                    for variable in network.trainable_variables:
-                        _write_histogram(f"{name}/{variable.name}", variable.numpy())
+            _write_histogram("step_time/batch", drawn_seconds)
         self._writer.flush()
 
 

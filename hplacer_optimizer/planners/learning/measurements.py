@@ -1,31 +1,32 @@
-"""The placements that a learner's process wants measured, and the answers so far."""
+"""Measures the placements that a policy drew, by a reward of the caller's, in threads."""
 
 from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hplacer_optimizer.log import LOGGER
-from hplacer_optimizer.planners.learning.scoring import Reward
+from hplacer_optimizer.planners.learning.scoring import DOES_NOT_FIT, Reward, Scores
+
+_POLL_S = 0.05
 
 
 class Measurements:
-    """Calls a reward for one batch of placements after the other, in threads."""
+    """Scores batches of placements by a reward. What was measured is not measured again."""
 
-    def __init__(self, reward: Reward, parallel: int) -> None:
-        """`parallel`: how many calls at once."""
+    def __init__(self, reward: Reward, parallel: int, on_measured: Callable[[], None]) -> None:
+        """`parallel`: how many calls at once. `on_measured` is told that `counts` have changed."""
         self._reward = reward
+        self._on_measured = on_measured
         self._threads = ThreadPoolExecutor(parallel, "hplacer-reward")
-        self._batch: list[Future[float]] | None = None
-        self._ended = False
-        self._measured = self._failed = 0  # of earlier batches
+        self._known: dict[bytes, float] = {}  # seconds; inf: it failed
         self._lock = threading.Lock()
-        self._best: tuple[float, NDArray[np.int32]] | None = None
+        self._measured = self._failed = 0
         self._last_failure: str | None = None
 
     def __enter__(self) -> Measurements:
@@ -34,39 +35,37 @@ class Measurements:
     def __exit__(self, *_: object) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def begin(self, placements: Iterable[NDArray[np.int32]]) -> None:
-        """A new batch; the last one has been answered."""
-        self._batch = [self._threads.submit(self._seconds, placement) for placement in placements]
-        if self._ended:
-            self.end()
+    def score(self, placements: NDArray[np.int32], is_over: Callable[[], bool]) -> Scores:
+        """Of int32[R, n]; what was not measured when it is over has failed, too."""
+        keys = [placement.tobytes() for placement in placements]
+        rows = {key: row for row, key in enumerate(keys) if key not in self._known}
+        calls = {key: self._threads.submit(self._seconds, placements[rows[key]]) for key in rows}
+        self._wait(set(calls.values()), is_over)
+        for key, call in calls.items():
+            if call.done() and not call.cancelled():
+                self._known[key] = call.result()
+        seconds = np.array([self._known.get(key, math.inf) for key in keys])
+        feasible = np.isfinite(seconds)
+        slowest_s = max((value for value in self._known.values() if value < math.inf), default=1.0)
+        cost = np.log(np.where(feasible, seconds, slowest_s)) + ~feasible * DOES_NOT_FIT
+        complete = all(key in self._known for key in keys)
+        return Scores(seconds=seconds, feasible=feasible, cost=cost, complete=complete)
 
-    def end(self) -> None:
-        """Nothing more is waited for."""
-        self._ended = True
-        for future in self._batch or ():
-            future.cancel()
-
-    def answer(self) -> list[float] | None:
-        """Seconds per step of the batch, inf where there are none; None before it is done."""
-        if self._batch is None or not all(f.done() or self._ended for f in self._batch):
-            return None
-        self._measured, self._failed = self.counts
-        seconds = [future.result() if _is_known(future) else math.inf for future in self._batch]
-        self._batch = None
-        return seconds
+    def _wait(self, left: set[Future[float]], is_over: Callable[[], bool]) -> None:
+        told = self.counts
+        while left and not is_over():
+            _, left = wait(left, timeout=_POLL_S)
+            if self.counts != told:
+                told = self.counts
+                self._on_measured()
+        for call in left:
+            call.cancel()
 
     @property
     def counts(self) -> tuple[int, int]:
         """Placements measured, failures included, and failures."""
-        known = [future.result() for future in self._batch or () if _is_known(future)]
-        failed = sum(not math.isfinite(seconds) for seconds in known)
-        return self._measured + len(known), self._failed + failed
-
-    @property
-    def best(self) -> tuple[float, NDArray[np.int32]] | None:
-        """The least seconds and their placement; None if all failed."""
         with self._lock:
-            return self._best
+            return self._measured, self._failed
 
     @property
     def last_failure(self) -> str | None:
@@ -83,8 +82,7 @@ class Measurements:
         if not (math.isfinite(seconds) and seconds > 0):
             return self._fail(f"the reward gave {seconds} s")
         with self._lock:
-            if seconds < (self._best[0] if self._best else math.inf):
-                self._best = seconds, placement
+            self._measured += 1
         return seconds
 
     def _fail(self, reason: str) -> float:
@@ -92,10 +90,8 @@ class Measurements:
         with self._lock:
             is_first = self._last_failure is None
             self._last_failure = reason
+            self._measured += 1
+            self._failed += 1
         log = LOGGER.warning if is_first else LOGGER.debug
         log("a placement could not be measured: %s", reason)
         return math.inf
-
-
-def _is_known(future: Future[float]) -> bool:
-    return future.done() and not future.cancelled()
