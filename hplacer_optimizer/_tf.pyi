@@ -219,6 +219,10 @@ class PlannerRequest(_CapturedStep):
         """Arrays, units and nodes are there at stage "plan" only."""
 
     @property
+    def function(self) -> str:
+        """Its name, as the eager runtime calls it; "": the graph of a session."""
+
+    @property
     def trains(self) -> bool:
         """Whether the step computes gradients."""
 

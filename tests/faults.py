@@ -215,8 +215,8 @@ FAULTS = (
     ),
     Fault(
         "hplacer_optimizer/measuring/training_steps/recording.py",
-        "/ (len(self.starts) - WARMUP)",
-        "/ (len(self.starts) - WARMUP - 1)",
+        "between_s <= _PAUSE",
+        "between_s <= 100 * _PAUSE",
         "tests/scripts",
     ),
 )

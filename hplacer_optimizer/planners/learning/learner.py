@@ -52,7 +52,8 @@ class Learned(PlannerResult):
 
     Attributes:
         makespan_ns: by the simulator, or as measured; None if no placement was feasible.
-        policy: what drew it; `policy.draw()` draws more of the same.
+        policy: what drew it; `policy.draw()` draws more of the same. It is left out where the answer
+            is pickled, as that of one's own planner is, which plans in a process of its own.
 
     Example, after that of `learn`:
         >>> learned.steps, len(learned.curve)
@@ -63,6 +64,9 @@ class Learned(PlannerResult):
 
     makespan_ns: int | None
     policy: LearningPolicy | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "policy": None}
 
     @property
     def feasible(self) -> bool:
