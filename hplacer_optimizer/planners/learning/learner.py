@@ -52,8 +52,8 @@ class Learned(PlannerResult):
 
     Attributes:
         makespan_ns: by the simulator, or as measured; None if no placement was feasible.
-        policy: what drew it; `policy.draw()` draws more of the same. It is left out where the answer
-            is pickled, as that of one's own planner is, which plans in a process of its own.
+        policy: what drew it; `policy.draw()` draws more of the same. An answer that is pickled has
+            none, such as that of one's own planner, which plans in a process of its own.
 
     Example, after that of `learn`:
         >>> learned.steps, len(learned.curve)
