@@ -144,7 +144,7 @@ void TablePolicy::Draw(uint64_t seed, int32_t count, int threads, int32_t* place
 
 void TablePolicy::DrawRow(uint64_t seed, int32_t row, int32_t* placement) {
   RandomStream random(seed, row, 0);
-  int32_t* device = &group_device_[static_cast<size_t>(row) * num_groups_];
+  int32_t* device = group_device_.data() + static_cast<size_t>(row) * num_groups_;
   for (int32_t group = 0; group < num_groups_; ++group) {
     device[group] = Choose(&device_chance_[static_cast<size_t>(group) * num_devices_], num_devices_,
                            random.Uniform());
@@ -215,7 +215,7 @@ void TablePolicy::LearnItem(int32_t item, const std::vector<double>& advantages,
   if (chance[0] == 1) return;  // it has no other group
   std::vector<double> gradient(num_candidates_);
   for (int32_t row = 0; row < count_; ++row) {
-    const int32_t* device = &group_device_[static_cast<size_t>(row) * num_groups_];
+    const int32_t* device = group_device_.data() + static_cast<size_t>(row) * num_groups_;
     const int32_t drawn = choice_[static_cast<size_t>(row) * num_items_ + item];
     if (!rule.rao_blackwell) {
       gradient[drawn] += advantages[row] / count_;
