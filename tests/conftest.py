@@ -6,6 +6,7 @@ import datetime
 import os
 import resource
 import signal
+import sys
 import time
 import zlib
 
@@ -41,6 +42,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="N",
         help="list slow tests, and when N parts had their day",
     )
+
+
+@pytest.fixture(autouse=True)
+def interpreters_of_slow_tests(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the package starts in a slow test is no fork: some of them injure such a process."""
+    if request.node.get_closest_marker("slow"):
+        monkeypatch.setattr(sys, "executable", os.path.join(sys.prefix, "bin", "python"))
 
 
 def pytest_configure(config: pytest.Config) -> None:
