@@ -206,14 +206,14 @@ class Service:
             request.finish_kept(f"the plan {options.plan} (option plan) does not fit it")
             return
         store = PlanStore.from_options(options)
-        if options.on_miss == "trial":
+        with self._stopped_with(request) as stop:
             machine = _detect(request.devices, ask_driver=True)
-            if reason := self.trials.take_capture(request, machine, options, store):
+            if options.on_miss == "trial" and (
+                reason := self.trials.take_capture(request, machine, options, store)
+            ):
                 request.finish_kept(reason)
                 return
-        with self._stopped_with(request) as stop:
             with self._alone(stop):
-                machine = _detect(request.devices, ask_driver=True)
                 if options.on_miss == "background":
                     reason = _search_later(request, machine, options, store)
                     verifying.remember(request, None, options, moves=False)
