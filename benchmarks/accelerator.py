@@ -53,6 +53,7 @@ from benchmarks.emulation import (
     write_task,
 )
 from hplacer_optimizer._engine import Problem
+from hplacer_optimizer.bench.result_json import result_json
 from hplacer_optimizer.machines import Machine, detect, full_device_name, machine_to_yaml, nvidia
 from hplacer_optimizer.machines.describe import describe_host
 from hplacer_optimizer.machines.list_devices import MARK
@@ -419,7 +420,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     with ThreadPoolExecutor(options.jobs) as pool:
         for name, rows in pool.map(measured, todo):
             found[name] = rows
-            options.output.write_text(json.dumps(found, indent=1) + "\n")
+            options.output.write_text(result_json(found) + "\n")
     return 0
 
 

@@ -10,7 +10,6 @@ is 1.00 where both are as good, and above 1 where the advice promises too little
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import time
@@ -20,6 +19,7 @@ from typing import Any
 
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.bench.experiment import prepare
+from hplacer_optimizer.bench.result_json import result_json
 from hplacer_optimizer.bench.tasks import PAPER, modern_tasks
 from hplacer_optimizer.inspection.what_if import UNCHANGED, changes, default_seconds, what_ifs
 from hplacer_optimizer.planners import PLANNERS, Budget
@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name in options.tasks:
         results["tasks"][name] = compare(name, prepare(TASKS[name], options.problems))
         if options.output is not None:
-            options.output.write_text(json.dumps(results, indent=1) + "\n")
+            options.output.write_text(result_json(results) + "\n")
     ratios = [row["ratio"] for task in results["tasks"].values() for row in task["changes"]]
     near = sum(ratio <= NEAR for ratio in ratios)
     print(f"{near} of {len(ratios)} within {NEAR - 1:.0%}, the largest ratio is {max(ratios):.3f}")

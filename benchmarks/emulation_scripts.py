@@ -42,6 +42,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from hplacer_optimizer.bench.result_json import result_json
 from hplacer_optimizer.plans.store import PlanStore
 from hplacer_optimizer.workloads import WORKLOADS
 from testbed.environment import ROOT, clean_environment
@@ -389,7 +390,7 @@ def save(rows: Mapping[str, Any], options: argparse.Namespace) -> None:
         "left_out": LEFT_OUT,
     }
     written = options.keep.with_suffix(".part")
-    written.write_text(json.dumps(document, indent=1) + "\n")
+    written.write_text(result_json(document) + "\n")
     written.replace(options.keep)
 
 

@@ -34,6 +34,8 @@ from typing import Any
 
 from emulation_scenarios import SCENARIOS
 
+from hplacer_optimizer.bench.result_json import result_json
+
 OUTCOMES = ("ok", "stopped", "unexpected", "wrong", "crash", "hang")
 _MAY_STOP = "spinning_for_ever"
 _ERRORS_WANTED = {"raising", "memory", "interrupted", _MAY_STOP}
@@ -212,7 +214,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "as they should": all(ended.is_fine for ended in all_ended),
             "processes": [asdict(ended) for ended in all_ended],
         }
-        (options.output / "stress.json").write_text(json.dumps(document, indent=1) + "\n")
+        (options.output / "stress.json").write_text(result_json(document) + "\n")
     return 0 if all(ended.is_fine for ended in all_ended) else 1
 
 

@@ -33,6 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hplacer_optimizer.bench.measured import Bench, calibrated_cluster
+from hplacer_optimizer.bench.result_json import result_json
 from hplacer_optimizer.bench.small_graphs import CHOSEN_LAST, GRAPHS, write
 from hplacer_optimizer.capture.loading import LoadedGraph, load_graph
 from hplacer_optimizer.machines import Machine
@@ -227,7 +228,7 @@ def save(
     """The rows for programs, and the table for people."""
     directory.mkdir(parents=True, exist_ok=True)
     document: dict[str, Any] = {"rows": [asdict(row) for row in rows], "calibration": list(notes)}
-    (directory / "guard.json").write_text(json.dumps(document, indent=1) + "\n")
+    (directory / "guard.json").write_text(result_json(document) + "\n")
     head = (
         "| graph | ops | costs | TensorFlow's, ms | plan, ms | predicted | measured | 95% | in "
         "effect |\n|---|---|---|---|---|---|---|---|---|\n"

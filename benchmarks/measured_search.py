@@ -43,6 +43,7 @@ from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.bench.cluster_tasks import TASKS, ClusterTask, cuts_by_hand
 from hplacer_optimizer.bench.generated import FAMILIES, generate
 from hplacer_optimizer.bench.measured import Bench, calibrated_cluster
+from hplacer_optimizer.bench.result_json import result_json
 from hplacer_optimizer.capture.loading import LoadedGraph
 from hplacer_optimizer.measuring import Effort, MeasuredReward, Measurement, measured_search
 from hplacer_optimizer.measuring.measurement import OUT_OF_MEMORY, failed
@@ -94,7 +95,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         found = results.setdefault(part, {})
         for name, row in _RUN[part](options, frozenset(found)):
             found[name] = row
-            path.write_text(json.dumps(results, indent=1) + "\n")
+            path.write_text(result_json(results) + "\n")
     print("\n".join(lines(results)))
     return 0
 

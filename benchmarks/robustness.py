@@ -28,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hplacer_optimizer._engine import Problem
+from hplacer_optimizer.bench.result_json import result_json
 from hplacer_optimizer.bench.small_graphs import GRAPHS
 from hplacer_optimizer.capture.loading import load_problem
 from hplacer_optimizer.planners import Budget, local_search
@@ -78,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(json.dumps(means, indent=1))
     if options.output:
         options.output.mkdir(parents=True, exist_ok=True)
-        document = json.dumps({"means": means, "rows": rows}, indent=1)
+        document = result_json({"means": means, "rows": rows})
         (options.output / "robustness.json").write_text(document + "\n")
     return 0
 

@@ -46,6 +46,7 @@ from numpy.typing import NDArray
 from hplacer_optimizer._engine import ROLLOUT_ITEMS, Problem
 from hplacer_optimizer.bench.experiment import prepare
 from hplacer_optimizer.bench.generated import FAMILIES, generate
+from hplacer_optimizer.bench.result_json import result_json
 from hplacer_optimizer.bench.tasks import PAPER, modern_tasks
 from hplacer_optimizer.errors import PlannerUnavailableError
 from hplacer_optimizer.planners import (
@@ -120,7 +121,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             if name in found:
                 continue
             found[name] = {"ops": problem.num_ops, **_RUN[part](problem, options)}
-            path.write_text(json.dumps(results, indent=1) + "\n")
+            path.write_text(result_json(results) + "\n")
             print(part, name, found[name], flush=True)
     earlier = json.loads(options.earlier.read_text()) if options.earlier else {}
     if "auto" in results and earlier:

@@ -43,6 +43,7 @@ from numpy.typing import NDArray
 from hplacer_optimizer import _engine
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.bench.experiment import prepare
+from hplacer_optimizer.bench.result_json import result_json
 from hplacer_optimizer.bench.tasks import PAPER, Task, modern_tasks
 from hplacer_optimizer.errors import PlannerUnavailableError
 from hplacer_optimizer.planners import PLANNERS, Budget, Progress
@@ -92,7 +93,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for part in options.parts:
         results[part] = _RUN[part](options)
         results["cores"] = _THREADS
-        path.write_text(json.dumps(results, indent=1) + "\n")
+        path.write_text(result_json(results) + "\n")
     print(lines(results))
     return 0
 

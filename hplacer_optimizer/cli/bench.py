@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -12,6 +11,7 @@ from typing import Any
 
 from hplacer_optimizer.bench import charts, tables
 from hplacer_optimizer.bench import experiment as runner
+from hplacer_optimizer.bench.result_json import result_json
 from hplacer_optimizer.bench.tasks import PAPER, PUBLISHED_PLANNER, modern_tasks
 from hplacer_optimizer.cli import bench_cluster
 from hplacer_optimizer.cli.arguments import (
@@ -180,7 +180,7 @@ def _report(experiment: Any, results: Any, options: argparse.Namespace) -> None:
             print(table.title)
             print_table(table.columns, table.rows)
     directory = options.output
-    (directory / "results.json").write_text(json.dumps(document, indent=1) + "\n")
+    (directory / "results.json").write_text(result_json(document) + "\n")
     (directory / "tables.md").write_text(tables.markdown(experiment, results))
     for task in experiment.tasks:
         if task.name in results.facts:

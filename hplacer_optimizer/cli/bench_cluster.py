@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from typing import Any
 from hplacer_optimizer.bench import cluster, prediction
 from hplacer_optimizer.bench.cluster_tasks import TASKS
 from hplacer_optimizer.bench.measured import calibrated_cluster
+from hplacer_optimizer.bench.result_json import result_json
 from hplacer_optimizer.cli.arguments import (
     INTERRUPTED,
     OK,
@@ -173,7 +173,7 @@ def _collected(results: Iterator[Any]) -> tuple[list[Any], int]:
 
 def _write(path: Path, document: dict[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(document, indent=1) + "\n")
+    path.write_text(result_json(document) + "\n")
 
 
 @contextmanager
