@@ -105,12 +105,24 @@ fuzz: build .venv/.test ## Load 100,000 mutated problem files under the sanitize
 
 ##@ Maintain
 .PHONY: wheel
-wheel: build .venv/.test ## Build the wheel for all supported TensorFlow releases into dist/
+wheel: build .venv/.test ## Build a wheel for each Python, with modules for all TensorFlow releases, into dist/
 	@.venv/bin/python tools/build_wheel.py
 
 .PHONY: test-matrix
-test-matrix: wheel ## Install the wheel beside each TensorFlow release, and test it there
+test-matrix: wheel ## Install the wheels beside each Python and TensorFlow release, and test them there
 	@.venv/bin/python tools/test_matrix.py
+
+.PHONY: results
+results: build .venv/.test ## List the parts of docs/results: what made them, and which are stale
+	@.venv/bin/python tools/results.py
+
+.PHONY: results-simulated
+results-simulated: build .venv/.test ## Make stale results anew that any machine can make; may be stopped
+	@.venv/bin/python tools/results.py run simulated
+
+.PHONY: results-measured
+results-measured: build .venv/.test ## The same for those that time steps: on a quiet machine
+	@.venv/bin/python tools/results.py run measured
 
 .PHONY: bazel
 bazel: ## Build the native modules with Bazel

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import collections
 import dataclasses
+import functools
 import math
 import sys
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import architecture
+import results
 import tutorial_notebook
 import workloads_table
 
@@ -122,6 +124,11 @@ PARTS = {
     "workloads": Part(
         page="reference/workloads.md", text=workloads_table.table, takes_minutes=True
     ),
+} | {
+    f"{results.HEADER}-{page.removesuffix('.md')}": Part(
+        page=f"results/{page}", text=functools.partial(results.header, page)
+    )
+    for page in sorted({part.page for part in results.read()})
 }
 
 if __name__ == "__main__":
