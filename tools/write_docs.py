@@ -12,12 +12,14 @@ import collections
 import dataclasses
 import functools
 import math
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import architecture
+import figures
 import results
 import tutorial_notebook
 import workloads_table
@@ -116,20 +118,36 @@ def estimates() -> str:
     return "| counted | op types |\n|---|---|\n" + "".join(rows)
 
 
-PARTS = {
-    "packages": Part(page="explanation/architecture.md", text=packages),
-    "tutorial": Part(page="start/tutorial.ipynb", text=tutorial, is_whole=True),
-    "options": Part(page="reference/options.md", text=options),
-    "estimates": Part(page="reference/costs.md", text=estimates),
-    "workloads": Part(
-        page="reference/workloads.md", text=workloads_table.table, takes_minutes=True
-    ),
-} | {
-    f"{results.HEADER}-{page.removesuffix('.md')}": Part(
-        page=f"results/{page}", text=functools.partial(results.header, page)
-    )
-    for page in sorted({part.page for part in results.read()})
-}
+def _with_figures(path: Path) -> str:
+    return figures.written(path.read_text())
+
+
+PARTS = (
+    {
+        "packages": Part(page="explanation/architecture.md", text=packages),
+        "tutorial": Part(page="start/tutorial.ipynb", text=tutorial, is_whole=True),
+        "options": Part(page="reference/options.md", text=options),
+        "estimates": Part(page="reference/costs.md", text=estimates),
+        "workloads": Part(
+            page="reference/workloads.md", text=workloads_table.table, takes_minutes=True
+        ),
+    }
+    | {
+        f"{results.HEADER}-{page.removesuffix('.md')}": Part(
+            page=f"results/{page}", text=functools.partial(results.header, page)
+        )
+        for page in sorted({part.page for part in results.read()})
+    }
+    | {
+        f"figures-{path.stem}": Part(
+            page=os.path.relpath(path, DOCS),
+            text=functools.partial(_with_figures, path),
+            is_whole=True,
+        )
+        for path in figures.pages()
+        if figures.quotes(path.read_text())
+    }
+)
 
 if __name__ == "__main__":
     sys.exit(main())

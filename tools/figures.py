@@ -1,0 +1,210 @@
+"""Where each figure of README and the documentation comes from, and what it is now.
+
+    python tools/figures.py               lists the figures of README and docs: page, figure, source
+    python tools/write_docs.py            writes them into the pages
+
+A page quotes a figure between two comments: `up to <!-- =error.measured.times -->1.35<!-- = -->
+times`. FIGURES says where it comes from: a file of docs/results, a constant of the package, or a
+sentence on a page of docs/results, which then is the only place where it is typed. Numbers of
+results without a source are an error on the pages of HELD.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+import statistics
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hplacer_optimizer.options import Options
+from hplacer_optimizer.problem import prediction_error as errors
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "docs" / "results"
+HELD = ("README.md", "docs/faq.md", "docs/explanation/limits.md")
+
+_QUOTED = re.compile(r"<!-- =(?P<name>[\w.]+) -->(?P<value>.*?)<!-- = -->", re.DOTALL)
+_NUMBER = r"\d[\d,]*(?:\.\d+)?"
+_UNITS = "times|us|ms|s|seconds?|minutes?|hours?|GB|MB|kB|ops"
+# A number of a result, by what follows it.
+_RESULT = re.compile(rf"{_NUMBER}(?: (?:to|and) {_NUMBER})?(?:%| (?:{_UNITS})\b)")
+_LEFT_OUT = (
+    re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL),
+    re.compile(r"`[^`\n]*`"),
+    re.compile(r"\]\([^)]*\)"),
+)
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure, and where it comes from."""
+
+    source: str
+    value: Callable[[], str]
+
+
+def _json(file: str) -> Any:
+    return json.loads((RESULTS / file).read_text())
+
+
+def _cluster(task: str) -> Figure:
+    """Steps a second with the plan of `auto`, over those of TensorFlow's placement."""
+    file = "cluster/cluster.json"
+    return Figure(
+        f"docs/results/{file}: tasks.{task}.planned.speedup",
+        lambda: f"{_json(file)['tasks'][task]['planned']['speedup']:.2f}",
+    )
+
+
+def _guard(costs: str, words: Callable[[list[float], list[float]], str], what: str) -> Figure:
+    """From the measured speedups of the plans in effect, and of all plans with these costs."""
+
+    def value() -> str:
+        rows = (RESULTS / "guard/table.md").read_text().splitlines()
+        cells = [[cell.strip() for cell in row.split("|")[1:-1]] for row in rows if "|" in row]
+        of = [row for row in cells if len(row) == 9 and row[2] == costs]
+        in_effect = [float(row[6]) for row in of if row[8] == "yes"]
+        return words(in_effect, [float(row[6]) for row in of])
+
+    return Figure(f"docs/results/guard/table.md: {costs} costs, {what}", value)
+
+
+def _executed(task: str, words: str) -> Figure:
+    """Of an emulated task: TensorFlow's executed step over those of the plans of `auto`."""
+    file = "emulation/costs_of_today.json"
+
+    def value() -> str:
+        steps = {
+            row["placement"]: statistics.median(row["steps_ns"])
+            for row in _json(file)[task]
+            if "steps_ns" in row
+        }
+        plans = [ns for name, ns in steps.items() if name.startswith("auto")]
+        found = sorted(steps["TensorFlow's"] / ns for ns in plans)
+        return words.format(least=found[0], most=found[-1])
+
+    return Figure(f"docs/results/{file}: {task}", value)
+
+
+def _sentence(page: str, pattern: str) -> Figure:
+    """What the group of the pattern finds on a page of docs/results."""
+
+    def value() -> str:
+        found = re.search(pattern, (RESULTS / page).read_text())
+        if found is None:
+            raise ValueError(f"docs/results/{page} has nothing like '{pattern}'")
+        return found[1]
+
+    return Figure(f"docs/results/{page}: a sentence", value)
+
+
+def _code(where: str, value: Callable[[], float], form: str) -> Figure:
+    return Figure(f"hplacer_optimizer/{where}", lambda: form.format(value()))
+
+
+def _error(name: str) -> Callable[[], float]:
+    return lambda: float(getattr(errors, name))
+
+
+_ERRORS = "problem/prediction_error.py"
+FIGURES: dict[str, Figure] = {
+    "cluster.huge": _cluster("few_huge_products"),
+    "cluster.towers": _cluster("two_tower"),
+    "guard.graphs": _guard("measured", lambda _, every: str(len(every)), "all"),
+    "guard.measured.count": _guard("measured", lambda used, _: str(len(used)), "in effect"),
+    "guard.measured.range": _guard(
+        "measured", lambda used, _: f"{min(used):.2f} to {max(used):.2f}", "in effect"
+    ),
+    "guard.estimated.count": _guard("estimated", lambda used, _: str(len(used)), "in effect"),
+    "guard.estimated.range": _guard(
+        "estimated", lambda used, _: f"{min(used):.2f} to {max(used):.2f}", "in effect"
+    ),
+    "guard.pays": _sentence("benchmarks.md", r"plans at least (\d+%) faster"),
+    "emulated.inception": _executed("inception_v3", "{least:.2f}"),
+    "emulated.nmt": _executed("nmt_4", "{least:.2f} and {most:.2f}"),
+    "emulated.bert": _executed("bert_base-8xa100", "{most:.2f}"),
+    "error.measured.times": _code(_ERRORS, lambda: 1 + errors.ERROR_OF_MEASURED_COSTS, "{:.2f}"),
+    "error.measured.percent": _code(_ERRORS, _error("ERROR_OF_MEASURED_COSTS"), "{:.0%}"),
+    "error.estimated.times": _code(_ERRORS, lambda: 1 + errors.ERROR_OF_ESTIMATED_COSTS, "{:.2f}"),
+    "error.estimated.percent": _code(_ERRORS, _error("ERROR_OF_ESTIMATED_COSTS"), "{:.0%}"),
+    "error.launches.times": _code(_ERRORS, lambda: 1 + errors.ERROR_OF_LAUNCHES, "{:.2f}"),
+    "error.launches.percent": _code(
+        _ERRORS,
+        lambda: (1 + errors.ERROR_OF_ESTIMATED_COSTS) * (1 + errors.ERROR_OF_LAUNCHES) - 1,
+        "{:.0%}",
+    ),
+    "error.percentile": _sentence("benchmarks.md", r"less 1, at the (\d+)th percentile"),
+    "guard.least_gain": _code(_ERRORS, _error("LEAST_GAIN"), "{:.0%}"),
+    "guard.faster": _code(_ERRORS, _error("FASTER"), "{:.0f}"),
+    "guard.slower_copies": _code(_ERRORS, _error("SLOWER_COPIES"), "{:.0f}"),
+    "gpu.other_placements": _sentence("accelerators.md", r"they take up to ([\d.]+) times as long"),
+    "gpu.copy": _sentence("accelerators.md", r"the CPU cost (\d+ to \d+) us"),
+    "gpu.copy.simulated": _sentence("accelerators.md", r"the simulator says (\d+) us"),
+    "options.budget_s": _code("options.py", lambda: Options().budget_s, "{:.0f}"),
+}
+
+
+def pages() -> list[Path]:
+    """README and the documentation, but for the results themselves."""
+    docs = sorted((ROOT / "docs").glob("**/*.md"))
+    return [ROOT / "README.md", *(page for page in docs if RESULTS not in page.parents)]
+
+
+def quotes(text: str) -> bool:
+    """Whether the page quotes any figure."""
+    return _QUOTED.search(text) is not None
+
+
+@functools.cache
+def value(name: str) -> str:
+    """The figure as it is now."""
+    return FIGURES[name].value()
+
+
+def written(text: str) -> str:
+    """The page with its figures as they are now. Raises KeyError for a name that has no source."""
+    return _QUOTED.sub(
+        lambda found: f"<!-- ={found['name']} -->{value(found['name'])}<!-- = -->", text
+    )
+
+
+@dataclass(frozen=True)
+class Use:
+    """A figure on a page."""
+
+    page: str
+    line: int
+    text: str
+    source: str  # "": none
+
+
+def uses(path: Path) -> Iterator[Use]:
+    """The figures of a page: quoted ones, and numbers of results that have no source."""
+    page, text = str(path.relative_to(ROOT)), path.read_text()
+    for pattern in _LEFT_OUT:
+        text = pattern.sub(lambda found: "\n" * found[0].count("\n"), text)
+    for found in _QUOTED.finditer(text):
+        source = FIGURES[found["name"]].source
+        yield Use(page, text.count("\n", 0, found.start()) + 1, found["value"], source)
+    bare = _QUOTED.sub(lambda found: "\n" * found[0].count("\n"), text)
+    for found in _RESULT.finditer(bare):
+        yield Use(page, bare.count("\n", 0, found.start()) + 1, found[0], "")
+
+
+def main() -> int:
+    """1 if a page that is held to it has a figure without a source."""
+    missing = 0
+    for page in pages():
+        for use in uses(page):
+            print(f"{use.page}:{use.line}: {use.text}: {use.source or 'no source'}")
+            missing += not use.source and use.page in HELD
+    return 1 if missing else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
