@@ -97,7 +97,8 @@ coverage: build .venv/.test doctest ## Tell which part of the lines and branches
 .PHONY: fuzz
 fuzz: build .venv/.test ## Load 100,000 mutated problem files under the sanitizers
 	@$(CMAKE_BUILD) -B build/sanitize -DCMAKE_CXX_FLAGS="$(SANITIZE) -D_GLIBCXX_ASSERTIONS" \
-	  -DHPLACER_INCLUDES="$$(.venv/bin/python -c '$(PRINT_INCLUDES)')" > /dev/null
+	  -DHPLACER_INCLUDES="$$(.venv/bin/python -c '$(PRINT_INCLUDES)')" \
+	  -DHPLACER_PYTHONS=".so=$$(.venv/bin/python -c '$(PRINT_PYTHON_INCLUDE)')" > /dev/null
 	@.venv/bin/cmake --build build/sanitize --target _engine
 	@LD_PRELOAD="$(foreach lib,asan ubsan stdc++,$(shell $(CXX) -print-file-name=lib$(lib).so))" \
 	  ASAN_OPTIONS=detect_leaks=0:hard_rss_limit_mb=4096 UBSAN_OPTIONS=print_stacktrace=1 \
@@ -195,8 +196,9 @@ cc-test-if-possible:
 	@if tests/cc/fetch_doctest.sh; then $(MAKE) --no-print-directory cc-test; \
 	  else echo "hplacer: the C++ unit tests were skipped." >&2; fi
 
-PRINT_INCLUDES = import nlohmann_json, pybind11, sysconfig; print(sysconfig.get_path("include"), \
-  pybind11.get_include(), nlohmann_json.__path__[0] + "/include", sep=";")
+PRINT_INCLUDES = import nlohmann_json, pybind11; print(pybind11.get_include(), \
+  nlohmann_json.__path__[0] + "/include", sep=";")
+PRINT_PYTHON_INCLUDE = import sysconfig; print(sysconfig.get_path("include"))
 SANITIZE = -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 build/cc-sanitize/cc_test: TEST_FLAGS = $(SANITIZE)
 build/cc-tsan/cc_test: TEST_FLAGS = -fsanitize=thread

@@ -1,10 +1,21 @@
 """Builds the native modules with CMake: `_engine`, and for TensorFlow 2.21 `_tf_2_21` and so on.
 
 CMakeLists.txt describes the build. This file finds what it needs. By default they are built for the
-TensorFlow that is installed in the building environment. HPLACER_TENSORFLOWS names other TensorFlow
-packages as VERSION=DIRECTORY:VERSION=DIRECTORY; `make wheel` builds for all supported releases so.
+TensorFlow that is installed in the building environment, in build/native/, where only what changed
+is compiled again.
 
-Only what changed is compiled again, in build/native/ or build/releases/.
+`make wheel` builds the modules of all Pythons and TensorFlow releases together, in build/releases/,
+because most of the code does not depend on Python. It uses three variables of the environment:
+
+    HPLACER_TENSORFLOWS   packages with headers, as VERSION=DIRECTORY:VERSION=DIRECTORY
+    HPLACER_PYTHONS       Pythons, as SUFFIX=DIRECTORY:SUFFIX=DIRECTORY (see CMakeLists.txt)
+    HPLACER_MODULES       a directory of modules that are built already: a wheel takes those of its
+                          Python from there, and nothing is compiled
+
+HPLACER_REPOSITORY is the address where the files of this checkout can be read, as in
+https://example.org/project/blob/v0.1.0. A package index shows README.md with links to there.
+
+`setup.py build_modules --targets=NAME,NAME` leaves modules in the build directory.
 """
 
 from __future__ import annotations
@@ -19,21 +30,19 @@ import sys
 import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import ClassVar, NoReturn
 
 import setuptools
-from setuptools import Extension, setup
+from setuptools import Command, Extension, setup
 from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).resolve().parent
 SUFFIX = str(sysconfig.get_config_var("EXT_SUFFIX"))
 # Of the installed TensorFlow, or of those that HPLACER_TENSORFLOWS names.
-BUILD = (
-    ROOT
-    / "build"
-    / ("releases" if os.environ.get("HPLACER_TENSORFLOWS") else "native")
-    / str(sysconfig.get_config_var("SOABI"))
-)
+if os.environ.get("HPLACER_TENSORFLOWS"):
+    BUILD = ROOT / "build" / "releases"
+else:
+    BUILD = ROOT / "build" / "native" / str(sysconfig.get_config_var("SOABI"))
 
 TF_OLDEST = (2, 16)
 TF_NEWEST = (2, 21)
@@ -145,7 +154,7 @@ def include_directories() -> list[str]:
     if spec is None or not spec.submodule_search_locations:
         fail("building needs nlohmann-json; run `pip install nlohmann-json` and build again.")
     nlohmann_json = Path(spec.submodule_search_locations[0], "include")
-    return [sysconfig.get_path("include"), pybind11.get_include(), str(nlohmann_json)]
+    return [pybind11.get_include(), str(nlohmann_json)]
 
 
 def toolchain_versions(compiler: list[str]) -> str:
@@ -154,63 +163,123 @@ def toolchain_versions(compiler: list[str]) -> str:
     return ", ".join([output.stdout.splitlines()[0], *packages])
 
 
+def pythons() -> list[str]:
+    """SUFFIX=DIRECTORY of the Pythons to build for: by default the running one."""
+    named = os.environ.get("HPLACER_PYTHONS", "")
+    return named.split(os.pathsep) if named else [f"{SUFFIX}={sysconfig.get_path('include')}"]
+
+
+def configure() -> None:
+    """Configures the build directory; anew where compiler, headers or settings changed."""
+    compiler = find_compiler()
+    flags = [*compiler[1:], *os.environ.get("CXXFLAGS", "").split()]
+    tensorflows = [f"{found.version}={found.directory}" for found in TensorFlow.all()]
+    command = [find_tool("cmake"), "-S", str(ROOT), "-B", str(BUILD), "-G", "Ninja"]
+    command += [
+        f"-DCMAKE_MAKE_PROGRAM={find_tool('ninja')}",
+        f"-DCMAKE_CXX_COMPILER={compiler[0]}",
+        f"-DCMAKE_CXX_FLAGS={' '.join(flags)}",
+        f"-DHPLACER_INCLUDES={';'.join(include_directories())}",
+        f"-DHPLACER_PYTHONS={';'.join(pythons())}",
+        f"-DHPLACER_TENSORFLOWS={';'.join(tensorflows)}",
+        f"-DHPLACER_WERROR={'ON' if os.environ.get('HPLACER_WERROR') == '1' else 'OFF'}",
+    ]
+    recipe = "\n".join([toolchain_versions(compiler), *command])
+    record = BUILD / "configured.txt"
+    if record.exists() and record.read_text() == recipe:
+        return
+    shutil.rmtree(BUILD, ignore_errors=True)
+    BUILD.mkdir(parents=True)
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    if done.returncode != 0:
+        fail(f"this command failed: {' '.join(command)}\n{done.stdout}{done.stderr}")
+    record.write_text(recipe)
+
+
+def build(targets: list[str], jobs: int | None = None) -> None:
+    """Lets CMake build modules of the configured directory, named as their files without .so."""
+    memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    cores = len(os.sched_getaffinity(0))
+    jobs = jobs or max(1, min(cores, int(memory_bytes / BYTES_PER_JOB)))
+    command = [find_tool("cmake"), "--build", str(BUILD), "--parallel", str(jobs)]
+    command += ["--target", *targets]
+    # A build with nothing to do says nothing.
+    environment = {**os.environ, "NINJA_STATUS": "[%f/%t] "}
+    if subprocess.run(command, check=False, env=environment).returncode != 0:
+        fail(f"this command failed: {' '.join(command)}")
+
+
+class BuildModules(Command):
+    """Leaves modules in the build directory, named as their files without .so."""
+
+    user_options: ClassVar = [("targets=", None, "what to build, with commas between")]
+
+    def initialize_options(self) -> None:
+        self.targets = ""
+
+    def finalize_options(self) -> None:
+        pass
+
+    def run(self) -> None:
+        configure()
+        build(self.targets.split(","))
+
+
 class BuildNative(build_ext):
     """Lets CMake build the modules, and copies them into place."""
 
     def build_extensions(self) -> None:
-        self._configure()
-        jobs = str(self._jobs())
-        command = [find_tool("cmake"), "--build", str(BUILD), "--parallel", jobs]
-        command += ["--target", *(extension.name.split(".")[-1] for extension in self.extensions)]
-        # A build with nothing to do says nothing.
-        environment = {**os.environ, "NINJA_STATUS": "[%f/%t] "}
-        if subprocess.run(command, check=False, env=environment).returncode != 0:
-            fail(f"this command failed: {' '.join(command)}")
-        for extension in self.extensions:
-            built = BUILD / (extension.name.split(".")[-1] + SUFFIX)
+        built = Path(os.environ.get("HPLACER_MODULES", BUILD))
+        files = {extension: extension.name.split(".")[-1] + SUFFIX for extension in self.extensions}
+        if "HPLACER_MODULES" not in os.environ:
+            configure()
+            build([file.removesuffix(".so") for file in files.values()], self.parallel)
+        for extension, file in files.items():
             target = Path(self.get_ext_fullpath(extension.name))
             target.parent.mkdir(parents=True, exist_ok=True)
-            self.copy_file(str(built), str(target))
+            self.copy_file(str(built / file), str(target))
 
-    def _configure(self) -> None:
-        """Configures the build directory; anew where compiler, headers or settings changed."""
-        compiler = find_compiler()
-        flags = [*compiler[1:], *os.environ.get("CXXFLAGS", "").split()]
-        tensorflows = [f"{found.version}={found.directory}" for found in TensorFlow.all()]
-        command = [find_tool("cmake"), "-S", str(ROOT), "-B", str(BUILD), "-G", "Ninja"]
-        command += [
-            f"-DCMAKE_MAKE_PROGRAM={find_tool('ninja')}",
-            f"-DCMAKE_CXX_COMPILER={compiler[0]}",
-            f"-DCMAKE_CXX_FLAGS={' '.join(flags)}",
-            f"-DHPLACER_INCLUDES={';'.join(include_directories())}",
-            f"-DHPLACER_SUFFIX={SUFFIX}",
-            f"-DHPLACER_TENSORFLOWS={';'.join(tensorflows)}",
-            f"-DHPLACER_WERROR={'ON' if os.environ.get('HPLACER_WERROR') == '1' else 'OFF'}",
-        ]
-        recipe = "\n".join([toolchain_versions(compiler), *command])
-        record = BUILD / "configured.txt"
-        if record.exists() and record.read_text() == recipe:
-            return
-        shutil.rmtree(BUILD, ignore_errors=True)
-        BUILD.mkdir(parents=True)
-        done = subprocess.run(command, check=False, capture_output=True, text=True)
-        if done.returncode != 0:
-            fail(f"this command failed: {' '.join(command)}\n{done.stdout}{done.stderr}")
-        record.write_text(recipe)
 
-    def _jobs(self) -> int:
-        memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        cores = len(os.sched_getaffinity(0))
-        return self.parallel or max(1, min(cores, int(memory_bytes / BYTES_PER_JOB)))
+def repository() -> str:
+    return os.environ.get("HPLACER_REPOSITORY", "").rstrip("/")
+
+
+def readme() -> str:
+    """README.md for a package index, where a relative link leads nowhere.
+
+    Links become links to the repository, or their bare text where its address is not given.
+    """
+    base = repository()
+
+    def absolute(link: re.Match[str]) -> str:
+        is_picture, text, target = link.groups()
+        if not base:
+            return "" if is_picture else text
+        raw = "?raw=true" if is_picture else ""
+        return f"{is_picture}[{text}]({base}/{target}{raw})"
+
+    return re.sub(
+        r"(!?)\[([^\]]*)\]\((?![a-z]+:|#)([^)]*)\)", absolute, (ROOT / "README.md").read_text()
+    )
 
 
 def native_modules() -> list[Extension]:
     names = ["_engine"]
-    if "build_ext" in sys.argv or "bdist_wheel" in sys.argv or "editable_wheel" in sys.argv:
+    if built := os.environ.get("HPLACER_MODULES"):
+        names = [file.name.removesuffix(SUFFIX) for file in sorted(Path(built).glob(f"*{SUFFIX}"))]
+        if not names:
+            fail(f"HPLACER_MODULES: {built} holds no modules whose names end with {SUFFIX}.")
+    elif {"build_ext", "bdist_wheel", "editable_wheel"} & set(sys.argv):
         names += [name for found in TensorFlow.all() for name in found.modules]
     return [Extension(f"hplacer_optimizer.{name}", []) for name in names]
 
 
 if int(setuptools.__version__.split(".")[0]) < 77:
     fail(f"building needs setuptools 77 or newer, not {setuptools.__version__}; upgrade it.")
-setup(ext_modules=native_modules(), cmdclass={"build_ext": BuildNative})
+setup(
+    long_description=readme(),
+    long_description_content_type="text/markdown",
+    project_urls={"Source": repository()} if repository() else {},
+    ext_modules=native_modules(),
+    cmdclass={"build_ext": BuildNative, "build_modules": BuildModules},
+)

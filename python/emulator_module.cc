@@ -12,7 +12,7 @@
 
 namespace py = pybind11;
 
-PYBIND11_MODULE(HPLACER_EMULATOR_MODULE, m) {
+PYBIND11_MODULE(_emulator, m) {
   using namespace hplacer::emulator;  // NOLINT: the module's own names
   m.doc() = "Emulated devices of this process: their clock, their costs, and what ran on them.";
   m.def("now_ns", [] { return Clock::Get().now_ns(); });

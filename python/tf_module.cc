@@ -1,4 +1,6 @@
 // Python bindings of the TensorFlow side: the planner's end of the bridge, and what the pass did.
+//
+// Includes nothing of TensorFlow: the same object file serves all releases.
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
@@ -16,23 +18,16 @@
 #include <utility>
 #include <vector>
 
-#include "tensorflow/c/c_api.h"
+#include "tf/api.h"
 #include "tf/bridge.h"
 #include "tf/grappler_optimizer.h"
 #include "tf/offline_capture.h"
 #include "tf/op_estimate_table.h"
-#include "tf/op_work.h"
-#include "tf/pass.h"
-#include "tf/pass_input.h"
-#include "tf/placeholder_kernels.h"
 
 namespace py = pybind11;
 
 namespace hplacer {
 namespace {
-
-// Found in the file by whoever cannot load it, to tell what it was built for.
-[[gnu::used]] constexpr char kVersionMarker[] = "HPLACER_TF_VERSION=" HPLACER_TF_VERSION;
 
 // "2.21" of "2.21.1"; a pre-release is a release of its own.
 std::string_view Release(std::string_view version) {
@@ -42,8 +37,8 @@ std::string_view Release(std::string_view version) {
 
 // Releases that differ in their third number alone have the same class layouts.
 void CheckTensorFlowVersion() {
-  const std::string built = std::string(kVersionMarker).substr(sizeof("HPLACER_TF_VERSION=") - 1);
-  const std::string running = TF_Version();
+  const std::string built = BuiltForTensorFlow();
+  const std::string running = RunningTensorFlow();
   if (Release(built) == Release(running)) return;
   throw py::import_error("hplacer_optimizer was built for TensorFlow " + built +
                          ", but TensorFlow " + running + " is running");
@@ -179,10 +174,7 @@ void RegisterRecords(py::module_& m) {
       .def_readonly("description", &SessionDevice::description)
       .def_readonly("memory_bytes", &SessionDevice::memory_bytes)
       .def_readonly("may_plan", &SessionDevice::may_plan);
-  m.def("keep_one_kind", [](std::vector<SessionDevice> devices) {
-    KeepOneKind(&devices);
-    return devices;
-  });
+  m.def("keep_one_kind", &OneKindOf);
   py::class_<MachineRates>(m, "MachineRates")
       .def(py::init<>())
       .def("add_kind", &AddKind, py::arg("name"), py::arg("type"), py::arg("flops_per_s"),
@@ -269,28 +261,6 @@ void RegisterRequest(py::module_& m) {
       });
 }
 
-void ThrowIfError(const absl::Status& status) {
-  if (status.ok()) return;
-  throw std::invalid_argument(std::string(status.message()));
-}
-
-OfflineCapture CaptureSerialised(const py::bytes& graph_def, const OfflineGraph& graph,
-                                 const std::vector<SessionDevice>& devices,
-                                 const MachineRates& rates, const OfflineCosts& costs,
-                                 bool keep_graph) {
-  const std::string_view bytes = graph_def;
-  const py::gil_scoped_release release;
-  tensorflow::GraphDef parsed;
-  if (bytes.size() > INT32_MAX ||
-      !parsed.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
-    throw std::invalid_argument("not a serialised GraphDef");
-  }
-  OfflineCapture capture;
-  ThrowIfError(
-      CaptureGraph(std::move(parsed), graph, {devices, rates.kinds}, costs, keep_graph, &capture));
-  return capture;
-}
-
 void RegisterOfflineCapture(py::module_& m) {
   py::class_<OfflineCapture>(m, "OfflineCapture")
       .def_readonly("label", &OfflineCapture::label)
@@ -323,10 +293,8 @@ void RegisterOfflineCapture(py::module_& m) {
                              [](const OfflineCapture& self) { return Copy(self.step.node_op); })
       .def_property_readonly("assumptions",
                              [](const OfflineCapture& self) { return self.step.assumptions; })
-      .def_property_readonly("flat_graph",
-                             [](const OfflineCapture& self) {
-                               return py::bytes(self.flat.graph_def.SerializeAsString());
-                             })
+      .def_property_readonly(
+          "flat_graph", [](const OfflineCapture& self) { return py::bytes(self.flat.graph_def); })
       .def_property_readonly("targets",
                              [](const OfflineCapture& self) { return self.flat.targets; })
       .def_property_readonly("fed_shapes",
@@ -338,8 +306,8 @@ void RegisterOfflineCapture(py::module_& m) {
          const std::vector<std::tuple<int32_t, int32_t, std::optional<std::vector<int64_t>>>>&
              handles,
          std::vector<int32_t> free_arguments, std::vector<std::string> targets,
-         bool allow_soft_placement, int64_t batch_size, int64_t loop_trip_count, NamedShapes shapes,
-         bool keep_graph) {
+         bool allow_soft_placement, int64_t batch_size, int64_t loop_trip_count,
+         std::map<std::string, std::vector<int64_t>> shapes, bool keep_graph) {
         OfflineGraph graph{
             std::move(function),       std::move(argument_devices), {},
             std::move(free_arguments), std::move(targets),          allow_soft_placement};
@@ -347,35 +315,30 @@ void RegisterOfflineCapture(py::module_& m) {
           graph.handles.push_back(
               {argument, dtype, shape.has_value(), shape.value_or(std::vector<int64_t>())});
         }
-        return CaptureSerialised(graph_def, graph, devices, rates,
-                                 {batch_size, loop_trip_count, std::move(shapes)}, keep_graph);
+        const std::string_view bytes = graph_def;
+        const py::gil_scoped_release release;
+        return CaptureGraph(bytes, graph, {devices, rates.kinds},
+                            {batch_size, loop_trip_count, std::move(shapes)}, keep_graph);
       },
       py::arg("graph_def"), py::kw_only(), py::arg("devices"), py::arg("rates"),
       py::arg("function"), py::arg("argument_devices"), py::arg("handles"),
       py::arg("free_arguments"), py::arg("targets"), py::arg("allow_soft_placement"),
       py::arg("batch_size"), py::arg("loop_trip_count"), py::arg("shapes"),
       py::arg("keep_graph") = false);
-  m.def("register_placeholder_kernels",
-        [](const std::string& table) { ThrowIfError(RegisterPlaceholderKernels(table)); });
+  m.def("register_placeholder_kernels", &RegisterPlaceholderKernelsOf);
 }
 
 }  // namespace
 }  // namespace hplacer
 
-PYBIND11_MODULE(HPLACER_TF_MODULE, m) {
+PYBIND11_MODULE(_tf, m) {
   using namespace hplacer;  // NOLINT: the module's own names
   CheckTensorFlowVersion();
   m.doc() = "The TensorFlow side of hplacer_optimizer: pass, capture, fingerprint, rewrite.";
   RegisterRecords(m);
   RegisterRequest(m);
   RegisterOfflineCapture(m);
-  m.def("register_passes", [](const py::bytes& defaults) {
-    tensorflow::RewriterConfig_CustomGraphOptimizer entry;
-    if (!entry.ParseFromString(std::string(defaults))) {
-      throw std::invalid_argument("not a serialised CustomGraphOptimizer");
-    }
-    RegisterPasses(entry);
-  });
+  m.def("register_passes", [](const py::bytes& defaults) { RegisterPassesWith(defaults); });
   m.def("open", [] {
     Bridge::Get().SetWaitGuard(&ReleaseGil);
     Bridge::Get().Open();
@@ -387,5 +350,5 @@ PYBIND11_MODULE(HPLACER_TF_MODULE, m) {
   m.def("reports", [] { return Bridge::Get().Reports(); });
   m.def("step_checks", &StepChecks);
   m.def("op_estimates", &OpEstimates);
-  m.def("tensorflow_cost_functions", [] { return WorkEstimator().CostFunctions(); });
+  m.def("tensorflow_cost_functions", &TensorFlowCostFunctions);
 }

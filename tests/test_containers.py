@@ -7,6 +7,7 @@ containers. What cannot be made here is skipped, with the reason.
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import shlex
 import subprocess
@@ -37,6 +38,7 @@ hplacer doctor --json > doctor.json || [ $? = 1 ]
 python train.py
 """
 NAMESPACES = ("unshare", "--user", "--map-root-user")
+FIRST_CORE = str(min(os.sched_getaffinity(0)))
 AS_PROCESS_1 = (*NAMESPACES, "--pid", "--fork", "--mount-proc")
 WITHOUT_NAME = ("unshare", "--user", "--map-user=12345")
 # All but the directory $WRITABLE; the tests' own home and cache directories among them.
@@ -68,6 +70,14 @@ CONTAINERS = {
     "process 1": Container(wrapper=AS_PROCESS_1),
     "read-only root": Container(
         wrapper=(*NAMESPACES, "--mount", "sh", "-euc", READ_ONLY, "sh"),
+        variables={"XDG_CACHE_HOME": ""},
+        keeps_plans=False,
+    ),
+    "process 1 with one core and a read-only root": Container(
+        wrapper=(
+            *(*AS_PROCESS_1, "--mount", "taskset", "--cpu-list", FIRST_CORE),
+            *("sh", "-euc", READ_ONLY, "sh"),
+        ),
         variables={"XDG_CACHE_HOME": ""},
         keeps_plans=False,
     ),

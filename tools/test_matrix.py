@@ -1,19 +1,31 @@
-"""Installs the wheel beside each TensorFlow release and tests it there: `make test-matrix`.
+"""Installs the wheels beside every Python and TensorFlow, and tests them there: `make test-matrix`.
 
-    python tools/test_matrix.py [--release 2.16.2] [--write docs/results/releases.md]
+    python tools/test_matrix.py [--python 3.12] [--release 2.21.0] [--package tensorflow]
+        [--part doctor] [--write docs/results/releases.md]
 
-Each release has an environment of its own in build/matrix/, whose PATH holds no compiler. There run
-`hplacer doctor`, the commands of the README, and the core tests: switching on, planning, stored
-plans, losses, fingerprints, capture, variables and measuring. Emulated GPUs follow: steps that take
-what was worked out by hand, and scripts whose results are those of the CPU. One more environment
-has no TensorFlow: there the offline part must work, and the rest must say what is missing. The last
-has a TensorFlow that is too old: training there must go on, after one line. Exits with 1 if
-anything fails.
+Each pair of a Python and a TensorFlow release that exists is tested twice: with `tensorflow`, which
+is the build for GPUs, and with `tensorflow-cpu`. Each has an environment of its own in
+build/matrix/, whose PATH holds no compiler, and which is removed afterwards. There run
+
+    doctor      `hplacer doctor`
+    readme      the commands of the README
+    core        tests of switching on, planning, stored plans, losses, capture and measuring
+    emulated    steps on emulated GPUs that take what was worked out by hand, and scripts whose
+                results are those of the CPU
+    container   the README's commands as process 1 of a container with one core, where only one
+                directory can be written
+
+What was tested with the same wheel is kept in build/matrix/rows.json and not tested again, so a run
+may be stopped at any time. For each Python there follows an environment without TensorFlow: the
+offline part must work, and the rest must say what is missing. At last comes a TensorFlow that is
+too old: training there must go on, after one line. Exits with 1 if anything fails.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
+import json
 import os
 import re
 import shutil
@@ -23,7 +35,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from build_wheel import RELEASES, ROOT
+from build_wheel import PYTHONS, RELEASES, ROOT, find_interpreter, releases_for
 
 _MATRIX = ROOT / "build" / "matrix"
 _SUITE = _MATRIX / "suite"  # the tests without the sources of the package
@@ -40,6 +52,18 @@ _CORE = (
 # They take both cores, so that they run one after the other.
 _EMULATED = ("tests/emulation/test_clock.py", "tests/emulation/test_results.py")
 _README = "test_the_commands_of_a_document_run_one_after_the_other[README.md]"
+_CONTAINER = "test_the_commands_run[process 1 with one core and a read-only root]"
+_ONE_BY_ONE = ("-m", "pytest", "-q", "-m", "", "--tb", "short")
+PARTS = {
+    "doctor": ("-m", "hplacer_optimizer", "doctor"),
+    "readme": (*_ONE_BY_ONE, f"tests/test_documentation.py::{_README}"),
+    "core": ("-m", "pytest", "-q", "--dist", "loadfile", "--tb", "short", *_CORE),
+    "emulated": (*_ONE_BY_ONE, *_EMULATED),
+    "container": (*_ONE_BY_ONE, f"tests/test_containers.py::{_CONTAINER}"),
+}
+PACKAGES = ("tensorflow-cpu", "tensorflow")
+# Besides the environment's own: for commands of documents, and to make containers.
+_PROGRAMS = ("bash", "mount", "sh", "taskset", "touch", "true", "unshare")
 _TEST_PACKAGES = ("hypothesis", "pytest", "pytest-randomly", "pytest-timeout", "pytest-xdist")
 _NO_TENSORFLOW = "none"
 _TOO_OLD = "2.15.1"
@@ -68,92 +92,99 @@ print(time.process_time() - start_s)
 """
 _LONGEST_IMPORT_S = 0.05
 _PAGE = """\
-# TensorFlow releases
+# Python and TensorFlow releases
 
-The wheel beside each TensorFlow release that it supports, on a machine without a compiler. Command:
-`make test-matrix`. Machine: {machine}.
+The wheels beside each Python and TensorFlow release that they support, on a machine without a
+compiler. `tensorflow` is the build for GPUs, which was tested without one.
 
-| TensorFlow | NumPy | `hplacer doctor` | README's commands | core tests | emulated GPUs |
-|---|---|---|---|---|---|
+{header}
 {rows}
 
-Beside TensorFlow {too_old}, which is not supported, one line says so and training goes on.
+"Well" means that nothing failed, and a dash that it was not run with this wheel. The numbers count
+core tests that passed.
 
-Without TensorFlow the offline part works: `hplacer simulate`, `plan` and `report` of a problem
-file.
-`import hplacer_optimizer` takes {import_ms:.0f} ms of CPU time there, the least of {imports}
+Beside TensorFlow {too_old}, which is not supported, one line says so and training goes on. Without
+TensorFlow the offline part works: `hplacer simulate`, `plan` and `report` of a problem file.
+`import hplacer_optimizer` takes {import_ms} ms of processor time there, the least of {imports}
 starts.
 """
 
 
-@dataclass(frozen=True)
-class Row:
-    """How one release did."""
+@dataclass(frozen=True, order=True)
+class Pair:
+    """A Python and a build of TensorFlow."""
 
+    python: str
     release: str
-    numpy: str
-    doctor: bool
-    readme: bool
-    passed: int
-    failed: int
-    skipped: int
-    emulated: bool
+    package: str
 
     @property
-    def is_well(self) -> bool:
-        """Whether nothing failed."""
-        is_core_well = not self.failed and self.passed > 0
-        return self.doctor and self.readme and is_core_well and self.emulated
+    def name(self) -> str:
+        """Of its environment."""
+        return f"{self.python}-{self.package}-{self.release}"
 
-    def markdown(self) -> str:
-        """A line of the page's table."""
-        tests = f"{self.passed} passed"
-        tests += f", {self.failed} failed" * bool(self.failed)
-        tests += f", {self.skipped} skipped" * bool(self.skipped)
-        words = {True: "well", False: "failed"}
-        cells = (self.release, self.numpy, words[self.doctor], words[self.readme], tests)
-        return f"| {' | '.join((*cells, words[self.emulated]))} |"
+
+def all_pairs() -> list[Pair]:
+    """Those that exist, what most users have first."""
+    return [
+        Pair(python, release, package)
+        for release in reversed(RELEASES)
+        for package in PACKAGES
+        for python in PYTHONS
+        if release in releases_for(python)
+    ]
+
+
+def wheel_for(python: str) -> Path:
+    """The one of this Python, which `make wheel` leaves."""
+    tag = f"cp{python.replace('.', '')}"
+    wheels = [*(ROOT / "dist").glob(f"hplacer_optimizer-*-{tag}-{tag}-*.whl")]
+    if len(wheels) != 1:
+        sys.exit(f"dist/ holds {len(wheels)} wheels for Python {python}: run `make wheel`")
+    return wheels[0]
 
 
 class Environment:
-    """A virtual environment with the wheel, beside a release or beside no TensorFlow."""
+    """A virtual environment with the wheel, beside a build of TensorFlow or beside none."""
 
-    def __init__(self, release: str) -> None:
-        self.directory = _MATRIX / release
-        (wheel,) = (ROOT / "dist").glob("hplacer_optimizer-*.whl")
-        if not (self.directory / "complete").exists():
-            shutil.rmtree(self.directory, ignore_errors=True)
-            subprocess.run([sys.executable, "-m", "venv", str(self.directory)], check=True)
-            self._install(release)
-            (self.directory / "complete").touch()
-        self.run("-m", "pip", "install", "--quiet", "--no-deps", "--force-reinstall", str(wheel))
+    def __init__(self, pair: Pair) -> None:
+        self.directory = _MATRIX / pair.name
+        shutil.rmtree(self.directory, ignore_errors=True)
+        interpreter = find_interpreter(pair.python)
+        if interpreter is None:
+            sys.exit(f"no Python {pair.python} is here")
+        subprocess.run([str(interpreter.file), "-m", "venv", str(self.directory)], check=True)
+        programs = self.directory / "programs"
+        programs.mkdir()
+        for name in _PROGRAMS:
+            (programs / name).symlink_to(shutil.which(name) or name)
+        self._install(pair)
 
-    def _install(self, release: str) -> None:
-        pip = ("-m", "pip", "install", "--quiet", "--only-binary", ":all:")
-        ours = ("numpy", "pyyaml>=6", "rich>=13", "shtab>=1.13", "wrapt")
-        if release == _NO_TENSORFLOW:
-            self.run(*pip, *ours)
+    def remove(self) -> None:
+        """Gives back its 2 GB."""
+        shutil.rmtree(self.directory)
+
+    def _install(self, pair: Pair) -> None:
+        pip = ("-m", "pip", "install", "--quiet", "--no-cache-dir", "--only-binary", ":all:")
+        pip += ("--disable-pip-version-check",)
+        wheel = str(wheel_for(pair.python))
+        if pair.release == _NO_TENSORFLOW:
+            self.run(*pip, wheel)
             return
         # With protobuf 7, TensorFlow 2.20 itself cannot write a graph as text.
-        packages = (*ours, *_TEST_PACKAGES, "scikit-learn", "protobuf<7")
-        self.run(*pip, f"tensorflow-cpu=={release}", *packages)
+        packages = (*_TEST_PACKAGES, "scikit-learn", "protobuf<7")
+        self.run(*pip, wheel, f"{pair.package}=={pair.release}", *packages)
         # They require the package tensorflow, which must not lie over tensorflow-cpu.
-        if release != _TOO_OLD:
-            line = release.rpartition(".")[0]
+        if pair.release != _TOO_OLD:
+            line = pair.release.rpartition(".")[0]
             self.run(*pip, "--no-deps", "tf-slim", f"tf_keras=={line}.*")
 
     def run(
         self, *arguments: str, check: bool = True, cwd: Path = _MATRIX
     ) -> subprocess.CompletedProcess[str]:
         """Runs the environment's Python; no program but its own ones and a shell are there."""
-        programs = self.directory / "programs"
-        programs.mkdir(parents=True, exist_ok=True)
-        for name in ("bash", "sh"):
-            link = programs / name
-            if not link.exists():
-                link.symlink_to(f"/bin/{name}")
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("HPLACER_", "PYTHON"))}
-        path = os.pathsep.join([str(self.directory / "bin"), str(programs)])
+        path = os.pathsep.join([str(self.directory / "bin"), str(self.directory / "programs")])
         done = subprocess.run(
             [str(self.directory / "bin" / "python"), *arguments],
             cwd=cwd,
@@ -180,50 +211,75 @@ def copy_suite() -> None:
         shutil.copy(ROOT / file, _SUITE / file)
 
 
-def tested(release: str) -> Row:
-    """What the release does with the wheel."""
-    environment = Environment(release)
+class Rows:
+    """What was found, by pair, kept in a file; what another wheel did counts no more."""
+
+    def __init__(self) -> None:
+        self._file = _MATRIX / "rows.json"
+        self._known = json.loads(self._file.read_text()) if self._file.exists() else {}
+        self._digests: dict[str, str] = {}
+
+    def of(self, pair: Pair) -> dict[str, str]:
+        """A word for each part that was run, and the release of NumPy."""
+        if pair.python not in self._digests:
+            wheel = wheel_for(pair.python).read_bytes()
+            self._digests[pair.python] = hashlib.sha256(wheel).hexdigest()
+        row = self._known.get(pair.name, {})
+        digest = self._digests[pair.python]
+        return row if row.get("wheel") == digest else {"wheel": digest}
+
+    def keep(self, pair: Pair, found: dict[str, str]) -> None:
+        """Adds to what is known."""
+        self._known[pair.name] = self.of(pair) | found
+        self._file.write_text(json.dumps(self._known, indent=1))
+
+
+def test_pair(pair: Pair, parts: Sequence[str], rows: Rows) -> None:
+    """Runs these parts in a new environment, and keeps what each did as soon as it is known."""
+    environment = Environment(pair)
     numpy = environment.run("-c", "import numpy; print(numpy.__version__)").stdout.strip()
-    doctor = environment.run("-m", "hplacer_optimizer", "doctor", check=False)
-    readme = environment.run(
-        *("-m", "pytest", "-q", "-m", "", f"tests/test_documentation.py::{_README}"),
-        check=False,
-        cwd=_SUITE,
-    )
-    workers = str(len(os.sched_getaffinity(0)))
-    core = environment.run(
-        *("-m", "pytest", "-q", "-n", workers, "--dist", "loadfile", "--tb", "short", *_CORE),
-        check=False,
-        cwd=_SUITE,
-    )
-    emulated = environment.run(
-        *("-m", "pytest", "-q", "-m", "", "--tb", "short", *_EMULATED), check=False, cwd=_SUITE
-    )
-    counts = {word: int(number) for number, word in re.findall(r"(\d+) (\w+)", _last(core.stdout))}
-    row = Row(
-        release=release,
-        numpy=numpy,
-        doctor=doctor.returncode == 0,
-        readme=readme.returncode == 0,
-        passed=counts.get("passed", 0),
-        failed=counts.get("failed", 0) + counts.get("error", 0) + counts.get("errors", 0),
-        skipped=counts.get("skipped", 0),
-        emulated=emulated.returncode == 0,
-    )
-    log = _MATRIX / f"{release}.log"
-    runs = (doctor, readme, core, emulated)
-    log.write_text("\n".join(done.stdout + done.stderr for done in runs))
-    print(row.markdown() + ("" if row.is_well else f"   see {log.relative_to(ROOT)}"), flush=True)
-    return row
+    rows.keep(pair, {"numpy": numpy})
+    for part in parts:
+        cwd = _MATRIX if part == "doctor" else _SUITE
+        done = environment.run(*PARTS[part], check=False, cwd=cwd)
+        word = "well" if done.returncode == 0 else "failed"
+        if part == "core":
+            word = re.sub(r" in [\d.]+s.*| warnings?.*|=+ ?", "", _last(done.stdout)).strip(" ,")
+        elif "1 skipped" in _last(done.stdout):
+            word = "skipped"
+        rows.keep(pair, {part: word})
+        (_MATRIX / f"{pair.name}-{part}.log").write_text(done.stdout + done.stderr)
+        print(f"{pair.name} {part}: {word}", flush=True)
+    environment.remove()
 
 
 def _last(text: str) -> str:
     return text.strip().splitlines()[-1] if text.strip() else ""
 
 
-def import_s() -> float:
+def is_well(found: dict[str, str]) -> bool:
+    """Whether nothing that was run failed."""
+    return not any("failed" in word or "error" in word for word in found.values())
+
+
+def table(rows: Rows) -> str:
+    """A line for each Python, release and package."""
+    lines = [
+        "| Python | TensorFlow | package | NumPy | `hplacer doctor` | README's commands "
+        "| core tests | emulated GPUs | as process 1 |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for pair in sorted(all_pairs(), key=lambda p: (p.python, RELEASES.index(p.release), p.package)):
+        found = rows.of(pair)
+        cells = [pair.python, pair.release, f"`{pair.package}`", found.get("numpy", "–")]
+        cells += [found.get(part, "–") for part in PARTS]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def offline_import_s(python: str) -> float:
     """Seconds to import the package without TensorFlow, in CPU time; checks the offline part."""
-    environment = Environment(_NO_TENSORFLOW)
+    environment = Environment(Pair(python, _NO_TENSORFLOW, "tensorflow"))
     problem = _SUITE / "tests" / "golden" / "two_towers.hplacer.json"
     plan = str(_MATRIX / "offline.hplan")
     Path(plan).unlink(missing_ok=True)
@@ -237,20 +293,19 @@ def import_s() -> float:
     refused = environment.run("-m", "hplacer_optimizer", "plan", "graph.meta", check=False)
     if "tensorflow" not in refused.stderr.lower() or "Traceback" in refused.stderr:
         sys.exit(f"a graph without TensorFlow: not one clear line but\n{refused.stderr}")
-    return min(float(environment.run("-c", _TIME_IMPORT).stdout) for _ in range(_IMPORTS))
+    seconds = min(float(environment.run("-c", _TIME_IMPORT).stdout) for _ in range(_IMPORTS))
+    environment.remove()
+    return seconds
 
 
 def check_too_old() -> None:
     """Training with the optimizer switched on, where there is no native part for TensorFlow."""
-    done = Environment(_TOO_OLD).run("-c", _TRAINING, check=False)
+    environment = Environment(Pair("3.11", _TOO_OLD, "tensorflow-cpu"))
+    done = environment.run("-c", _TRAINING, check=False)
     lines = [line for line in done.stderr.splitlines() if line.startswith("hplacer: ")]
     if done.returncode != 0 or len(lines) != 1 or "the optimizer is off" not in lines[0]:
         sys.exit(f"TensorFlow {_TOO_OLD}: not one line and training, but\n{done.stderr}")
-
-
-def kept_rows(page: str) -> dict[str, str]:
-    """The rows of a page by release: those of releases that are not tested now stay."""
-    return {found[1]: found[0] for found in re.finditer(r"^\| ([\d.]+) \|.*$", page, re.MULTILINE)}
+    environment.remove()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -258,30 +313,40 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("--python", action="append", choices=PYTHONS, help="only this one")
     parser.add_argument("--release", action="append", choices=RELEASES, help="only this one")
+    parser.add_argument("--package", action="append", choices=PACKAGES, help="only this one")
+    parser.add_argument("--part", action="append", choices=PARTS, help="only this one")
     parser.add_argument("--write", type=Path, metavar="FILE", help="writes the page of the results")
     options = parser.parse_args(arguments)
     copy_suite()
-    seconds = import_s()
-    print(f"without TensorFlow: import in {seconds * 1e3:.0f} ms", flush=True)
+    rows = Rows()
+    pairs = [
+        pair
+        for pair in all_pairs()
+        if pair.python in (options.python or PYTHONS)
+        and pair.release in (options.release or RELEASES)
+        and pair.package in (options.package or PACKAGES)
+    ]
+    for pair in pairs:
+        missing = [part for part in options.part or PARTS if part not in rows.of(pair)]
+        if missing:
+            test_pair(pair, missing, rows)
+    imports_s = [offline_import_s(python) for python in options.python or PYTHONS]
+    print("without TensorFlow: import in", *(f"{s * 1e3:.0f} ms" for s in imports_s), flush=True)
     check_too_old()
     print(f"TensorFlow {_TOO_OLD}: one line, and training goes on", flush=True)
-    rows = [tested(release) for release in options.release or RELEASES]
     if options.write:
-        shown = {row.release: row.markdown() for row in rows}
-        if options.write.exists():
-            shown = kept_rows(options.write.read_text()) | shown
-        cores = len(os.sched_getaffinity(0))
         options.write.write_text(
             _PAGE.format(
-                machine=f"{cores} shared cores, Python {sys.version.split()[0]}, no GPU",
-                rows="\n".join(shown[release] for release in RELEASES if release in shown),
+                header="",
+                rows=table(rows),
                 too_old=_TOO_OLD,
-                import_ms=seconds * 1e3,
+                import_ms=f"{min(imports_s) * 1e3:.0f} to {max(imports_s) * 1e3:.0f}",
                 imports=_IMPORTS,
             )
         )
-    well = all(row.is_well for row in rows) and seconds <= _LONGEST_IMPORT_S
+    well = all(is_well(rows.of(pair)) for pair in pairs) and max(imports_s) <= _LONGEST_IMPORT_S
     return 0 if well else 1
 
 

@@ -15,6 +15,7 @@
 #include "tensorflow/core/grappler/optimizers/custom_graph_optimizer_registry.h"
 #include "tf/fail_open.h"
 #include "tf/per_process.h"
+#include "tf/step.h"
 
 namespace hplacer {
 namespace {

@@ -9,9 +9,10 @@
 #include <vector>
 
 #include "tf/captured_step.h"
-#include "tf/step.h"
 
 namespace hplacer {
+
+struct Step;
 
 inline constexpr char kOptimizerName[] = "HierarchicalPlacer";
 

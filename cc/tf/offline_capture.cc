@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <stdexcept>
 #include <unordered_map>
 #include <utility>
 
@@ -14,11 +15,13 @@
 #include "tensorflow/core/common_runtime/device_set.h"
 #include "tensorflow/core/common_runtime/graph_execution_state.h"
 #include "tensorflow/core/common_runtime/optimization_registry.h"
+#include "tensorflow/core/framework/graph.pb.h"
 #include "tensorflow/core/framework/node_def_util.h"
 #include "tensorflow/core/framework/tensor_shape.h"
 #include "tensorflow/core/public/session_options.h"
 #include "tf/capture.h"
 #include "tf/default_placement.h"
+#include "tf/fed_shapes.h"
 #include "tf/fingerprint.h"
 #include "tf/pass_input.h"
 #include "tf/step.h"
@@ -90,9 +93,10 @@ class NamedDevices {
 absl::Status KeepGraph(const GraphOptimizationPassOptions& options, const Step& step,
                        const OfflineCosts& costs, FlatGraph* flat) {
   const tensorflow::Graph& graph = **options.graph;
-  graph.ToGraphDef(&flat->graph_def);
-  *flat->graph_def.mutable_library() =
-      options.flib_def->ReachableDefinitions(flat->graph_def).ToProto();
+  GraphDef graph_def;
+  graph.ToGraphDef(&graph_def);
+  *graph_def.mutable_library() = options.flib_def->ReachableDefinitions(graph_def).ToProto();
+  flat->graph_def = graph_def.SerializeAsString();
   for (const tensorflow::Node* node : step.nodes) {
     const auto& consumers = node->out_nodes();
     const bool is_sink = std::none_of(consumers.begin(), consumers.end(),
@@ -280,18 +284,29 @@ absl::Status SetUpFunction(const GraphDef& graph_def, const OfflineGraph& graph,
       .status();
 }
 
+void ThrowIfError(const absl::Status& status) {
+  if (!status.ok()) throw std::invalid_argument(std::string(status.message()));
+}
+
 }  // namespace
 
-absl::Status CaptureGraph(GraphDef graph_def, const OfflineGraph& graph,
-                          const OfflineMachine& machine, const OfflineCosts& costs, bool keep_graph,
-                          OfflineCapture* capture) {
+OfflineCapture CaptureGraph(std::string_view graph_def, const OfflineGraph& graph,
+                            const OfflineMachine& machine, const OfflineCosts& costs,
+                            bool keep_graph) {
+  GraphDef parsed;
+  if (graph_def.size() > INT32_MAX ||
+      !parsed.ParseFromArray(graph_def.data(), static_cast<int>(graph_def.size()))) {
+    throw std::invalid_argument("not a serialised GraphDef");
+  }
   RegisterCapturingPass();
   NamedDevices devices;
-  if (absl::Status status = devices.Add(machine.devices); !status.ok()) return status;
-  Capturing capturing(graph, machine, costs, keep_graph, capture);
-  return capturing.Result(graph.function.empty() ? SetUpSession(std::move(graph_def), devices,
-                                                                graph.allow_soft_placement)
-                                                 : SetUpFunction(graph_def, graph, devices));
+  ThrowIfError(devices.Add(machine.devices));
+  OfflineCapture capture;
+  Capturing capturing(graph, machine, costs, keep_graph, &capture);
+  ThrowIfError(capturing.Result(
+      graph.function.empty() ? SetUpSession(std::move(parsed), devices, graph.allow_soft_placement)
+                             : SetUpFunction(parsed, graph, devices)));
+  return capture;
 }
 
 }  // namespace hplacer

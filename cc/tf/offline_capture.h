@@ -8,20 +8,20 @@
 // pass of our own captures it at the phase of the optimizer's pass and then ends the set-up. So
 // ops, costs and fingerprint are those of a training process with the same devices.
 //
-// Assumes trusted proto sizes (< 2 GB), not trusted contents: TensorFlow may abort on some
-// malformed graphs, therefore call this in a process that may die.
+// Does not trust the graph's contents: TensorFlow may abort on some malformed graphs, therefore
+// call this in a process that may die.
+//
+// The Python bindings read this file: no type of TensorFlow appears here.
 #ifndef HPLACER_TF_OFFLINE_CAPTURE_H_
 #define HPLACER_TF_OFFLINE_CAPTURE_H_
 
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "absl/status/status.h"
-#include "tensorflow/core/framework/graph.pb.h"
 #include "tf/captured_step.h"
-#include "tf/fed_shapes.h"
 
 namespace hplacer {
 
@@ -50,12 +50,12 @@ struct OfflineMachine {
 struct OfflineCosts {
   int64_t batch_size;  // 0: choose
   int64_t loop_trip_count;
-  NamedShapes shapes;  // of fed tensors
+  std::map<std::string, std::vector<int64_t>> shapes;  // of fed tensors, see fed_shapes.h
 };
 
 // The graph as the pass sees it: calls are inlined, control flow is lowered, arguments are nodes.
 struct FlatGraph {
-  tensorflow::GraphDef graph_def;    // of all nodes, with the functions that they still need
+  std::string graph_def;             // serialised: all nodes, the functions that they still need
   std::vector<std::string> targets;  // nodes whose ancestors are the step
   // Of the outputs of fed nodes (FedShapes::Filled), by name
   std::map<std::string, std::vector<std::vector<int64_t>>> fed_shapes;
@@ -69,9 +69,11 @@ struct OfflineCapture {
   FlatGraph flat;     // if `keep_graph`
 };
 
-absl::Status CaptureGraph(tensorflow::GraphDef graph_def, const OfflineGraph& graph,
-                          const OfflineMachine& machine, const OfflineCosts& costs, bool keep_graph,
-                          OfflineCapture* capture);
+// `graph_def` is serialised. Throws std::invalid_argument, which says what is wrong with the graph,
+// the machine or the shapes.
+OfflineCapture CaptureGraph(std::string_view graph_def, const OfflineGraph& graph,
+                            const OfflineMachine& machine, const OfflineCosts& costs,
+                            bool keep_graph);
 
 }  // namespace hplacer
 
