@@ -132,12 +132,14 @@ bazel: ## Build the native modules with Bazel
 	@$(MAKE) --no-print-directory build
 	$(BAZEL) build //:native
 
-# Its tool has an environment of its own: it needs packages that nothing else needs.
+# The tool and what it lists have an environment each.
 .PHONY: sbom
-sbom: test-matrix ## List what the wheel runs with beside the newest TensorFlow, into dist/sbom.json
+sbom: wheel ## List what the wheel runs with beside the newest TensorFlow, into dist/sbom.json
 	@$(PYTHON) -m venv build/sbom && build/sbom/bin/python -m pip install --quiet cyclonedx-bom
+	@$(PYTHON) -m venv build/listed && build/listed/bin/python -m pip install --quiet \
+	  --find-links dist hplacer-optimizer tensorflow-cpu==2.21.0
 	@build/sbom/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible \
-	  -o dist/sbom.json build/matrix/2.21.0/bin/python
+	  -o dist/sbom.json build/listed/bin/python
 
 # One resolver run answers with exact versions of everything that the extras need. tf_keras makes it
 # list tensorflow, which is left out because tensorflow-cpu holds the same files.

@@ -97,7 +97,9 @@ _PAGE = """\
 The wheels beside each Python and TensorFlow release that they support, on a machine without a
 compiler. `tensorflow` is the build for GPUs, which was tested without one.
 
-{header}
+<!-- results-releases: written by `python tools/write_docs.py` -->
+<!-- end of results-releases -->
+
 {rows}
 
 "Well" means that nothing failed, and a dash that it was not run with this wheel. The numbers count
@@ -135,10 +137,15 @@ def all_pairs() -> list[Pair]:
     ]
 
 
-def wheel_for(python: str) -> Path:
-    """The one of this Python, which `make wheel` leaves."""
+def wheels_for(python: str) -> list[Path]:
+    """What dist/ has of this Python: one wheel, or none before `make wheel`."""
     tag = f"cp{python.replace('.', '')}"
-    wheels = [*(ROOT / "dist").glob(f"hplacer_optimizer-*-{tag}-{tag}-*.whl")]
+    return [*(ROOT / "dist").glob(f"hplacer_optimizer-*-{tag}-{tag}-*.whl")]
+
+
+def wheel_for(python: str) -> Path:
+    """The one wheel of this Python."""
+    wheels = wheels_for(python)
     if len(wheels) != 1:
         sys.exit(f"dist/ holds {len(wheels)} wheels for Python {python}: run `make wheel`")
     return wheels[0]
@@ -222,8 +229,8 @@ class Rows:
     def of(self, pair: Pair) -> dict[str, str]:
         """A word for each part that was run, and the release of NumPy."""
         if pair.python not in self._digests:
-            wheel = wheel_for(pair.python).read_bytes()
-            self._digests[pair.python] = hashlib.sha256(wheel).hexdigest()
+            wheels = b"".join(file.read_bytes() for file in wheels_for(pair.python))
+            self._digests[pair.python] = hashlib.sha256(wheels).hexdigest()
         row = self._known.get(pair.name, {})
         digest = self._digests[pair.python]
         return row if row.get("wheel") == digest else {"wheel": digest}
@@ -244,8 +251,9 @@ def test_pair(pair: Pair, parts: Sequence[str], rows: Rows) -> None:
         done = environment.run(*PARTS[part], check=False, cwd=cwd)
         word = "well" if done.returncode == 0 else "failed"
         if part == "core":
-            word = re.sub(r" in [\d.]+s.*| warnings?.*|=+ ?", "", _last(done.stdout)).strip(" ,")
-        elif "1 skipped" in _last(done.stdout):
+            counts = re.findall(r"\d+ (?:passed|failed|skipped|errors?)", _last(done.stdout))
+            word = ", ".join(counts) or "failed"
+        elif done.returncode == 0 and "skipped" in _last(done.stdout):
             word = "skipped"
         rows.keep(pair, {part: word})
         (_MATRIX / f"{pair.name}-{part}.log").write_text(done.stdout + done.stderr)
@@ -339,13 +347,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.write:
         options.write.write_text(
             _PAGE.format(
-                header="",
                 rows=table(rows),
                 too_old=_TOO_OLD,
                 import_ms=f"{min(imports_s) * 1e3:.0f} to {max(imports_s) * 1e3:.0f}",
                 imports=_IMPORTS,
             )
         )
+        print("`python tools/write_docs.py results-releases` writes the header of the page")
     well = all(is_well(rows.of(pair)) for pair in pairs) and max(imports_s) <= _LONGEST_IMPORT_S
     return 0 if well else 1
 
