@@ -137,7 +137,7 @@ bazel: ## Build the native modules with Bazel
 sbom: wheel ## List what the wheel runs with beside the newest TensorFlow, into dist/sbom.json
 	@$(PYTHON) -m venv build/sbom && build/sbom/bin/python -m pip install --quiet cyclonedx-bom
 	@$(PYTHON) -m venv build/listed && build/listed/bin/python -m pip install --quiet \
-	  --find-links dist hplacer-optimizer tensorflow-cpu==2.21.0
+	  dist/hplacer_optimizer-*-$$($(PYTHON) -c '$(PRINT_TAG)')-*.whl tensorflow-cpu==2.21.0
 	@build/sbom/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible \
 	  -o dist/sbom.json build/listed/bin/python
 
@@ -200,6 +200,7 @@ cc-test-if-possible:
 
 PRINT_INCLUDES = import nlohmann_json, pybind11; print(pybind11.get_include(), \
   nlohmann_json.__path__[0] + "/include", sep=";")
+PRINT_TAG = import sys; print("cp%d%d" % sys.version_info[:2])
 PRINT_PYTHON_INCLUDE = import sysconfig; print(sysconfig.get_path("include"))
 SANITIZE = -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 build/cc-sanitize/cc_test: TEST_FLAGS = $(SANITIZE)
