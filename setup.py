@@ -230,12 +230,13 @@ class BuildNative(build_ext):
 
     def build_extensions(self) -> None:
         built = Path(os.environ.get("HPLACER_MODULES", BUILD))
-        files = {extension: extension.name.split(".")[-1] + SUFFIX for extension in self.extensions}
+        names = [extension.name for extension in self.extensions]
+        files = {name: name.split(".")[-1] + SUFFIX for name in names}
         if "HPLACER_MODULES" not in os.environ:
             configure()
             build([file.removesuffix(".so") for file in files.values()], self.parallel)
-        for extension, file in files.items():
-            target = Path(self.get_ext_fullpath(extension.name))
+        for name, file in files.items():
+            target = Path(self.get_ext_fullpath(name))
             target.parent.mkdir(parents=True, exist_ok=True)
             self.copy_file(str(built / file), str(target))
 
