@@ -233,7 +233,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             options.output.mkdir(parents=True, exist_ok=True)
             file.write_text(dump(known))
     print(TABLE)
-    measured = [name for name in options.tasks if any("error" not in r for r in known.get(name, ()))]
+    measured = [
+        name for name in options.tasks if any("error" not in r for r in known.get(name, ()))
+    ]
     print("\n".join(line_of(name, known[name]) for name in measured))
     print("\n| task | steps differ by | memory over simulated | real s a step | process, GiB |")
     print("|---|---|---|---|---|")

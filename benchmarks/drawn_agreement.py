@@ -184,7 +184,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options.output.mkdir(parents=True, exist_ok=True)
     for index, drawn in enumerate(candidates(options.commit)):
         name = str(drawn)
-        if sum(_PASSED_OVER not in rows[0] for rows in known.values() if rows) >= COUNT:
+        if sum(_PASSED_OVER not in rows[0] for rows in known.values()) >= COUNT:
             break
         if name in known:
             continue
@@ -195,10 +195,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             what = row.get(_PASSED_OVER) or row.get("error") or f"{ratio(row):.3f} of simulated"
             print(f"{name}, {row.get('placement', _PASSED_OVER)}: {what}", file=sys.stderr)
             rows = [row] if _PASSED_OVER in row else [*rows, row]
-        known[name] = rows
+        known[name] = rows or [{"placement": "any", "error": "its process failed"}]
         file.write_text(dump(known))
-    ran = {name: rows for name, rows in known.items() if rows and _PASSED_OVER not in rows[0]}
-    print(f"passed over: {len(known) - len(ran)}\n\n{TABLE}")
+    drawn_rows = {name: rows for name, rows in known.items() if _PASSED_OVER not in rows[0]}
+    ran = {name: rows for name, rows in drawn_rows.items() if any("error" not in r for r in rows)}
+    failed = [name for name in drawn_rows if name not in ran]
+    print(f"passed over: {len(known) - len(drawn_rows)}, failed: {', '.join(failed) or 'none'}")
+    print(f"\n{TABLE}")
     print("\n".join(line_of(name, rows) for name, rows in ran.items()))
     print("\n".join(gain_line_of(name, rows) for name, rows in ran.items()))
     return 0
