@@ -52,6 +52,10 @@ PEAKS = ("peak_bytes", "simulated_peak_bytes")  # of the GPUs; of all devices, t
 TRIED = Path(
     "build/agreement"
 )  # <task>.json.gz: the problem; <task>.npz: placements by their names
+TABLE = (
+    "| task | placements | median error | worst | `auto` is longer by | ordered right |\n"
+    "|---|---|---|---|---|---|"
+)
 _APART = 0.03  # of two executed steps that are not just as long
 
 
@@ -61,15 +65,19 @@ _APART = 0.03  # of two executed steps that are not just as long
 def placements(
     problem: Problem, planning_s: float, only: str = ""
 ) -> Iterator[tuple[str, NDArray[np.int32]]]:
-    """Placements whose names begin so; those that a planner refuses to make are left out."""
+    """Placements whose names begin so; those that a planner refuses to make are left out.
+
+    The most telling ones come first, in case that nobody waits for the rest.
+    """
     simple = simple_placements(problem)
     gpus = gpus_of(problem)
     for seed, (share, number) in enumerate(itertools.product((0.02, 0.1), sorted({2, len(gpus)}))):
         name = f"{share:.0%} random moves over {number}"
         simple[name] = random_moves(problem, share, gpus[:number], seed)
-    yield from ((name, placement) for name, placement in simple.items() if name.startswith(only))
-    made = [(name, 0) for name in PLANNERS]
-    made += [(name, seed) for name in SEARCHES for seed in (0, 1)]
+    made = [(name, seed) for name in reversed(SEARCHES) for seed in (0, 1)]
+    made += [(name, 0) for name in PLANNERS]
+    first = [(name, simple.pop(name)) for name in (DEFAULT,) if name in simple]
+    yield from (pair for pair in first if pair[0].startswith(only))
     for name, seed in made:
         if not name.startswith(only):
             continue
@@ -81,6 +89,7 @@ def placements(
             continue
         label = f"{name} {seed}" if name in SEARCHES else name
         yield label, np.asarray(result.placement, np.int32)
+    yield from ((name, placement) for name, placement in simple.items() if name.startswith(only))
 
 
 def run_task(name: str, sizes: dict[str, Any], planning_s: float, only: str) -> None:
@@ -88,14 +97,14 @@ def run_task(name: str, sizes: dict[str, Any], planning_s: float, only: str) -> 
     task = TASKS[name]
     task = replace(task, machine=task.machine.replace("papers-", "1cpu-"))
     loaded = load_task(task, sizes, compute=False)
+    TRIED.mkdir(parents=True, exist_ok=True)
+    save_problem(loaded.problem, TRIED / f"{name}.json.gz")
     file = TRIED / f"{name}.npz"
     made = dict(np.load(file)) if only and file.exists() else {}
     for label, placement in placements(loaded.problem, planning_s, only):
-        made[label] = placement
         print_row(measure(loaded, label, placement, steps=STEPS))
-    TRIED.mkdir(parents=True, exist_ok=True)
-    save_problem(loaded.problem, TRIED / f"{name}.json.gz")
-    np.savez_compressed(file, **made)
+        made[label] = placement
+        np.savez_compressed(file, **made)
 
 
 # ---- in the process of the benchmark ----
@@ -107,9 +116,33 @@ def rows_of(name: str, planning_s: float, *, small: bool, only: str) -> Iterator
     return rows_told([*arguments, "--only", only, *["--small"] * small])
 
 
+def summary(row: dict[str, Any]) -> dict[str, Any]:
+    """What of a measured row is kept: medians and ranges."""
+    kept = {key: row[key] for key in ("placement", "simulated_ns")}
+    if "error" in row:
+        return kept | {"error": row["error"]}
+    held = held_over_simulated(row)
+    return kept | {
+        "step_ns": round(float(np.median(row["steps_ns"]))),
+        "spread": round(max(row["steps_ns"]) / min(row["steps_ns"]) - 1, 5),
+        "held": [round(float(share), 3) for share in (held.min(), held.max())],
+        "real_s": round(row["real_s"], 2),
+        "process_gib": round(row["process_peak_bytes"] / 2**30, 1),
+    }
+
+
+def dump(known: dict[str, list[dict[str, Any]]]) -> str:
+    """JSON with a line for each row."""
+    tasks = [
+        f"{json.dumps(name)}: [\n" + ",\n".join(map(json.dumps, rows)) + "\n]"
+        for name, rows in known.items()
+    ]
+    return "{\n" + ",\n".join(tasks) + "\n}\n"
+
+
 def ratio(row: dict[str, Any]) -> float:
     """The executed step over the simulated one."""
-    return float(np.median(row["steps_ns"])) / row["simulated_ns"]
+    return float(row["step_ns"] / row["simulated_ns"])
 
 
 def line_of(name: str, rows: Sequence[dict[str, Any]]) -> str:
@@ -119,7 +152,7 @@ def line_of(name: str, rows: Sequence[dict[str, Any]]) -> str:
     autos = [ratio(row) - 1 for row in ran if row["placement"].startswith("auto")]
     pairs = right = 0
     for one, other in itertools.combinations(ran, 2):
-        executed = [float(np.median(row["steps_ns"])) for row in (one, other)]
+        executed = [row["step_ns"] for row in (one, other)]
         if abs(executed[0] / executed[1] - 1) <= _APART:
             continue
         pairs += 1
@@ -135,10 +168,10 @@ def line_of(name: str, rows: Sequence[dict[str, Any]]) -> str:
 def run_line_of(name: str, rows: Sequence[dict[str, Any]]) -> str:
     """What the runs were like: ranges over a task's placements."""
     ran = [row for row in rows if "error" not in row]
-    spread = [max(row["steps_ns"]) / min(row["steps_ns"]) - 1 for row in ran]
-    held = np.concatenate([held_over_simulated(row) for row in ran])
+    spread = [row["spread"] for row in ran]
+    held = np.array([row["held"] for row in ran])
     real_s = [row["real_s"] for row in ran]
-    size = max(row["process_peak_bytes"] for row in ran) / 2**30
+    size = max(row["process_gib"] for row in ran)
     return (
         f"| {name} | {np.median(spread):.2%}, at most {max(spread):.2%} | {held.min():.2f} to "
         f"{held.max():.2f} | {min(real_s):.2f} to {max(real_s):.2f} | {size:.1f} |"
@@ -147,9 +180,7 @@ def run_line_of(name: str, rows: Sequence[dict[str, Any]]) -> str:
 
 def gain_line_of(name: str, rows: Sequence[dict[str, Any]]) -> str:
     """How many times as fast as TensorFlow's placement each planner's plans run."""
-    executed_ns = {
-        r["placement"]: float(np.median(r["steps_ns"])) for r in rows if "error" not in r
-    }
+    executed_ns = {row["placement"]: row["step_ns"] for row in rows if "error" not in row}
     predicted_ns = {row["placement"]: row["simulated_ns"] for row in rows}
     default_ns = executed_ns.get(DEFAULT)
     cells = []
@@ -193,16 +224,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         if name in known and not options.only:
             continue
         rows = [row for row in known.get(name, []) if not row["placement"].startswith(options.only)]
-        for row in rows_of(name, options.planning_s, small=options.small, only=options.only):
+        for told in rows_of(name, options.planning_s, small=options.small, only=options.only):
+            row = summary(told)
             rows.append(row)
             what = row.get("error") or f"executed is {ratio(row):.3f} of simulated"
             print(f"{name}, {row['placement']}: {what}", file=sys.stderr, flush=True)
             known[name] = rows
             options.output.mkdir(parents=True, exist_ok=True)
-            file.write_text(json.dumps(known, indent=1) + "\n")
-    print("| task | placements | median error | worst | `auto` is longer by | ordered right |")
-    print("|---|---|---|---|---|---|")
-    measured = [name for name in options.tasks if any("error" not in r for r in known[name])]
+            file.write_text(dump(known))
+    print(TABLE)
+    measured = [
+        name for name in options.tasks if any("error" not in r for r in known.get(name, ()))
+    ]
     print("\n".join(line_of(name, known[name]) for name in measured))
     print("\n| task | steps differ by | memory over simulated | real s a step | process, GiB |")
     print("|---|---|---|---|---|")

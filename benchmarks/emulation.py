@@ -160,7 +160,12 @@ def load_task(task: Task, sizes: dict[str, Any], *, compute: bool) -> LoadedGrap
     with tempfile.TemporaryDirectory() as directory:
         path = str(Path(directory, "graph.meta"))
         write_task(task, sizes, path)
-        loaded = load_graph(path, machine=task.machine, keep_graph=True)
+        return load_file(path, task.machine, compute=compute)
+
+
+def load_file(path: str, machine: str, *, compute: bool) -> LoadedGraph:
+    """A file's graph; from now on this process has the GPUs of the machine, emulated."""
+    loaded = load_graph(path, machine=machine, keep_graph=True)
     emulation.enable(loaded.machine, compute=compute)
     import tensorflow as tf
 

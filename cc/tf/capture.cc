@@ -14,6 +14,7 @@
 #include "tensorflow/core/framework/types.h"
 #include "tf/host_tensors.h"
 #include "tf/merged_sums.h"
+#include "tf/neutral_ops.h"
 #include "tf/node_order.h"
 #include "tf/op_work.h"
 #include "tf/pruned_order.h"
@@ -66,6 +67,7 @@ class StepCapture {
                        ", which stay where TensorFlow has them; what they take is not known"));
     }
     FindConstants();
+    FindNeutral();
     InputLists inputs = OrderedInputs(step_);
     if (status = NumberOps(inputs); !status.ok()) return status;
     const std::vector<int32_t> by_op = PositionsByOp();
@@ -98,6 +100,25 @@ class StepCapture {
     }
   }
 
+  // Finds the nodes that hand on an input at run time; these cost what an Identity costs.
+  void FindNeutral() {
+    handed_on_ = FindNeutralOps(step_, is_static_, costs_);
+    for (size_t i = 0; i < handed_on_.size(); ++i) {
+      if (handed_on_[i] == kComputes) continue;
+      for (size_t kind = 0; kind < costs_[i].cost_ns.size(); ++kind) {
+        int64_t& cost_ns = costs_[i].cost_ns[kind];
+        if (cost_ns < 0) continue;
+        cost_ns = WorkTimeNs({/*flops=*/0, /*bytes=*/0, /*kernels=*/0}, (*options_.kinds)[kind]);
+      }
+      costs_[i].signature.clear();  // no measured cost is its own
+    }
+  }
+
+  // Whether a node reads this input at run time.
+  bool Reads(size_t i, int32_t input) const {
+    return handed_on_[i] == kComputes || handed_on_[i] == input;
+  }
+
   // Finds the nodes that are removed before run time; these cost nothing and hold nothing.
   void FindRemoved(const std::vector<int32_t>& by_op) {
     std::vector<bool> is_fixed(step_.nodes.size());
@@ -110,7 +131,7 @@ class StepCapture {
 
   // A sum that is merged into another one is removed, and goes where that one is.
   void MergeSums() {
-    sums_ = FindMergedSums(step_, units_, removed_, is_static_, costs_);
+    sums_ = FindMergedSums(step_, units_, removed_, is_static_, handed_on_, costs_);
     for (size_t i = 0; i < step_.nodes.size(); ++i) {
       const size_t num_inputs = sums_.inputs[i].size();
       if (num_inputs == 0) continue;
@@ -191,6 +212,7 @@ class StepCapture {
           step_.edges.begin() + step_.first_edge[i], step_.edges.begin() + step_.first_edge[i + 1],
           [](const StepEdge& edge) { return edge.dst_input != tensorflow::Graph::kControlSlot; });
       sources.resize(is_static_[i] || removed_.is_removed[i] ? 0 : num_data);
+      if (handed_on_[i] != kComputes && !sources.empty()) sources = {sources[handed_on_[i]]};
       if (!sums_.inputs[i].empty()) {
         sources.clear();
         for (const StepEdge& edge : sums_.inputs[i]) sources.push_back(edge.source);
@@ -362,7 +384,7 @@ class StepCapture {
       for (const StepEdge& edge : sums_.inputs[i]) add(edge.source, edge.src_output);
       if (!sums_.inputs[i].empty()) continue;
       ForEachInput(i, [&](int32_t source, const Edge& edge) {
-        if (!edge.IsControlEdge()) add(source, edge.src_output());
+        if (!edge.IsControlEdge() && Reads(i, edge.dst_input())) add(source, edge.src_output());
       });
     }
   }
@@ -381,12 +403,15 @@ class StepCapture {
       if (node.type_string() == "ReadVariableOp" ||
           (is_reference && costs_[i].persistent_bytes > 0)) {
         out_->output_alias_src[base] = kPersistentAlias;
-      } else if (ForwardsInput(node) || node.type_string() == "IdentityN") {
+      } else if (handed_on_[i] != kComputes || ForwardsInput(node) ||
+                 node.type_string() == "IdentityN") {
+        const bool forwards_all = node.type_string() == "IdentityN";
+        const int32_t forwarded = std::max(handed_on_[i], 0);
         ForEachInput(i, [&](int32_t source, const Edge& edge) {
           if (edge.IsControlEdge() || first_output_[source] < 0) return;
-          if (node.type_string() != "IdentityN" && edge.dst_input() != 0) return;
-          const int outputs = node.IsSwitch() ? 2 : 1;
-          for (int k = edge.dst_input(); k < edge.dst_input() + outputs; ++k) {
+          if (!forwards_all && edge.dst_input() != forwarded) return;
+          const int first = forwards_all ? edge.dst_input() : 0, outputs = node.IsSwitch() ? 2 : 1;
+          for (int k = first; k < first + outputs; ++k) {
             out_->output_alias_src[base + k] = op_of_[source];
             out_->output_alias_output[base + k] = first_output_[source] + edge.src_output();
           }
@@ -449,8 +474,9 @@ class StepCapture {
   const CostOptions& options_;
   CapturedStep* out_;
   Units units_;
-  std::vector<OpCosts> costs_;   // by position
-  std::vector<bool> is_static_;  // by position
+  std::vector<OpCosts> costs_;      // by position
+  std::vector<bool> is_static_;     // by position
+  std::vector<int32_t> handed_on_;  // by position: see neutral_ops.h
   RemovedOps removed_;
   MergedSums sums_;
   std::vector<int64_t> trips_;          // by position

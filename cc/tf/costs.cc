@@ -13,6 +13,8 @@
 #include "absl/strings/str_join.h"
 #include "tensorflow/core/common_runtime/function_body.h"
 #include "tensorflow/core/common_runtime/function_def_utils.h"
+#include "tensorflow/core/framework/node_def_util.h"
+#include "tensorflow/core/framework/tensor.h"
 #include "tensorflow/core/framework/tensor_shape.pb.h"
 #include "tensorflow/core/framework/types.h"
 #include "tensorflow/core/graph/algorithm.h"
@@ -35,6 +37,7 @@ using tensorflow::GraphDef;
 using tensorflow::Node;
 using tensorflow::NodeDef;
 using tensorflow::OpInfo;
+using tensorflow::Tensor;
 using tensorflow::TensorShapeProto;
 using tensorflow::grappler::GraphProperties;
 using tensorflow::grappler::GrapplerItem;
@@ -133,6 +136,7 @@ class CostEstimation {
       has_calls |= HasFunction(*def, library_);
     }
     for (Node* node : inferred) FillInputs(*node, index, item.graph.mutable_node(index[node]));
+    for (Node* node : inferred) FoldPermutation(*node, item.graph.mutable_node(index[node]));
     if (has_calls && library_ != nullptr) {
       *item.graph.mutable_library() = library_->ReachableDefinitions(item.graph).ToProto();
     }
@@ -232,6 +236,46 @@ class CostEstimation {
     }
     for (std::string& input : inputs) def->add_input(std::move(input));
     for (std::string& control : controls) def->add_input(std::move(control));
+  }
+
+  // The gradient of a transpose reads the inverse of its permutation. Inference computes no such
+  // values, and would not know the gradient's shape.
+  static void FoldPermutation(const Node& node, NodeDef* def) {
+    if (node.type_string() != "InvertPermutation") return;
+    const Node* source = nullptr;
+    if (!node.input_node(0, &source).ok() || !source->IsConstant()) return;
+    const tensorflow::TensorProto* proto = nullptr;
+    Tensor permutation;
+    if (!tensorflow::GetNodeAttr(source->attrs(), "value", &proto).ok() ||
+        !permutation.FromProto(*proto)) {
+      return;
+    }
+    Tensor inverse(permutation.dtype(), permutation.shape());
+    if (!(permutation.dtype() == tensorflow::DT_INT32 ? Invert<int32_t>(permutation, &inverse)
+                                                      : Invert<int64_t>(permutation, &inverse))) {
+      return;
+    }
+    def->set_op("Const");
+    def->clear_input();
+    def->clear_attr();
+    (*def->mutable_attr())["dtype"].set_type(inverse.dtype());
+    inverse.AsProtoTensorContent((*def->mutable_attr())["value"].mutable_tensor());
+  }
+
+  // False if it is no permutation.
+  template <typename T>
+  static bool Invert(const Tensor& permutation, Tensor* inverse) {
+    if (permutation.dtype() != tensorflow::DataTypeToEnum<T>::value || permutation.dims() != 1) {
+      return false;
+    }
+    const auto from = permutation.flat<T>();
+    auto to = inverse->flat<T>();
+    to.setConstant(-1);
+    for (int64_t i = 0; i < from.size(); ++i) {
+      if (from(i) < 0 || from(i) >= from.size() || to(from(i)) >= 0) return false;
+      to(from(i)) = static_cast<T>(i);
+    }
+    return true;
   }
 
   OpCosts EstimateNode(const Node& node, const NodeDef& def, const GraphProperties& properties,

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "absl/types/span.h"
+#include "tf/neutral_ops.h"
 
 namespace hplacer {
 namespace {
@@ -19,7 +20,8 @@ bool IsSum(const Node& node) {
 class Merging {
  public:
   Merging(const Step& step, const Units& units, const RemovedOps& removed,
-          const std::vector<bool>& is_static, const std::vector<OpCosts>& costs)
+          const std::vector<bool>& is_static, const std::vector<int32_t>& handed_on,
+          const std::vector<OpCosts>& costs)
       : step_(step),
         units_(units),
         costs_(costs),
@@ -43,8 +45,9 @@ class Merging {
     }
     for (size_t i = 0; i < count; ++i) {
       can_merge_.push_back(IsSum(*step.nodes[i]) && !removed.is_removed[i] && !is_static[i] &&
-                           units.frame_of[i] < 0 && removed.waits_for[i].empty() &&
-                           !is_waited_for[i] && HasOneSize(static_cast<int32_t>(i)));
+                           handed_on[i] == kComputes && units.frame_of[i] < 0 &&
+                           removed.waits_for[i].empty() && !is_waited_for[i] &&
+                           HasOneSize(static_cast<int32_t>(i)));
     }
   }
 
@@ -129,8 +132,9 @@ class Merging {
 }  // namespace
 
 MergedSums FindMergedSums(const Step& step, const Units& units, const RemovedOps& removed,
-                          const std::vector<bool>& is_static, const std::vector<OpCosts>& costs) {
-  return Merging(step, units, removed, is_static, costs).Run();
+                          const std::vector<bool>& is_static, const std::vector<int32_t>& handed_on,
+                          const std::vector<OpCosts>& costs) {
+  return Merging(step, units, removed, is_static, handed_on, costs).Run();
 }
 
 }  // namespace hplacer

@@ -198,11 +198,20 @@ FAMILIES: dict[str, Callable[[_Draw], Network]] = {
 }
 
 
+def draw_network(family: str, seed: int) -> Network:
+    """The network of a family (a key of FAMILIES) and a seed: always the same one."""
+    return FAMILIES[family](_Draw(_rng_of(family, seed)))
+
+
 def generate(family: str, seed: int) -> Problem:
     """The problem of a family (a key of FAMILIES) and a seed: always the same one."""
-    rng = np.random.default_rng([sorted(FAMILIES).index(family), seed])
+    rng = _rng_of(family, seed)
     step = _StepOps(FAMILIES[family](_Draw(rng)), rng)
     return step.problem(f"{family}-{seed}", rng, is_tight=seed % 2 == 1)
+
+
+def _rng_of(family: str, seed: int) -> _Rng:
+    return np.random.default_rng([sorted(FAMILIES).index(family), seed])
 
 
 class _StepOps:

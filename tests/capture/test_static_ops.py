@@ -207,7 +207,7 @@ def test_small_constants_are_copied_between_processes(tmp_path: Path) -> None:
 def build():
     x, y = raw.Tanh(x=numbers(32), name="x"), raw.Tanh(x=numbers(32), name="y")
     both, one = tf.constant(2.0, name="both"), tf.constant(3.0, name="one")
-    large = tf.zeros([32], name="large")
+    large = tf.ones([32], name="large")
     return [raw.Mul(x=x, y=both, name="a"), raw.Mul(x=y, y=both, name="b"),
             raw.Mul(x=x, y=one, name="c"), raw.Add(x=x, y=large, name="d"),
             raw.Add(x=y, y=large, name="e")]

@@ -470,3 +470,27 @@ report(source=plan.cost_source, assumptions=plan.assumptions, log=log)
     (line,) = outcome.report["log"]
     assert "none.json" in line
     assert "keeps TensorFlow's own placement" in line
+
+
+def test_gradients_of_transposes_are_as_large_as_these(tmp_path: Path) -> None:
+    """They read an inverted permutation, whose value TensorFlow's inference does not know."""
+    seen = run(
+        HELPERS
+        + """
+def build():
+    x = zeros([24, 64])
+    def heads(name):
+        weights = v1.get_variable(name, [64, 64], use_resource=True)
+        return tf.transpose(tf.reshape(x @ weights, [4, 6, 8, 8]), [0, 2, 1, 3])
+    scores = tf.nn.softmax(tf.matmul(heads("query"), heads("key"), transpose_b=True))
+    mixed = tf.transpose(tf.matmul(scores, heads("value")), [0, 2, 1, 3])
+    loss = tf.reduce_sum(tf.square(tf.reshape(mixed, [24, 64])))
+    return [v1.train.GradientDescentOptimizer(0.1).minimize(loss)]
+
+found = captured(build)
+report(sizes=[op[3] for name, op in found["ops"].items() if name.endswith("/transpose")],
+       assumptions=found["assumptions"])
+""",
+        tmp_path,
+    ).report
+    assert seen == {"sizes": [[24 * 64 * 4]] * 4, "assumptions": []}
