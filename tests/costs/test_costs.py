@@ -340,7 +340,12 @@ def build_unknown():
     x = v1.placeholder(tf.float32, [None, 4], name="x")
     found = raw.Where(condition=x > 0.0, name="found")
     return [tf.cast(found, tf.float32, name="later")]
-report(known=captured(build), chosen=captured(build_unknown),
+def build_computed():
+    sizes = v1.placeholder(tf.int32, [6], name="sizes")
+    reshaped = raw.Reshape(tensor=zeros([64, 32]), shape=sizes, name="reshaped")
+    tiled = raw.Tile(input=reshaped, multiples=sizes, name="tiled")
+    return [raw.Neg(x=reshaped, name="negative"), raw.Neg(x=tiled, name="negative_tiled")]
+report(computed=captured(build_computed),known=captured(build), chosen=captured(build_unknown),
        named=captured(build_unknown, batch_size=77),
        shaped=captured(build_unknown, shapes={"x": [5, -1]}),
        half_shaped=captured(build_unknown, shapes={"x:0": [-1, 4]}, batch_size=9))
@@ -353,8 +358,8 @@ report(known=captured(build), chosen=captured(build_unknown),
     # "later" is unknown because "found" is.
     assert chosen["assumptions"] == [
         "unknown dimensions of 1 fed tensors taken as 32 (option batch_size)",
-        "2 tensors have no known shape (found and 1 more): unknown dimensions taken as 32, "
-        "unknown ranks as scalars",
+        "2 tensors have no known shape (found and 1 more): two unknown dimensions of each taken as "
+        "32, others as 1, unknown ranks as scalars",
     ]
     assert "77" in named["assumptions"][0]
     assert " bool[77,4] -> int64[77,2]" in named["ops"]["found"][2]
@@ -362,6 +367,10 @@ report(known=captured(build), chosen=captured(build_unknown),
     assert " bool[5,4] -> int64[32,2]" in shaped["ops"]["found"][2]
     assert not any("fed tensors" in text for text in shaped["assumptions"])
     assert " bool[9,4] -> int64[9,2]" in half_shaped["ops"]["found"][2]
+    # As many elements as before, also in what follows; not 64^6.
+    computed = outcome.report["computed"]["ops"]
+    assert " float[2048,1,1,1,1,1] -> float[2048,1,1,1,1,1]" in computed["negative"][2]
+    assert " float[64,64,1,1,1,1] -> float[64,64,1,1,1,1]" in computed["negative_tiled"][2]
 
 
 def test_shapes_that_do_not_fit_the_graph(tmp_path: Path) -> None:
