@@ -13,6 +13,8 @@
 #include "absl/strings/str_join.h"
 #include "tensorflow/core/common_runtime/function_body.h"
 #include "tensorflow/core/common_runtime/function_def_utils.h"
+#include "tensorflow/core/framework/node_def_util.h"
+#include "tensorflow/core/framework/tensor.h"
 #include "tensorflow/core/framework/tensor_shape.pb.h"
 #include "tensorflow/core/framework/types.h"
 #include "tensorflow/core/graph/algorithm.h"
@@ -20,6 +22,7 @@
 #include "tensorflow/core/grappler/grappler_item.h"
 #include "tensorflow/core/lib/strings/proto_serialization.h"
 #include "tensorflow/core/public/version.h"
+#include "tf/host_tensors.h"
 #include "tf/op_signature.h"
 #include "tf/op_work.h"
 #include "tf/static_ops.h"
@@ -95,6 +98,34 @@ void AssumeReshaped(int64_t elements, TensorShapeProto* shape) {
   }
 }
 
+// The second input of a Transpose that inverts another one: the inverse of a constant. The identity
+// where it is something else.
+std::vector<int64_t> Permutation(const Node& transpose) {
+  const Node *inverse, *constant;
+  tensorflow::Tensor forward;
+  if (!transpose.input_node(1, &inverse).ok() || inverse->type_string() != "InvertPermutation" ||
+      !inverse->input_node(0, &constant).ok() || !constant->IsConstant() ||
+      !tensorflow::GetNodeAttr(constant->attrs(), "value", &forward).ok()) {
+    return {};
+  }
+  std::vector<int64_t> permutation(forward.NumElements());
+  for (int64_t i = 0; i < forward.NumElements(); ++i) {
+    const int64_t to = forward.dtype() == tensorflow::DT_INT32 ? forward.flat<int32_t>()(i)
+                                                               : forward.flat<int64_t>()(i);
+    if (to < 0 || to >= forward.NumElements()) return {};
+    permutation[to] = i;
+  }
+  return permutation;
+}
+
+TensorShapeProto Transposed(const TensorShapeProto& shape,
+                            const std::vector<int64_t>& permutation) {
+  if (static_cast<int>(permutation.size()) != shape.dim_size()) return shape;
+  TensorShapeProto transposed;
+  for (const int64_t from : permutation) *transposed.add_dim() = shape.dim(static_cast<int>(from));
+  return transposed;
+}
+
 // True for scratch that one op hands to its gradient, output 5 and there input 5. Only the kernel
 // knows its size; it counts as empty.
 bool IsReserveSpace(const std::string& op, int index) {
@@ -122,7 +153,10 @@ std::vector<Node*> InitialisingNodes(const std::vector<Node*>& nodes) {
 class CostEstimation {
  public:
   CostEstimation(const FunctionLibraryDefinition* library, const CostOptions& options)
-      : library_(library), options_(options) {}
+      : library_(library),
+        options_(options),
+        has_gpu_(absl::c_any_of(*options.kinds,
+                                [](const KindRates& kind) { return kind.type == "GPU"; })) {}
 
   absl::Status Run(const std::vector<Node*>& nodes, std::vector<OpCosts>* costs) {
     FedShapes fed;
@@ -233,16 +267,23 @@ class CostEstimation {
       for (OpInfo::TensorProperties& output : outputs) {
         TensorShapeProto* const shape = shapes->add_shape();
         *shape = output.shape();
-        if (nodes[i]->type_string() == "Reshape") {
-          AssumeReshaped(NumElements(inputs[0].shape()), shape);
-        } else {
-          AssumeShape(options_.batch_size, shape);
-        }
+        AssumeOutput(*nodes[i], inputs, shape);
       }
       attrs[tensorflow::grappler::kOutputSame].set_b(true);
       any = true;
     }
     return any;
+  }
+
+  void AssumeOutput(const Node& node, const std::vector<OpInfo::TensorProperties>& inputs,
+                    TensorShapeProto* shape) const {
+    if (node.type_string() == "Reshape") {
+      AssumeReshaped(NumElements(inputs[0].shape()), shape);
+    } else if (node.type_string() == "Transpose") {
+      *shape = Transposed(inputs[0].shape(), Permutation(node));
+    } else {
+      AssumeShape(options_.batch_size, shape);
+    }
   }
 
   static int64_t NumUnknown(const std::vector<OpInfo::TensorProperties>& tensors) {
@@ -348,11 +389,13 @@ class CostEstimation {
     costs.signature = OpSignature(info);
     if (HasFunction(def, library_)) {
       // The call itself moves no data.
-      costs.cost_ns = Times({/*flops=*/0, /*bytes=*/0, /*kernels=*/0});
+      SetWork({/*flops=*/0, /*bytes=*/0, /*kernels=*/0}, &costs);
       AddCalls(def, info, depth, &costs);
       costs.signature.clear();
     } else {
-      costs.cost_ns = Times(estimator_.Estimate(std::move(context)));
+      OpWork work = estimator_.Estimate(std::move(context));
+      work.is_host_only |= has_gpu_ && IsOnHostOfGpu(node);
+      SetWork(work, &costs);
     }
     return costs;
   }
@@ -417,10 +460,9 @@ class CostEstimation {
     return bytes;
   }
 
-  std::vector<int64_t> Times(const OpWork& work) const {
-    std::vector<int64_t> times_ns;
-    for (const KindRates& kind : *options_.kinds) times_ns.push_back(WorkTimeNs(work, kind));
-    return times_ns;
+  void SetWork(const OpWork& work, OpCosts* costs) const {
+    for (const KindRates& kind : *options_.kinds) costs->cost_ns.push_back(WorkTimeNs(work, kind));
+    costs->launches = NumLaunches(work);
   }
 
   // A call that stays a call costs the sum of its body; a functional loop its trips.
@@ -429,11 +471,7 @@ class CostEstimation {
     const bool is_loop = absl::StrContains(def.op(), "While") || def.op() == "For";
     const int64_t trips = is_loop ? options_.loop_trip_count : 1;
     const auto add = [&](const tensorflow::NameAttrList& function) {
-      const std::vector<int64_t>& body = BodyCost(function, info, depth);
-      for (size_t kind = 0; kind < body.size(); ++kind) {
-        int64_t& cost = costs->cost_ns[kind];
-        cost = body[kind] > (kMaxCostNs - cost) / trips ? kMaxCostNs : cost + trips * body[kind];
-      }
+      AddTrips(BodyCost(function, info, depth), trips, costs);
     };
     for (const auto& [name, value] : def.attr()) {
       if (value.has_func()) add(value.func());
@@ -466,13 +504,15 @@ class CostEstimation {
     return key;
   }
 
-  const std::vector<int64_t>& BodyCost(const tensorflow::NameAttrList& function, const OpInfo& call,
-                                       int depth) {
+  // Its costs and launches.
+  const OpCosts& BodyCost(const tensorflow::NameAttrList& function, const OpInfo& call, int depth) {
     const auto [known, is_new] = bodies_.try_emplace(BodyKey(function, call));
     if (!is_new) return *known->second;
     // Empty before its end, for a body that calls itself. The map may move its pointers meanwhile.
-    known->second = std::make_unique<std::vector<int64_t>>(options_.kinds->size(), 0);
-    std::vector<int64_t>* const sum = known->second.get();
+    known->second = std::make_unique<OpCosts>();
+    OpCosts* const sum = known->second.get();
+    sum->cost_ns.assign(options_.kinds->size(), 0);
+    sum->launches = 0;
     const tensorflow::FunctionDef* def = library_->Find(function.name());
     std::unique_ptr<tensorflow::FunctionBody> body;
     if (def == nullptr || !tensorflow::FunctionDefToBodyHelper(
@@ -495,24 +535,39 @@ class CostEstimation {
     if (!fed.Resolve(nodes, {}, options_.batch_size).ok()) return *sum;
     std::vector<OpCosts> costs;
     Estimate(nodes, {}, depth + 1, &fed, &costs);
-    for (const OpCosts& op : costs) {
-      for (size_t kind = 0; kind < sum->size(); ++kind) {
-        (*sum)[kind] = std::min((*sum)[kind] + op.cost_ns[kind], kMaxCostNs);
-      }
-    }
+    for (const OpCosts& op : costs) AddTrips(op, /*trips=*/1, sum);
     return *sum;
   }
 
   const FunctionLibraryDefinition* library_;
   CostOptions options_;
+  const bool has_gpu_;
   WorkEstimator estimator_;
-  absl::flat_hash_map<std::string, std::unique_ptr<std::vector<int64_t>>> bodies_;  // by BodyKey
+  absl::flat_hash_map<std::string, std::unique_ptr<OpCosts>> bodies_;  // by BodyKey
   int64_t num_filled_feeds_ = 0;
   int64_t num_unknown_ = 0;
   std::vector<std::string> unknown_names_;  // where the unknown begins
 };
 
 }  // namespace
+
+void AddTrips(const OpCosts& body, int64_t trips, OpCosts* sum) {
+  const auto add = [trips](int64_t one, int64_t* all) {
+    *all = one > (kMaxCostNs - *all) / trips ? kMaxCostNs : *all + trips * one;
+  };
+  for (size_t kind = 0; kind < body.cost_ns.size(); ++kind) {
+    add(body.cost_ns[kind], &sum->cost_ns[kind]);
+  }
+  add(body.launches, &sum->launches);
+}
+
+int64_t CostOnKind(const OpCosts& costs, size_t kind, const KindRates& rates) {
+  const int64_t cost_ns = costs.cost_ns[kind];
+  if (!rates.launches_ahead || costs.launches < 2 || cost_ns < 0) return cost_ns;
+  const int64_t further = costs.launches - 1, each_ns = rates.launch_overhead_ns;
+  return each_ns > 0 && further > kMaxCostNs / each_ns ? kMaxCostNs
+                                                       : std::max(cost_ns, further * each_ns);
+}
 
 absl::Status EstimateCosts(const std::vector<Node*>& nodes,
                            const FunctionLibraryDefinition* library, const CostOptions& options,
