@@ -143,12 +143,13 @@ const char* StageName(const PlannerRequest& request) {
 
 void AddKind(MachineRates& machine, std::string name, std::string type,
              std::map<std::string, double> flops_per_s, double memory_bytes_per_s,
-             int64_t launch_overhead_ns, int64_t executor_overhead_ns) {
+             int64_t launch_overhead_ns, int64_t executor_overhead_ns, bool launches_ahead) {
   if (flops_per_s.count("float32") == 0) {
     throw py::value_error("flops_per_s of kind '" + name + "': float32 is missing");
   }
   machine.kinds.push_back({std::move(name), std::move(type), std::move(flops_per_s),
-                           memory_bytes_per_s, launch_overhead_ns, executor_overhead_ns});
+                           memory_bytes_per_s, launch_overhead_ns, executor_overhead_ns,
+                           launches_ahead});
 }
 
 // What is counted for each op type of our own table, in words.
@@ -179,7 +180,8 @@ void RegisterRecords(py::module_& m) {
       .def(py::init<>())
       .def("add_kind", &AddKind, py::arg("name"), py::arg("type"), py::arg("flops_per_s"),
            py::arg("memory_bytes_per_s"), py::arg("launch_overhead_ns"),
-           py::arg("executor_overhead_ns") = KindRates().executor_overhead_ns)
+           py::arg("executor_overhead_ns") = KindRates().executor_overhead_ns,
+           py::arg("launches_ahead") = false)
       .def("add_device",
            [](MachineRates& self, int32_t kind) { self.device_kind.push_back(kind); });
   py::class_<PassReport>(m, "PassReport")

@@ -96,7 +96,9 @@ class StepCapture {
       constant_ns.push_back(WorkTimeNs({/*flops=*/0, /*bytes=*/0, /*kernels=*/0}, kind));
     }
     for (size_t i = 0; i < is_static_.size(); ++i) {
-      if (is_static_[i]) costs_[i].cost_ns = constant_ns;
+      if (!is_static_[i]) continue;
+      costs_[i].cost_ns = constant_ns;
+      costs_[i].launches = 0;
     }
   }
 
@@ -168,6 +170,7 @@ class StepCapture {
 
   void TakeCosts(size_t i) {
     for (int64_t& cost_ns : costs_[i].cost_ns) cost_ns = std::min<int64_t>(cost_ns, 0);
+    costs_[i].launches = 0;
     std::fill(costs_[i].output_bytes.begin(), costs_[i].output_bytes.end(), 0);
   }
 
@@ -328,6 +331,10 @@ class StepCapture {
     out_->is_static.assign(num_ops_, 0);
     out_->is_removed.assign(num_ops_, 0);
     std::vector<std::vector<int64_t>> outputs(num_ops_);
+    OpCosts nothing;
+    nothing.cost_ns.assign(num_kinds, 0);
+    nothing.launches = 0;
+    std::vector<OpCosts> sums(num_ops_, nothing);
     first_output_.assign(step_.nodes.size(), -1);
     for (size_t i = 0; i < step_.nodes.size(); ++i) {
       const int32_t op = op_of_[i];
@@ -338,16 +345,18 @@ class StepCapture {
       if (!in_loop) out_->op_signatures[op] = std::move(costs_[i].signature);
       if (!in_loop) out_->is_static[op] = is_static_[i];
       if (!in_loop) out_->is_removed[op] = removed_.is_removed[i];
-      for (size_t kind = 0; kind < num_kinds; ++kind) {
-        int64_t& cost = out_->cost_ns[op * num_kinds + kind];
-        const int64_t body = costs_[i].cost_ns[kind];
-        cost = body > (kMaxCostNs - cost) / trips_[i] ? kMaxCostNs : cost + body * trips_[i];
-      }
+      AddTrips(costs_[i], trips_[i], &sums[op]);
       out_->persistent_bytes[op] += costs_[i].persistent_bytes;
       if (in_loop && !IsLoopOutput(i)) continue;
       first_output_[i] = static_cast<int32_t>(outputs[op].size());
       outputs[op].insert(outputs[op].end(), costs_[i].output_bytes.begin(),
                          costs_[i].output_bytes.end());
+    }
+    for (int32_t op = 0; op < num_ops_; ++op) {
+      for (size_t kind = 0; kind < num_kinds; ++kind) {
+        const KindRates& rates = (*options_.kinds)[kind];
+        out_->cost_ns[op * num_kinds + kind] = CostOnKind(sums[op], kind, rates);
+      }
     }
     MakeNamesDistinct();
     out_->output_ptr.push_back(0);
@@ -425,7 +434,9 @@ class StepCapture {
     std::vector<int32_t> position_of(num_ops_, -1);
     for (size_t i = 0; i < step_.nodes.size(); ++i) {
       int32_t& position = position_of[op_of_[i]];
-      // A loop is known by its first node that was free to join the loop's unit.
+      // A loop is known by a node of its unit, one that is free to move if there is any.
+      const int32_t frame = units_.frame_of[i];
+      if (frame >= 0 && units_.unit_of[i] != units_.unit_of[units_.frame_position[frame]]) continue;
       if (position < 0 || (units_.movable[i] && !units_.movable[position])) {
         position = static_cast<int32_t>(i);
       }

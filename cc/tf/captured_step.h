@@ -34,6 +34,9 @@ struct KindRates {
   int64_t launch_overhead_ns = 0;  // of an op with a kernel, the executor's part included
   // The executor's part: all that an op without a kernel costs (at most launch_overhead_ns).
   int64_t executor_overhead_ns = 1000;
+  // Whether the host launches ops ahead of those that run. Then neither overhead is a part of an
+  // op's time, but what one op launches after its first kernel bounds it from below.
+  bool launches_ahead = false;
 };
 
 // The machine that the Python side detected for the session's devices.

@@ -22,6 +22,7 @@
 #include "tensorflow/core/grappler/grappler_item.h"
 #include "tensorflow/core/lib/strings/proto_serialization.h"
 #include "tensorflow/core/public/version.h"
+#include "tf/host_tensors.h"
 #include "tf/op_signature.h"
 #include "tf/op_work.h"
 #include "tf/static_ops.h"
@@ -44,7 +45,13 @@ using tensorflow::grappler::GrapplerItem;
 
 constexpr int kMaxCallDepth = 16;
 constexpr int kMaxListedNames = 5;
+constexpr int64_t kMaxElements = int64_t{1} << 50;
 constexpr int64_t kMaxCostNs = int64_t{1} << 50;
+// Rounds of assumptions: what follows from one may lead to where the next one is needed.
+constexpr int kMaxAssumedRounds = 4;
+// Of a tensor whose shape is assumed, so many dimensions are taken as the batch size, others as 1:
+// shapes that are computed in the step may have six unknown ones, of which few are large.
+constexpr int kMaxBatchDims = 2;
 
 bool IsHandle(DataType dtype) {
   return dtype == tensorflow::DT_RESOURCE || dtype == tensorflow::DT_VARIANT;
@@ -57,10 +64,73 @@ bool HasFunction(const NodeDef& def, const FunctionLibraryDefinition* library) {
   return library != nullptr && library->Find(def.op()) != nullptr;
 }
 
+int64_t NumElements(const TensorShapeProto& shape) {
+  int64_t elements = 1;
+  for (const auto& dim : shape.dim()) {
+    if (dim.size() > 0 && elements > kMaxElements / dim.size()) return kMaxElements;
+    elements *= std::max<int64_t>(dim.size(), 0);
+  }
+  return elements;
+}
+
+// Makes an unknown rank a scalar.
+void AssumeShape(int64_t batch_size, TensorShapeProto* shape) {
+  if (shape->unknown_rank()) return shape->Clear();
+  int unknown = 0;
+  for (auto& dim : *shape->mutable_dim()) {
+    if (dim.size() < 0) dim.set_size(unknown++ < kMaxBatchDims ? batch_size : 1);
+  }
+}
+
+// A Reshape has as many elements as what it reads: the first unknown dimension has the rest.
+void AssumeReshaped(int64_t elements, TensorShapeProto* shape) {
+  if (shape->unknown_rank()) {
+    shape->Clear();
+    shape->add_dim()->set_size(elements);
+    return;
+  }
+  for (const auto& dim : shape->dim()) {
+    if (dim.size() > 0) elements /= dim.size();
+  }
+  for (auto& dim : *shape->mutable_dim()) {
+    if (dim.size() >= 0) continue;
+    dim.set_size(elements);
+    elements = 1;
+  }
+}
+
+// The second input of a Transpose that inverts another one: the inverse of a constant. The identity
+// where it is something else.
+std::vector<int64_t> Permutation(const Node& transpose) {
+  const Node *inverse, *constant;
+  tensorflow::Tensor forward;
+  if (!transpose.input_node(1, &inverse).ok() || inverse->type_string() != "InvertPermutation" ||
+      !inverse->input_node(0, &constant).ok() || !constant->IsConstant() ||
+      !tensorflow::GetNodeAttr(constant->attrs(), "value", &forward).ok()) {
+    return {};
+  }
+  std::vector<int64_t> permutation(forward.NumElements());
+  for (int64_t i = 0; i < forward.NumElements(); ++i) {
+    const int64_t to = forward.dtype() == tensorflow::DT_INT32 ? forward.flat<int32_t>()(i)
+                                                               : forward.flat<int64_t>()(i);
+    if (to < 0 || to >= forward.NumElements()) return {};
+    permutation[to] = i;
+  }
+  return permutation;
+}
+
+TensorShapeProto Transposed(const TensorShapeProto& shape,
+                            const std::vector<int64_t>& permutation) {
+  if (static_cast<int>(permutation.size()) != shape.dim_size()) return shape;
+  TensorShapeProto transposed;
+  for (const int64_t from : permutation) *transposed.add_dim() = shape.dim(static_cast<int>(from));
+  return transposed;
+}
+
 // True for scratch that one op hands to its gradient, output 5 and there input 5. Only the kernel
 // knows its size; it counts as empty.
-bool IsReserveSpace(const NodeDef& def, int index) {
-  return absl::StartsWith(def.op(), "FusedBatchNorm") && index == 5;
+bool IsReserveSpace(const std::string& op, int index) {
+  return absl::StartsWith(op, "FusedBatchNorm") && index == 5;
 }
 
 // The sources of initial values that are not among `nodes`, with their ancestors.
@@ -84,7 +154,10 @@ std::vector<Node*> InitialisingNodes(const std::vector<Node*>& nodes) {
 class CostEstimation {
  public:
   CostEstimation(const FunctionLibraryDefinition* library, const CostOptions& options)
-      : library_(library), options_(options) {}
+      : library_(library),
+        options_(options),
+        has_gpu_(absl::c_any_of(*options.kinds,
+                                [](const KindRates& kind) { return kind.type == "GPU"; })) {}
 
   absl::Status Run(const std::vector<Node*>& nodes, std::vector<OpCosts>* costs) {
     FedShapes fed;
@@ -111,10 +184,11 @@ class CostEstimation {
       const size_t listed = std::min<size_t>(names.size(), kMaxListedNames);
       names.resize(listed);
       const int64_t others = num_unknown_ - static_cast<int64_t>(listed);
-      sentences.push_back(absl::StrCat(
-          num_unknown_, " tensors have no known shape (", absl::StrJoin(names, ", "),
-          others > 0 ? absl::StrCat(" and ", others, " more") : "",
-          "): unknown dimensions taken as ", options_.batch_size, ", unknown ranks as scalars"));
+      sentences.push_back(
+          absl::StrCat(num_unknown_, " tensors have no known shape (", absl::StrJoin(names, ", "),
+                       others > 0 ? absl::StrCat(" and ", others, " more") : "",
+                       "): two unknown dimensions of each taken as ", options_.batch_size,
+                       ", others as 1, unknown ranks as scalars"));
     }
     return sentences;
   }
@@ -141,25 +215,90 @@ class CostEstimation {
       *item.graph.mutable_library() = library_->ReachableDefinitions(item.graph).ToProto();
     }
     item.graph.mutable_versions()->set_producer(TF_GRAPH_DEF_VERSION);
-    GraphProperties properties(item);
-    // Shapes that cannot be inferred are filled below: a failure costs accuracy only.
-    properties
-        .InferStatically(/*assume_valid_feeds=*/true, /*aggressive_shape_inference=*/true,
-                         /*include_tensor_values=*/true)
-        .IgnoreError();
+    auto properties = InferShapes(item, /*with_values=*/true);
+    CountUnknown(nodes, *properties, depth);
+    bool any_assumed = false;
+    for (int round = 0; round < kMaxAssumedRounds; ++round) {
+      if (!AssumeWhereTheUnknownBegins(inferred, *properties, &item.graph)) break;
+      any_assumed = true;
+      properties = InferShapes(item, /*with_values=*/true);
+    }
     costs->clear();
     for (size_t i = 0; i < nodes.size(); ++i) {
       const NodeDef& def = item.graph.node(static_cast<int>(i));
-      costs->push_back(EstimateNode(*nodes[i], def, properties, depth));
+      costs->push_back(EstimateNode(*nodes[i], def, *properties, depth));
     }
-    if (depth == 0) FindWhatFollowsFromShapes(inferred, properties, &item, costs);
+    if (depth == 0) {
+      FindWhatFollowsFromShapes(inferred, *properties, any_assumed, &item, costs);
+    }
   }
 
-  // `properties` are those of `item`, whose fed shapes may be assumptions. If so, the shapes are
-  // inferred once more, with what TensorFlow knows.
+  // What cannot be inferred is assumed: a failure costs accuracy only.
+  static std::unique_ptr<GraphProperties> InferShapes(const GrapplerItem& item, bool with_values) {
+    auto properties = std::make_unique<GraphProperties>(item);
+    properties
+        ->InferStatically(/*assume_valid_feeds=*/true, /*aggressive_shape_inference=*/true,
+                          /*include_tensor_values=*/with_values)
+        .IgnoreError();
+    return properties;
+  }
+
+  // Counts the tensors without a known shape, and names the ops where the unknown begins.
+  void CountUnknown(const std::vector<Node*>& nodes, const GraphProperties& properties, int depth) {
+    for (const Node* node : nodes) {
+      const int64_t unknown = NumUnknown(Outputs(*node, properties));
+      num_unknown_ += unknown;
+      if (depth == 0 && unknown > 0 && NumUnknown(Inputs(*node, properties)) == 0) {
+        unknown_names_.push_back(node->name());
+      }
+    }
+  }
+
+  // Gives outputs that inference knows nothing of, though it knows what the op reads, a shape. It
+  // is an annotation, from which inference goes on. False if there are no such ops.
+  bool AssumeWhereTheUnknownBegins(const std::vector<Node*>& nodes,
+                                   const GraphProperties& properties, GraphDef* graph) const {
+    bool any = false;
+    for (size_t i = 0; i < nodes.size(); ++i) {
+      auto& attrs = *graph->mutable_node(static_cast<int>(i))->mutable_attr();
+      if (attrs.contains(tensorflow::grappler::kOutputSame)) continue;
+      std::vector<OpInfo::TensorProperties> outputs = Outputs(*nodes[i], properties);
+      const std::vector<OpInfo::TensorProperties> inputs = Inputs(*nodes[i], properties);
+      if (NumUnknown(outputs) == 0 || NumUnknown(inputs) > 0) continue;
+      auto* const shapes = attrs[tensorflow::grappler::kOutputShapes].mutable_list();
+      for (OpInfo::TensorProperties& output : outputs) {
+        TensorShapeProto* const shape = shapes->add_shape();
+        *shape = output.shape();
+        AssumeOutput(*nodes[i], inputs, shape);
+      }
+      attrs[tensorflow::grappler::kOutputSame].set_b(true);
+      any = true;
+    }
+    return any;
+  }
+
+  void AssumeOutput(const Node& node, const std::vector<OpInfo::TensorProperties>& inputs,
+                    TensorShapeProto* shape) const {
+    if (node.type_string() == "Reshape") {
+      AssumeReshaped(NumElements(inputs[0].shape()), shape);
+    } else if (node.type_string() == "Transpose") {
+      *shape = Transposed(inputs[0].shape(), Permutation(node));
+    } else {
+      AssumeShape(options_.batch_size, shape);
+    }
+  }
+
+  static int64_t NumUnknown(const std::vector<OpInfo::TensorProperties>& tensors) {
+    return absl::c_count_if(tensors, [](const OpInfo::TensorProperties& tensor) {
+      return !IsHandle(tensor.dtype()) && !IsKnownShape(tensor.shape());
+    });
+  }
+
+  // `properties` are those of `item`. If shapes of it are assumed, fed ones or `any_assumed` of
+  // others, all are inferred once more, with what TensorFlow knows.
   static void FindWhatFollowsFromShapes(const std::vector<Node*>& nodes,
-                                        const GraphProperties& properties, GrapplerItem* item,
-                                        std::vector<OpCosts>* costs) {
+                                        const GraphProperties& properties, bool any_assumed,
+                                        GrapplerItem* item, std::vector<OpCosts>* costs) {
     std::vector<size_t> candidates;
     for (size_t i = 0; i < costs->size(); ++i) {
       if (MayFollowFromShapes(nodes[i]->type_string())) candidates.push_back(i);
@@ -174,20 +313,18 @@ class CostEstimation {
                               known.GetOutputProperties(name));
       }
     };
-    if (!ForgetAssumedShapes(nodes, &item->graph)) {
+    if (!ForgetFedShapes(nodes, &item->graph) && !any_assumed) {
       mark(properties);
       return;
     }
-    GraphProperties known(*item);
-    known
-        .InferStatically(/*assume_valid_feeds=*/true, /*aggressive_shape_inference=*/true,
-                         /*include_tensor_values=*/false)
-        .IgnoreError();
-    mark(known);
+    for (NodeDef& def : *item->graph.mutable_node()) {
+      def.mutable_attr()->erase(tensorflow::grappler::kOutputSame);
+    }
+    mark(*InferShapes(*item, /*with_values=*/false));
   }
 
   // Gives fed nodes the shapes that TensorFlow knows. False if all of these are complete.
-  static bool ForgetAssumedShapes(const std::vector<Node*>& nodes, GraphDef* graph) {
+  static bool ForgetFedShapes(const std::vector<Node*>& nodes, GraphDef* graph) {
     bool any = false;
     for (size_t i = 0; i < nodes.size(); ++i) {
       const std::vector<TensorShapeProto> shapes = KnownFedShapes(*nodes[i]);
@@ -287,63 +424,68 @@ class CostEstimation {
     OpInfo& info = context.op_info;
     info.set_op(def.op());
     *info.mutable_attr() = def.attr();
-    const bool is_filled = AddTensors(node, def, properties, &info);
+    AddTensors(node, properties, &info);
     for (const auto& output : info.outputs()) {
       costs.output_bytes.push_back(NumBytes(output.dtype(), output.shape()));
     }
-    if (is_filled && depth == 0) unknown_names_.push_back(node.name());
     costs.signature = OpSignature(info);
     if (HasFunction(def, library_)) {
       // The call itself moves no data.
-      costs.cost_ns = Times({/*flops=*/0, /*bytes=*/0, /*kernels=*/0});
+      SetWork({/*flops=*/0, /*bytes=*/0, /*kernels=*/0}, &costs);
       AddCalls(def, info, depth, &costs);
       costs.signature.clear();
     } else {
-      costs.cost_ns = Times(estimator_.Estimate(std::move(context)));
+      OpWork work = estimator_.Estimate(std::move(context));
+      work.is_host_only |= has_gpu_ && IsOnHostOfGpu(node);
+      SetWork(work, &costs);
     }
     return costs;
   }
 
-  // Adds inputs and outputs without unknown dimensions. True if the op is where the unknown begins:
-  // it has a tensor whose shape had to be filled although those that it reads are known.
-  bool AddTensors(const Node& node, const NodeDef& def, const GraphProperties& properties,
-                  OpInfo* info) {
-    const auto take = [&def](bool has, const std::vector<OpInfo::TensorProperties>& known, int k,
-                             DataType dtype) {
-      OpInfo::TensorProperties tensor;
-      if (IsReserveSpace(def, k)) {
-        tensor.mutable_shape()->add_dim()->set_size(0);
-      } else if (has && k < static_cast<int>(known.size())) {
-        tensor = known[k];
-      } else {
-        tensor.mutable_shape()->set_unknown_rank(true);
-      }
-      tensor.set_dtype(dtype);
-      return tensor;
-    };
-    static const auto* const none = new std::vector<OpInfo::TensorProperties>;
-    const bool has_inputs = properties.HasInputProperties(def.name());
-    const auto& inputs = has_inputs ? properties.GetInputProperties(def.name()) : *none;
-    bool input_filled = false;
-    for (int k = 0; k < node.num_inputs(); ++k) {
-      OpInfo::TensorProperties* input = info->add_inputs();
-      *input = take(has_inputs, inputs, k, node.input_type(k));
-      input_filled |=
-          FillShape(options_.batch_size, input->mutable_shape()) && !IsHandle(node.input_type(k));
+  // Adds inputs and outputs. What is unknown even now, in loops that lead back to it, is assumed.
+  void AddTensors(const Node& node, const GraphProperties& properties, OpInfo* info) const {
+    for (OpInfo::TensorProperties& input : Inputs(node, properties)) {
+      AssumeShape(options_.batch_size, input.mutable_shape());
+      *info->add_inputs() = std::move(input);
     }
-    const bool has_outputs = properties.HasOutputProperties(def.name());
-    const auto& outputs = has_outputs ? properties.GetOutputProperties(def.name()) : *none;
-    bool output_filled = false;
-    for (int k = 0; k < node.num_outputs(); ++k) {
-      OpInfo::TensorProperties* output = info->add_outputs();
-      *output = take(has_outputs, outputs, k, node.output_type(k));
-      if (FillShape(options_.batch_size, output->mutable_shape()) &&
-          !IsHandle(node.output_type(k))) {
-        output_filled = true;
-        ++num_unknown_;
-      }
+    for (OpInfo::TensorProperties& output : Outputs(node, properties)) {
+      AssumeShape(options_.batch_size, output.mutable_shape());
+      *info->add_outputs() = std::move(output);
     }
-    return output_filled && !input_filled;
+  }
+
+  static std::vector<OpInfo::TensorProperties> Inputs(const Node& node,
+                                                      const GraphProperties& properties) {
+    const std::string& name = node.name();
+    std::vector<OpInfo::TensorProperties> inputs;
+    if (properties.HasInputProperties(name)) inputs = properties.GetInputProperties(name);
+    return Completed(node, node.input_types(), std::move(inputs));
+  }
+
+  static std::vector<OpInfo::TensorProperties> Outputs(const Node& node,
+                                                       const GraphProperties& properties) {
+    const std::string& name = node.name();
+    std::vector<OpInfo::TensorProperties> outputs;
+    if (properties.HasOutputProperties(name)) outputs = properties.GetOutputProperties(name);
+    return Completed(node, node.output_types(), std::move(outputs));
+  }
+
+  // One of each type, of unknown rank where inference has none.
+  static std::vector<OpInfo::TensorProperties> Completed(
+      const Node& node, const tensorflow::DataTypeVector& types,
+      std::vector<OpInfo::TensorProperties> tensors) {
+    const size_t known = tensors.size();
+    tensors.resize(types.size());
+    for (size_t k = 0; k < types.size(); ++k) {
+      if (IsReserveSpace(node.type_string(), static_cast<int>(k))) {
+        tensors[k].mutable_shape()->Clear();
+        tensors[k].mutable_shape()->add_dim()->set_size(0);
+      } else if (k >= known) {
+        tensors[k].mutable_shape()->set_unknown_rank(true);
+      }
+      tensors[k].set_dtype(types[k]);
+    }
+    return tensors;
   }
 
   int64_t PersistentBytes(const Node& node, const GraphProperties& properties) const {
@@ -360,10 +502,9 @@ class CostEstimation {
     return bytes;
   }
 
-  std::vector<int64_t> Times(const OpWork& work) const {
-    std::vector<int64_t> times_ns;
-    for (const KindRates& kind : *options_.kinds) times_ns.push_back(WorkTimeNs(work, kind));
-    return times_ns;
+  void SetWork(const OpWork& work, OpCosts* costs) const {
+    for (const KindRates& kind : *options_.kinds) costs->cost_ns.push_back(WorkTimeNs(work, kind));
+    costs->launches = NumLaunches(work);
   }
 
   // A call that stays a call costs the sum of its body; a functional loop its trips.
@@ -372,11 +513,7 @@ class CostEstimation {
     const bool is_loop = absl::StrContains(def.op(), "While") || def.op() == "For";
     const int64_t trips = is_loop ? options_.loop_trip_count : 1;
     const auto add = [&](const tensorflow::NameAttrList& function) {
-      const std::vector<int64_t>& body = BodyCost(function, info, depth);
-      for (size_t kind = 0; kind < body.size(); ++kind) {
-        int64_t& cost = costs->cost_ns[kind];
-        cost = body[kind] > (kMaxCostNs - cost) / trips ? kMaxCostNs : cost + trips * body[kind];
-      }
+      AddTrips(BodyCost(function, info, depth), trips, costs);
     };
     for (const auto& [name, value] : def.attr()) {
       if (value.has_func()) add(value.func());
@@ -409,13 +546,15 @@ class CostEstimation {
     return key;
   }
 
-  const std::vector<int64_t>& BodyCost(const tensorflow::NameAttrList& function, const OpInfo& call,
-                                       int depth) {
+  // Its costs and launches.
+  const OpCosts& BodyCost(const tensorflow::NameAttrList& function, const OpInfo& call, int depth) {
     const auto [known, is_new] = bodies_.try_emplace(BodyKey(function, call));
     if (!is_new) return *known->second;
     // Empty before its end, for a body that calls itself. The map may move its pointers meanwhile.
-    known->second = std::make_unique<std::vector<int64_t>>(options_.kinds->size(), 0);
-    std::vector<int64_t>* const sum = known->second.get();
+    known->second = std::make_unique<OpCosts>();
+    OpCosts* const sum = known->second.get();
+    sum->cost_ns.assign(options_.kinds->size(), 0);
+    sum->launches = 0;
     const tensorflow::FunctionDef* def = library_->Find(function.name());
     std::unique_ptr<tensorflow::FunctionBody> body;
     if (def == nullptr || !tensorflow::FunctionDefToBodyHelper(
@@ -438,24 +577,39 @@ class CostEstimation {
     if (!fed.Resolve(nodes, {}, options_.batch_size).ok()) return *sum;
     std::vector<OpCosts> costs;
     Estimate(nodes, {}, depth + 1, &fed, &costs);
-    for (const OpCosts& op : costs) {
-      for (size_t kind = 0; kind < sum->size(); ++kind) {
-        (*sum)[kind] = std::min((*sum)[kind] + op.cost_ns[kind], kMaxCostNs);
-      }
-    }
+    for (const OpCosts& op : costs) AddTrips(op, /*trips=*/1, sum);
     return *sum;
   }
 
   const FunctionLibraryDefinition* library_;
   CostOptions options_;
+  const bool has_gpu_;
   WorkEstimator estimator_;
-  absl::flat_hash_map<std::string, std::unique_ptr<std::vector<int64_t>>> bodies_;  // by BodyKey
+  absl::flat_hash_map<std::string, std::unique_ptr<OpCosts>> bodies_;  // by BodyKey
   int64_t num_filled_feeds_ = 0;
   int64_t num_unknown_ = 0;
   std::vector<std::string> unknown_names_;  // where the unknown begins
 };
 
 }  // namespace
+
+void AddTrips(const OpCosts& body, int64_t trips, OpCosts* sum) {
+  const auto add = [trips](int64_t one, int64_t* all) {
+    *all = one > (kMaxCostNs - *all) / trips ? kMaxCostNs : *all + trips * one;
+  };
+  for (size_t kind = 0; kind < body.cost_ns.size(); ++kind) {
+    add(body.cost_ns[kind], &sum->cost_ns[kind]);
+  }
+  add(body.launches, &sum->launches);
+}
+
+int64_t CostOnKind(const OpCosts& costs, size_t kind, const KindRates& rates) {
+  const int64_t cost_ns = costs.cost_ns[kind];
+  if (!rates.launches_ahead || costs.launches < 2 || cost_ns < 0) return cost_ns;
+  const int64_t further = costs.launches - 1, each_ns = rates.launch_overhead_ns;
+  return each_ns > 0 && further > kMaxCostNs / each_ns ? kMaxCostNs
+                                                       : std::max(cost_ns, further * each_ns);
+}
 
 absl::Status EstimateCosts(const std::vector<Node*>& nodes,
                            const FunctionLibraryDefinition* library, const CostOptions& options,

@@ -27,13 +27,22 @@ struct CostOptions {
 };
 
 struct OpCosts {
-  std::vector<int64_t> cost_ns;  // by kind
+  std::vector<int64_t> cost_ns;  // by kind; where ops are launched ahead, without launches
+  int64_t launches = 1;          // of kernels
   std::vector<int64_t> output_bytes;
   int64_t persistent_bytes = 0;
   std::string signature;  // see op_signature.h
   // Whether the result follows from shapes that are known without any assumption: static_ops.h.
   bool follows_from_shapes = false;
 };
+
+// Adds to `sum` what so many trips of `body` take and launch.
+void AddTrips(const OpCosts& body, int64_t trips, OpCosts* sum);
+
+// What the simulator is told of a kind. Where ops are launched ahead, it knows of the op's first
+// launch only: an op that launches many kernels, such as a while loop, lasts as long as these or as
+// the other launches, whichever is longer.
+int64_t CostOnKind(const OpCosts& costs, size_t kind, const KindRates& rates);
 
 // Costs by node, in the order of `nodes` (a set closed under ancestors). A node inside a while
 // loop costs one trip; LoopTrips tells how many there are. InvalidArgument if `options.shapes`

@@ -38,6 +38,13 @@ bool IsInteger(tensorflow::DataType type) {
 
 }  // namespace
 
+bool IsOnHostOfGpu(const Node& node) {
+  const Memory memory = MemoryOnGpu(node);
+  const auto on_host = [](tensorflow::MemoryType type) { return type == tensorflow::HOST_MEMORY; };
+  return memory.inputs.size() + memory.outputs.size() > 0 &&
+         absl::c_all_of(memory.inputs, on_host) && absl::c_all_of(memory.outputs, on_host);
+}
+
 std::vector<std::vector<bool>> FindHostTensors(const Step& step) {
   std::vector<std::vector<bool>> on_host(step.nodes.size());
   for (size_t i = 0; i < step.nodes.size(); ++i) {

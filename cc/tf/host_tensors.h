@@ -17,6 +17,10 @@
 
 namespace hplacer {
 
+// Whether a GPU's kernel of the node reads and makes nothing in the GPU's memory: then it runs on
+// the host and launches nothing. False if that is not known.
+bool IsOnHostOfGpu(const tensorflow::Node& node);
+
 // By position and output. Empty for a node that makes no integers.
 std::vector<std::vector<bool>> FindHostTensors(const Step& step);
 

@@ -322,12 +322,13 @@ OpWork WorkEstimator::Estimate(OpContext context) const {
 std::vector<std::string> WorkEstimator::CostFunctions() const { return counter_->OpTypes(); }
 
 int64_t WorkTimeNs(const OpWork& work, const KindRates& kind) {
-  const int64_t executor_ns = std::min(kind.executor_overhead_ns, kind.launch_overhead_ns);
+  const int64_t launch_ns = kind.launches_ahead ? 0 : kind.launch_overhead_ns;
+  const int64_t executor_ns = std::min(kind.executor_overhead_ns, launch_ns);
   if (work.kernels == 0) return executor_ns;
   const bool is_cpu = kind.type == "CPU";
+  if (!is_cpu && work.is_host_only && kind.launches_ahead) return 0;  // launches nothing
   const int64_t launches = is_cpu ? 1 : work.kernels;
-  const int64_t overhead_ns =
-      !is_cpu && work.is_host_only ? executor_ns : kind.launch_overhead_ns * launches;
+  const int64_t overhead_ns = !is_cpu && work.is_host_only ? executor_ns : launch_ns * launches;
   const double peak = PeakFlopsPerNs(kind, work.dtype);
   const double bandwidth = kind.memory_bytes_per_s / 1e9;
   double estimate_ns = 0;
@@ -335,5 +336,7 @@ int64_t WorkTimeNs(const OpWork& work, const KindRates& kind) {
   if (bandwidth > 0) estimate_ns += std::ceil(work.bytes / bandwidth);
   return overhead_ns + static_cast<int64_t>(std::min(estimate_ns, kMaxEstimateNs));
 }
+
+int64_t NumLaunches(const OpWork& work) { return work.is_host_only ? 0 : work.kernels; }
 
 }  // namespace hplacer

@@ -49,7 +49,11 @@ class WorkEstimator {
   std::unique_ptr<Counter> counter_;
 };
 
+// Where ops are launched ahead, without launches.
 int64_t WorkTimeNs(const OpWork& work, const KindRates& kind);
+
+// How many kernels an accelerator's host thread launches.
+int64_t NumLaunches(const OpWork& work);
 
 }  // namespace hplacer
 

@@ -308,7 +308,7 @@ class UnitFinder {
       for (std::string f = frame; !f.empty(); f = outer(f)) updating.insert(f);
     }
     std::map<std::string, int32_t> collapsed;
-    std::vector<int32_t> first_node;
+    std::vector<std::vector<size_t>> loops;  // positions of their nodes
     for (size_t i = 0; i < step_.nodes.size(); ++i) {
       std::string root;
       for (std::string f = frame_of(step_.nodes[i]); !f.empty() && updating.count(f) == 0;
@@ -320,12 +320,33 @@ class UnitFinder {
           collapsed.emplace(root, static_cast<int32_t>(units_->frame_names.size()));
       if (is_new) {
         units_->frame_names.push_back(root);
-        first_node.push_back(static_cast<int32_t>(i));
+        loops.emplace_back();
       }
       units_->frame_of[i] = it->second;
-      Join(first_node[it->second], i);
+      loops[it->second].push_back(i);
     }
+    for (const std::vector<size_t>& loop : loops) JoinLoop(loop);
     return absl::OkStatus();
+  }
+
+  // Joins what may run on an accelerator, if that is most of the loop: what runs on the CPU alone
+  // would take all of it there.
+  void JoinLoop(const std::vector<size_t>& nodes) {
+    const auto may_leave_cpu = [this](size_t i) {
+      return absl::c_any_of(allowed_[Find(unit_[i])], [this](int32_t device) {
+        return (*input_.devices)[device].type != tensorflow::DEVICE_CPU;
+      });
+    };
+    std::vector<size_t> joined;
+    absl::c_copy_if(nodes, std::back_inserter(joined), may_leave_cpu);
+    if (2 * joined.size() < nodes.size()) joined = nodes;
+    for (const size_t i : joined) Join(joined.front(), i);
+    absl::flat_hash_map<int32_t, int32_t> count;
+    for (const size_t i : nodes) ++count[Find(unit_[i])];
+    const auto is_smaller = [&](size_t a, size_t b) {
+      return count[Find(unit_[a])] < count[Find(unit_[b])];
+    };
+    units_->frame_position.push_back(static_cast<int32_t>(*absl::c_max_element(nodes, is_smaller)));
   }
 
   // The patterns in remapper.cc, but for layer normalization and embeddings. Where a gradient reads

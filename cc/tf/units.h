@@ -8,7 +8,8 @@
 // 3. What reads a dataset goes with what made or passed it: its cache and seeds are there.
 // 4. What XLA compiles stays with its variables, where TensorFlow has them: it cannot read others.
 // 5. A while loop runs as one op on one device, unless it contains the variable update (then the
-//    loop is the training itself, and its body is placed per unit).
+//    loop is the training itself, and its body is placed per unit). Where most of its nodes may run
+//    on an accelerator, the others stay where TensorFlow has them.
 // 6. Chains that TensorFlow fuses into one op share a device: Grappler's remapper (a contraction, a
 //    bias, then a residual or an activation, each read by the next one alone) fuses across devices
 //    and would undo the plan, and oneDNN (Conv2DBackpropFilter + BiasAddGrad, Pad + Conv2D) fuses
@@ -46,6 +47,7 @@ struct Units {
   std::vector<bool> movable;                  // by step position: a device may be requested
   std::vector<int32_t> frame_of;              // by step position: collapsed loop, or -1
   std::vector<std::string> frame_names;       // by collapsed loop
+  std::vector<int32_t> frame_position;        // by collapsed loop: a node whose unit is the loop's
   int32_t compiled_by_xla = 0;                // nodes, which stay where TensorFlow has them
 };
 

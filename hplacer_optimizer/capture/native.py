@@ -91,8 +91,9 @@ def machine_rates(kinds: Iterable[DeviceKind], device_kind: Iterable[int] = ()) 
             kind.type,
             dict(kind.flops_per_s),
             kind.memory_bytes_per_s,
-            0 if kind.launches_ahead else kind.launch_overhead_ns,
-            0 if kind.launches_ahead else kind.executor_overhead_ns,
+            kind.launch_overhead_ns,
+            kind.executor_overhead_ns,
+            kind.launches_ahead,
         )
     for index in device_kind:
         rates.add_device(index)

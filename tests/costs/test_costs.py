@@ -324,6 +324,44 @@ report(default=default, off=off, overridden=costs())
     assert outcome.report["overridden"] == off
 
 
+def test_a_loop_launches_its_kernels_in_each_trip(tmp_path: Path) -> None:
+    """Where ops are launched ahead, it lasts as long as launches or kernels, whichever is longer.
+
+    Its counter is on the host and launches nothing, nor do ops of the CPU take all of it there.
+    """
+    outcome = run(
+        HELPERS
+        + """
+from dataclasses import replace
+cpu, gpu = MACHINE.kinds
+MACHINE = replace(MACHINE, kinds=(cpu, replace(gpu, launches_ahead=True)))
+def loop(name, size, prints):
+    def body(i, y):
+        stride = tf.strings.length(tf.strings.as_string(i)) if prints else 1
+        return i + stride, tf.tanh(y @ y)
+    return tf.while_loop(lambda i, y: i < 7, body, [tf.constant(0), zeros([size, size])],
+                         name=name)[1]
+with tf.Graph().as_default() as graph:
+    target = tf.group(loop("small", 4, False), loop("large", 256, False), loop("prints", 4, True))
+arrays = load_graph(graph, machine=MACHINE, targets=[target]).captured.arrays
+allowed = np.split(arrays["allowed_device"], arrays["allowed_ptr"][1:-1])
+report(loops={name.partition("/")[0].partition(" ")[0]: [*cost.tolist(), devices.tolist()]
+              for name, op_type, cost, devices in zip(
+                  arrays["op_names"], arrays["op_types"], arrays["cost_ns"], allowed)
+              if op_type == "WhileLoop"})
+""",
+        tmp_path,
+    )
+    loops = outcome.report["loops"]
+    # 7 trips with two kernels each, of which the simulator has the first launch.
+    assert loops["small"][1:] == [13 * 5000, [0, 1]]
+    # More than 2 x 256^3 flops at 36.8 a ns, and as long as on the CPU, which has the same rates.
+    on_cpu, on_gpu, _ = loops["large"]
+    assert 7 * 911_806 < on_gpu == pytest.approx(on_cpu, rel=1e-4)
+    # What it prints decides how often it runs: 10 trips are assumed.
+    assert loops["prints"][1:] == [19 * 5000, [0, 1]]
+
+
 def test_persistent_bytes_and_unknown_shapes(tmp_path: Path) -> None:
     outcome = run(
         HELPERS
@@ -340,7 +378,14 @@ def build_unknown():
     x = v1.placeholder(tf.float32, [None, 4], name="x")
     found = raw.Where(condition=x > 0.0, name="found")
     return [tf.cast(found, tf.float32, name="later")]
-report(known=captured(build), chosen=captured(build_unknown),
+def build_computed():
+    sizes = v1.placeholder(tf.int32, [6], name="sizes")
+    reshaped = raw.Reshape(tensor=zeros([64, 32]), shape=sizes, name="reshaped")
+    tiled = raw.Tile(input=reshaped, multiples=sizes, name="tiled")
+    back = raw.Transpose(x=zeros([2, 3, 5]), perm=raw.InvertPermutation(x=[2, 0, 1]))
+    return [raw.Neg(x=reshaped, name="negative"), raw.Neg(x=tiled, name="negative_tiled"),
+            raw.Neg(x=back, name="negative_back")]
+report(computed=captured(build_computed),known=captured(build), chosen=captured(build_unknown),
        named=captured(build_unknown, batch_size=77),
        shaped=captured(build_unknown, shapes={"x": [5, -1]}),
        half_shaped=captured(build_unknown, shapes={"x:0": [-1, 4]}, batch_size=9))
@@ -353,8 +398,8 @@ report(known=captured(build), chosen=captured(build_unknown),
     # "later" is unknown because "found" is.
     assert chosen["assumptions"] == [
         "unknown dimensions of 1 fed tensors taken as 32 (option batch_size)",
-        "2 tensors have no known shape (found and 1 more): unknown dimensions taken as 32, "
-        "unknown ranks as scalars",
+        "2 tensors have no known shape (found and 1 more): two unknown dimensions of each taken as "
+        "32, others as 1, unknown ranks as scalars",
     ]
     assert "77" in named["assumptions"][0]
     assert " bool[77,4] -> int64[77,2]" in named["ops"]["found"][2]
@@ -362,6 +407,11 @@ report(known=captured(build), chosen=captured(build_unknown),
     assert " bool[5,4] -> int64[32,2]" in shaped["ops"]["found"][2]
     assert not any("fed tensors" in text for text in shaped["assumptions"])
     assert " bool[9,4] -> int64[9,2]" in half_shaped["ops"]["found"][2]
+    # As many elements as before, also in what follows; not 64^6.
+    computed = outcome.report["computed"]["ops"]
+    assert " float[2048,1,1,1,1,1] -> float[2048,1,1,1,1,1]" in computed["negative"][2]
+    assert " float[64,64,1,1,1,1] -> float[64,64,1,1,1,1]" in computed["negative_tiled"][2]
+    assert " float[3,5,2] -> float[3,5,2]" in computed["negative_back"][2]
 
 
 def test_shapes_that_do_not_fit_the_graph(tmp_path: Path) -> None:
