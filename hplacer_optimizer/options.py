@@ -142,8 +142,8 @@ class Options:
     )
     verify: bool = _option(
         False,
-        "starts run with the plan and without it in turn, and time their own steps, until it is "
-        "known whether the plan pays; one that does not is retired",
+        "of sessions: starts run with the plan and without it in turn, and time their own steps, "
+        "until it is known whether the plan pays; one that does not is retired",
     )
     plan: str | None = _option(
         None,

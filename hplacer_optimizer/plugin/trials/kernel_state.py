@@ -32,13 +32,18 @@ def op_with_state(context: Any, name: str) -> str | None:
     todo, seen = [name], {name}
     while todo:
         for node in context.get_function_def(todo.pop()).node_def:
-            if keeps_state(node.op):
+            if keeps_state(node.op) and not _draws_nothing(node):
                 return str(node.op)
             for called in called_functions(node):
                 if called not in seen:
                     seen.add(called)
                     todo.append(called)
     return None
+
+
+def _draws_nothing(node: Any) -> bool:
+    """CuDNN's recurrent layers have a state for dropout alone."""
+    return node.op.startswith("CudnnRNN") and node.attr["dropout"].f == 0.0
 
 
 def keeps_state(op_type: str) -> bool:

@@ -211,7 +211,8 @@ class Trials:
 
         def on_over(result: TrialResult, error: BaseException | None) -> None:
             gain = tried.options.min_gain or 0.0
-            tried.function.settle(keeps_plan=result.plan_stays and result.speedup - 1 > gain)
+            stays = error is None and result.plan_stays and result.speedup - 1 > gain
+            tried.function.settle(keeps_plan=stays)
             self._start(self._conclude, tried, result, error)
 
         LOGGER.debug("the plan for %s is tried: %s", tried.function.label, plan.summary_line())

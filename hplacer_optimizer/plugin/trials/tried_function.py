@@ -48,7 +48,7 @@ class TriedFunction:
         self.is_settled = False
         self.keeps_plan = False
         self._clock, self._on_call = clock, on_call
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a handler of a signal may call the function
         self._calls = 0
         self._trial: RunningTrial | None = None
         self._on_over: Callable[[TrialResult, BaseException | None], None] | None = None
@@ -68,7 +68,7 @@ class TriedFunction:
 
     def forget(self) -> None:
         """In a forked child, which tries nothing: its parent does."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self.settle(keeps_plan=self.keeps_plan)
 
     def observations(self) -> Observations | None:
