@@ -16,7 +16,7 @@ from hplacer_optimizer.capture.training_ops import called_functions
 # of their kernel: in files, in Python, or behind the handle that they make.
 _STATELESS_KERNELS = re.compile(
     r"_?(Arg|Retval)|Assert|Case|If|While|StatefulPartitionedCall|CheckNumerics(V2)?|Print(V2)?"
-    r"|(Eager)?PyFunc|Empty|DeepCopy|GuaranteeConst|Timestamp|VarHandleOp|TensorArrayV3"
+    r"|(Eager)?PyFunc|Empty|DeepCopy|GuaranteeConst|Timestamp|TensorArrayV3"
     r"|StatelessRandomGetAlg|IsTensorFloat32Enabled|GraphDefVersion|WriteFile|MergeV2Checkpoints"
     r"|(Save|Restore)(V2|Slices?)?|(Anonymous|Dummy)\w+|(?!\w*Random)\w*Dataset(V\d)?"
 )
