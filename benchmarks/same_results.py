@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from testbed.same_results import NAMES, Found, compare
+from testbed.same_results import NAMES, Found, compare_in_process
 
 
 def table(rows: Sequence[Found]) -> list[str]:
@@ -53,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if any(row.name == name for row in rows):
             continue
         with tempfile.TemporaryDirectory() as directory:
-            rows.append(compare(name, Path(directory)))
+            rows.append(compare_in_process(name, Path(directory)))
         print(rows[-1], file=sys.stderr, flush=True)
         if kept is not None:
             kept.parent.mkdir(parents=True, exist_ok=True)

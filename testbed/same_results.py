@@ -8,27 +8,31 @@ A script runs in processes of its own with two CPU devices:
     exact      the same, with bitwise=True
     tried      with the real trial, which may cost any share of the run
 
-`python -m testbed.same_results SCRIPT ...` is the process.
+`python -m testbed.same_results NAME DIRECTORY` imports TensorFlow and forks a process for each.
 """
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import json
 import math
 import os
 import re
+import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import traceback
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from testbed.environment import ROOT, clean_environment
+from testbed.environment import clean_environment
 from testbed.tried_steps import TRIED_STEPS
 from testbed.training_scripts import OPTIONS, ROUNDING, SCRIPTS, errors_of, results_of
 
-LIMIT_S = 300.0
+LIMIT_S = 300
 # Of testbed/scripts: those whose functions are called some times.
 TRIED_SCRIPTS = (
     "branches.py",
@@ -93,8 +97,20 @@ class Found:
         return self.difference <= ROUNDING and self.is_exact is not False
 
 
-def compare(name: str, directory: Path) -> Found:
+def compare_in_process(name: str, directory: Path) -> Found:
     """Runs one of NAMES in all ways."""
+    done = subprocess.run(
+        [sys.executable, "-m", "testbed.same_results", name, str(directory)],
+        env=clean_environment(directory),
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    return Found(**json.loads(done.stdout.splitlines()[-1]))
+
+
+def compare(name: str, directory: Path) -> Found:
+    """The same, in a process that has imported TensorFlow and not used it."""
     store = directory / "plans"
     planned = OPTIONS.format(cache=store)
     tried = planned.replace("min_gain=-1", "min_gain=-0.99") + ",on_miss=trial"
@@ -118,27 +134,69 @@ def compare(name: str, directory: Path) -> Found:
 
 
 def _run(name: str, directory: Path, **variables: str) -> Run:
-    command = ["-m", "testbed.tried_steps", name] if name in TRIED_STEPS else [str(SCRIPTS / name)]
-    done = subprocess.run(
-        [sys.executable, "-m", "testbed.same_results", *command],
-        cwd=directory,
-        env=clean_environment(directory) | {"HPLACER_LOG": "info"} | variables,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=LIMIT_S,
-    )
-    *results, told = results_of(done.stdout) or [{}]
-    if "calls_with_plan" not in told:
-        raise RuntimeError(f"{name}: {done.stderr[-2000:]}")
-    state = _STATE.search(done.stderr)
+    """In a fork, which uses TensorFlow for the first time."""
+    out, err = directory / "stdout", directory / "stderr"
+    sys.stdout.flush()
+    child = os.fork()
+    if not child:
+        with contextlib.suppress(BaseException):
+            _be_script(name, directory, out, err, variables)
+        os._exit(99)
+    signal.alarm(LIMIT_S)
+    _, status = os.waitpid(child, 0)
+    signal.alarm(0)
+    results, told = results_of(out.read_text()), err.read_text()
+    if not results or "calls_with_plan" not in results[-1]:
+        raise RuntimeError(f"{name}: {told[-2000:]}")
+    state = _STATE.search(told)
     return Run(
-        results=results,
-        errors=errors_of(done.stderr),
-        returncode=done.returncode,
-        calls=told["calls_with_plan"],
+        results=results[:-1],
+        errors=errors_of(told),
+        returncode=os.waitstatus_to_exitcode(status),
+        calls=results[-1]["calls_with_plan"],
         left_out=state[1] if state else "",
     )
+
+
+def _be_script(
+    name: str, directory: Path, out: Path, err: Path, variables: Mapping[str, str]
+) -> None:
+    """Does not return."""
+    import tensorflow as tf
+
+    for number, path in ((1, out), (2, err)):
+        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
+    os.chdir(directory)
+    os.environ |= {"HPLACER_LOG": "info", **variables}
+    from hplacer_optimizer import run
+    from hplacer_optimizer.plugin.trials import function_calls
+
+    tf.config.set_logical_device_configuration(
+        tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
+    )
+    calls, original = 0, function_calls._run_under
+
+    def run_under(*arguments: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        return original(*arguments)
+
+    function_calls._run_under = run_under
+    code = 0
+    try:
+        if name in TRIED_STEPS:
+            run.main(["-m", "testbed.tried_steps", name])
+        else:
+            run.main([str(SCRIPTS / name)])
+    except SystemExit as error:
+        code = error.code if isinstance(error.code, int) else int(error.code is not None)
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    atexit._run_exitfuncs()
+    print(json.dumps({"calls_with_plan": calls}), flush=True)
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _difference(run: Run, alone: Run) -> float:
@@ -165,30 +223,11 @@ def _differences(found: Any, expected: Any) -> Iterator[float]:
 
 
 def main() -> None:
-    """Runs the script with two CPU devices, and tells how many calls ran with a plan."""
-    import atexit
+    """Compares, and prints what was found as JSON."""
+    import keras  # noqa: F401 (each fork would import it)
+    import tensorflow  # noqa: F401
 
-    import tensorflow as tf
-
-    from hplacer_optimizer import run
-    from hplacer_optimizer.plugin.trials import function_calls
-
-    tf.config.set_logical_device_configuration(
-        tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
-    )
-    calls, original = 0, function_calls._run_under
-
-    def run_under(*arguments: Any) -> Any:
-        nonlocal calls
-        calls += 1
-        return original(*arguments)
-
-    function_calls._run_under = run_under
-    atexit.register(lambda: print(json.dumps({"calls_with_plan": calls}), flush=True))
-    if os.environ.get("HPLACER_DISABLE"):
-        os.environ.pop("HPLACER_OPTIONS", None)
-    sys.path.insert(0, str(ROOT))
-    run.main(sys.argv[1:])
+    print(json.dumps(vars(compare(sys.argv[1], Path(sys.argv[2])))))
 
 
 if __name__ == "__main__":
