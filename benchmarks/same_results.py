@@ -30,9 +30,7 @@ def table(rows: Sequence[Found]) -> list[str]:
         told = "yes" if row.is_tried else f"no: {row.left_out}"
         difference = f"{row.difference:.1e}" if row.difference else "none"
         calls = f"{row.switched}, {row.tried}"
-        lines.append(
-            f"| {row.name} | {told} | {calls} | {difference} | {bits[row.is_exact]} |"
-        )
+        lines.append(f"| {row.name} | {told} | {calls} | {difference} | {bits[row.is_exact]} |")
     tried = sum(row.is_tried for row in rows)
     same = sum(row.is_same for row in rows)
     lines += ["", f"{tried} of {len(rows)} are tried; {same} of {len(rows)} have the same results."]

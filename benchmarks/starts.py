@@ -103,12 +103,17 @@ def measure(script: str, starts: int) -> dict[str, list[float]]:
 
 def table(rows: Mapping[str, Mapping[str, Sequence[float]]]) -> list[str]:
     """In Markdown: medians, and by how much they are later than without the optimizer."""
-    lines = ["| script | starts | without, s | first start, s | second start, s |", "|---" * 5 + "|"]
+    lines = [
+        "| script | starts | without, s | first start, s | second start, s |",
+        "|---" * 5 + "|",
+    ]
     for script, found in rows.items():
         medians = {kind: statistics.median(seconds) for kind, seconds in found.items()}
         own = medians[WITHOUT]
         later = [f"{medians[kind]:.2f} ({medians[kind] - own:+.2f})" for kind in (FIRST, SECOND)]
-        lines.append(f"| {script} | {len(found[WITHOUT])} | {own:.2f} | " + " | ".join(later) + " |")
+        lines.append(
+            f"| {script} | {len(found[WITHOUT])} | {own:.2f} | " + " | ".join(later) + " |"
+        )
     return lines
 
 

@@ -81,7 +81,7 @@ def train(model: str, machine: str, steps: int) -> None:
     lasts_s = np.diff(ends_s)
     found = {
         "steps": len(lasts_s),
-        "step_s": statistics.median(lasts_s[_WARMUP:].tolist()),
+        "step_s": statistics.median(lasts_s[_WARMUP if steps > _WARMUP else 0 :].tolist()),
         "last_step_s": statistics.median(lasts_s[-_SHORT // 2 :].tolist()),
         "lasted_s": ends_s[-1] - began_s,
         "charged_s": trials._budget.spent_s if trials else 0.0,
@@ -166,7 +166,9 @@ def measure(model: str, machine: str, steps: int, directory: Path) -> list[dict[
     run(model, machine, 1, HPLACER_OPTIONS=make)
     rows = []
     for which, store in ((PLAN, forced), (STRIPES, _with_stripes(forced, directory / "stripes"))):
-        planned = run(model, machine, _SHORT, HPLACER_OPTIONS=f"on_miss=skip,min_gain=-1,cache={store}")
+        planned = run(
+            model, machine, _SHORT, HPLACER_OPTIONS=f"on_miss=skip,min_gain=-1,cache={store}"
+        )
         row: dict[str, Any] = {
             "model": model,
             "machine": machine,

@@ -63,9 +63,7 @@ def end_one(directory: Path, name: str, moment: float) -> list[str]:
     variables = {"HPLACER_TRIAL_RULES": json.dumps(_RULES)}
     code = _PROGRAM.replace("{moment}", repr(moment)).replace("{name}", name)
     began_s = time.monotonic()
-    run(
-        code, directory, returncode=_SIGNALS[name], log="info", timeout_s=180, **variables
-    )
+    run(code, directory, returncode=_SIGNALS[name], log="info", timeout_s=180, **variables)
     failures = []
     over_s = time.monotonic() - began_s - moment
     if over_s > _ENDS_S:

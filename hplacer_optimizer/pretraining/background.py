@@ -211,9 +211,7 @@ def _write(
         raise
 
 
-def _spawn(
-    directory: Path, log: IO[str], ends: int | None = None, threads: int = 0
-) -> Detached:
+def _spawn(directory: Path, log: IO[str], ends: int | None = None, threads: int = 0) -> Detached:
     """Returns when the process has detached itself from this one.
 
     `ends`: what it reads until it is to end. `threads`: as in `Effort`.
@@ -221,7 +219,9 @@ def _spawn(
     variables = child_process.planner_variables()
     if threads:
         # Those of the planners, and of libraries that they use.
-        variables |= dict.fromkeys((THREADS, "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), f"{threads}")
+        variables |= dict.fromkeys(
+            (THREADS, "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), f"{threads}"
+        )
     done = subprocess.run(
         [sys.executable, "-m", __package__, str(directory)],
         env=child_process.environment(**variables),
