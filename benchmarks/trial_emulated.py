@@ -1,7 +1,7 @@
 """Do trials find out what pays on emulated GPUs, in virtual time, and what do they cost?
 
-NMT with two layers and two towers, as functions, on two and on four GPUs. Each training is a process
-of its own, of so many steps:
+NMT with two layers and two towers, as functions, on two and on four GPUs. Each training is a
+process of its own, of so many steps:
 
     alone      without the optimizer
     plan       with the plan that a search at the first start finds, whatever is predicted
@@ -219,7 +219,7 @@ def _copy(store: Path, other: Path) -> None:
 
 
 def _with_stripes(store: Path, other: Path) -> Path:
-    """The plan of the largest graph with its nodes in stripes over two GPUs, one per unit in turn."""
+    """The plan of the largest graph, with its units on two GPUs in turn."""
     plan = _largest(PlanStore(store))
     problem, node_op = plan.problem(), plan.node_op
     gpus = [i for i, name in enumerate(problem.device_names) if "GPU" in name][:2]

@@ -29,8 +29,8 @@ from pathlib import Path
 from typing import Any
 
 from testbed.environment import clean_environment
-from testbed.tried_steps import TRIED_STEPS
 from testbed.training_scripts import OPTIONS, ROUNDING, SCRIPTS, errors_of, results_of
+from testbed.tried_steps import TRIED_STEPS
 
 LIMIT_S = 300
 # Of testbed/scripts: those whose functions are called some times.

@@ -1,8 +1,9 @@
 """Trials that end at random moments: `python -m tests.stress_trials --count 50`.
 
-A program trains with a plan that is searched for beside it, and then tried, and gets SIGKILL, SIGINT
-or SIGTERM after a random time, up to a little more than a trial takes. Three programs in a row share
-a plan store; so some find a plan, some an unfinished trial, and some a verdict. After each of them
+A program trains with a plan that is searched for beside it, and then tried. It gets SIGKILL, SIGINT
+or SIGTERM after a random time, up to a little more than a trial takes. Three programs in a row
+share a plan store; so some find a plan, some an unfinished trial, some a verdict. After each of
+them
 
     the program has ended within some seconds, and so has what it started
     every plan and every unfinished trial of the store can be read

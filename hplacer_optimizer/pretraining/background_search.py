@@ -1,9 +1,9 @@
 """The process that searches in the background; `__main__.py` detached it from the training.
 
-Searches in half of the memory that is free, stores the plan and removes the directory of the job. It
-has the lowest priority, unless the job says otherwise. SIGTERM ends the search early and keeps the
-best plan; SIGALRM ends a process that outlives its budget. A search beside a training ends as soon
-as the training does.
+Searches in half of the memory that is free, stores the plan and removes the directory of the job.
+It has the lowest priority, unless the job says otherwise. SIGTERM ends the search early and keeps
+the best plan; SIGALRM ends a process that outlives its budget. A search beside a training ends as
+soon as the training does.
 """
 
 from __future__ import annotations

@@ -237,7 +237,8 @@ def test_which_ops_keep_state_in_their_kernels(tmp_path: Path) -> None:
 from hplacer_optimizer.plugin.trials.kernel_state import keeps_state
 
 KEEP = ["RandomUniform", "RandomStandardNormal", "RandomShuffle", "Multinomial", "FIFOQueueV2",
-        "VariableV2", "VarHandleOp", "RandomDataset", "ExperimentalRandomDataset", "TemporaryVariable", "Stage"]
+        "VariableV2", "VarHandleOp", "RandomDataset", "ExperimentalRandomDataset",
+        "TemporaryVariable", "Stage"]
 NOT = ["MatMul", "StatelessRandomNormalV2", "AssignVariableOp", "ReadVariableOp",
        "IteratorGetNext", "LookupTableFindV2", "TensorArrayV3", "TensorArrayWriteV3", "While",
        "StatefulPartitionedCall", "EagerPyFunc", "Assert", "RngReadAndSkip", "ShuffleDatasetV3",

@@ -43,7 +43,7 @@ def op_with_state(context: Any, name: str) -> str | None:
 
 def _draws_nothing(node: Any) -> bool:
     """CuDNN's recurrent layers have a state for dropout alone."""
-    return node.op.startswith("CudnnRNN") and node.attr["dropout"].f == 0.0
+    return str(node.op).startswith("CudnnRNN") and bool(node.attr["dropout"].f == 0.0)
 
 
 def keeps_state(op_type: str) -> bool:
