@@ -40,7 +40,7 @@ from hplacer_optimizer.problem.simulator import simulate
 from hplacer_optimizer.support import child_process
 
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
-    "NMT": ("nmt", {"layers": 2, "steps": 4, "hidden": 512, "vocabulary": 2_000}),
+    "NMT": ("nmt", {"layers": 2, "steps": 2, "hidden": 512, "vocabulary": 2_000}),
     "two towers": (
         "two_tower",
         {"features": 4, "rows": 20_000, "hidden": 1024, "layers": 3, "pin_tables": False},

@@ -38,6 +38,7 @@ _MARGIN_S = 60.0  # beyond what it has: loading, the last step, storing
 _SHORT_S, _SHORT_S_PER_OP = 0.4, 1e-4
 # Besides: interpreters that start, the step that is written and read, the plan that is stored.
 _AROUND_S, _AROUND_S_PER_OP = 0.4, 1e-4
+_START_S = 0.15  # processor time of what starts it
 
 
 class SearchBeside:
@@ -126,7 +127,9 @@ class SearchBeside:
         is_charged = not (effort.gives_way or self._is_virtual)
         while not search.is_over and not self._stops.wait(_POLL_S):
             lasted_s = time.monotonic() - began_s
-            used_s = min(search.processor_s, lasted_s)
+            used_s = _START_S + min(search.processor_s, lasted_s)
+            if search.is_over:  # what it has used is not known any more
+                break
             if is_charged:
                 self._budget.charge(used_s - charged_s)
                 charged_s = max(charged_s, used_s)
