@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import time
@@ -14,14 +15,17 @@ _IDLE, _WAITS_FOR_DISK = 3, 4  # columns of a core's line in /proc/stat
 
 
 class SpareCores:
-    """How many of the cores that this thread may run on are idle, on average since the last look.
+    """How many cores of this host are idle, on average since the last look.
 
-    A control group with a quota has no more to spare than what is left of that. 0 where nothing can
-    be read.
+    Of those that its control group has, whatever this process was bound to. A control group with a
+    quota has no more to spare than what is left of that. 0 where nothing can be read.
     """
 
     def __init__(self) -> None:
+        own = os.sched_getaffinity(0)
+        widen_affinity()
         self._cores = os.sched_getaffinity(0)
+        os.sched_setaffinity(0, own)
         self._seen = self._read()
 
     def look(self) -> float:
@@ -59,7 +63,5 @@ def _idle_s(cores: set[int]) -> float:
 
 def widen_affinity() -> None:
     """Lets this thread, and what it starts, run on all cores that its control group has."""
-    try:
+    with contextlib.suppress(OSError):
         os.sched_setaffinity(0, range(os.sysconf("SC_NPROCESSORS_CONF")))
-    except OSError:
-        return  # it stays as it was

@@ -48,7 +48,7 @@ class AlreadySearchedError(StoreError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Effort:
+class SearchEffort:
     """What a search takes.
 
     Attributes:
@@ -93,12 +93,12 @@ def start(
 
     Raises OSError or StoreError if it cannot be started.
     """
-    return _start(captured, machine, options, store, Effort(seconds=options.budget_s), None)
+    return _start(captured, machine, options, store, SearchEffort(seconds=options.budget_s), None)
 
 
 @contextlib.contextmanager
 def beside(
-    captured: Captured, machine: Machine, options: Options, store: PlanStore, effort: Effort
+    captured: Captured, machine: Machine, options: Options, store: PlanStore, effort: SearchEffort
 ) -> Iterator[Detached]:
     """A search that ends with the block or with this process, and keeps its best plan.
 
@@ -121,7 +121,7 @@ def _start(
     machine: Machine,
     options: Options,
     store: PlanStore,
-    effort: Effort,
+    effort: SearchEffort,
     ends: int | None,
 ) -> Detached | None:
     parent = _directory(store, options)
@@ -179,7 +179,7 @@ def _write(
     machine: Machine,
     options: Options,
     store: PlanStore,
-    effort: Effort,
+    effort: SearchEffort,
     *,
     is_beside: bool,
 ) -> None:
@@ -214,7 +214,7 @@ def _write(
 def _spawn(directory: Path, log: IO[str], ends: int | None = None, threads: int = 0) -> Detached:
     """Returns when the process has detached itself from this one.
 
-    `ends`: what it reads until it is to end. `threads`: as in `Effort`.
+    `ends`: what it reads until it is to end. `threads`: as in `SearchEffort`.
     """
     variables = child_process.planner_variables()
     if threads:

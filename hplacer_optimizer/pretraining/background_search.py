@@ -22,6 +22,7 @@ from typing import Any
 
 from hplacer_optimizer.capture.captured import load_captured
 from hplacer_optimizer.machines import load_machine
+from hplacer_optimizer.machines.spare_cores import widen_affinity
 from hplacer_optimizer.planners import Budget, Progress
 from hplacer_optimizer.planners.progress import describe_progress
 from hplacer_optimizer.plans.making import Search, make_plan
@@ -46,6 +47,7 @@ def main(directory: Path) -> None:
     signal.alarm(int(job["budget_s"]) + _MARGIN_S)  # its default action ends the process
     stop = threading.Event()
     if job["is_beside"]:
+        widen_affinity()
         threading.Thread(target=_wait_for_end, args=(stop,), daemon=True).start()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: stop.set())

@@ -21,7 +21,7 @@ from hplacer_optimizer.measuring.running_trial import TrialBudget, TrialRules
 from hplacer_optimizer.options import Options
 from hplacer_optimizer.plugin.trials import search_beside
 from hplacer_optimizer.plugin.trials.search_beside import SearchBeside
-from hplacer_optimizer.pretraining.background import Effort
+from hplacer_optimizer.pretraining.background import SearchEffort
 
 STEP = SimpleNamespace(num_ops=1_000, label="function train_step")
 
@@ -35,7 +35,7 @@ class Host:
     lasts_s: float = 1.0  # how long a search lasts
     now_s: float = 0.0
     begun_s: float = math.inf
-    efforts: list[Effort] = field(default_factory=list)
+    efforts: list[SearchEffort] = field(default_factory=list)
     signals: list[int] = field(default_factory=list)
     ends_s: float = math.inf  # when the training ends
     is_ended: bool = False
@@ -66,13 +66,6 @@ class Host:
         self.efforts.append(arguments[-1])
         self.begun_s, self.is_ended = self.now_s, False
         yield self
-
-
-@pytest.fixture(autouse=True)
-def _keeps_affinity() -> Iterator[None]:
-    before = os.sched_getaffinity(0)
-    yield
-    os.sched_setaffinity(0, before)
 
 
 def search(
@@ -174,7 +167,9 @@ def test_nothing_begins_that_never_may_or_after_the_training(
 
 def test_the_kernel_counts_what_is_idle() -> None:
     """A loop takes a core away, as far as others leave any."""
+    own = os.sched_getaffinity(0)
     spare_cores = SpareCores()
+    assert os.sched_getaffinity(0) == own
     with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as process:
         threading.Event().wait(0.6)
         busy = spare_cores.look()

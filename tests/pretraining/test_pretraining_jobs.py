@@ -463,7 +463,7 @@ def test_a_search_beside_training_ends_with_it(
 ) -> None:
     store = PlanStore(tmp_path)
     options = Options(planner="own:climb", cache=str(tmp_path))
-    effort = background.Effort(seconds=600, threads=1, gives_way=gives_way)
+    effort = background.SearchEffort(seconds=600, threads=1, gives_way=gives_way)
     with background.beside(loaded.captured, loaded.machine, options, store, effort) as search:
         assert process_id(search.log) == search.process_id
         assert not search.is_over

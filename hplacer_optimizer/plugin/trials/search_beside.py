@@ -21,13 +21,13 @@ from typing import Any
 
 from hplacer_optimizer.log import LOGGER
 from hplacer_optimizer.machines import Machine
-from hplacer_optimizer.machines.spare_cores import SpareCores, widen_affinity
+from hplacer_optimizer.machines.spare_cores import SpareCores
 from hplacer_optimizer.measuring.running_trial import TrialBudget
 from hplacer_optimizer.options import Options
 from hplacer_optimizer.planners import local_search
 from hplacer_optimizer.plans.store import PlanStore
 from hplacer_optimizer.pretraining import background
-from hplacer_optimizer.pretraining.background import Detached, Effort
+from hplacer_optimizer.pretraining.background import Detached, SearchEffort
 
 _POLL_S, _LOOK_S = 0.2, 1.0
 _LEAST_SPARE = 0.5  # of a core, that counts as idle
@@ -60,7 +60,6 @@ class SearchBeside:
         stops: threading.Event,
     ) -> None:
         self._budget, self._now, self._is_virtual, self._stops = budget, now, is_virtual, stops
-        widen_affinity()
 
     def run(
         self,
@@ -90,12 +89,12 @@ class SearchBeside:
             looks = False  # it was starved: what looked idle is not
         return None
 
-    def _effort(self, captured: Any, budget_s: float, *, looks: bool) -> Effort | None:
+    def _effort(self, captured: Any, budget_s: float, *, looks: bool) -> SearchEffort | None:
         """Waits until a search may begin; None: it will not."""
         num_ops = captured.num_ops
         patience = local_search.patience(num_ops)
         if self._is_virtual:
-            return Effort(seconds=budget_s, patience=patience, threads=0, gives_way=False)
+            return SearchEffort(seconds=budget_s, patience=patience, threads=0, gives_way=False)
         seconds = min(budget_s, _SHORT_S + _SHORT_S_PER_OP * num_ops)
         cost_s = seconds + _AROUND_S + _AROUND_S_PER_OP * num_ops
         spare_cores, waits = SpareCores(), False
@@ -104,14 +103,14 @@ class SearchBeside:
             if looks and spare >= _LEAST_SPARE:
                 # Half of them: two may be threads of one core.
                 threads = max(1, int(spare / 2))
-                return Effort(
+                return SearchEffort(
                     seconds=_PATIENT * budget_s, patience=patience, threads=threads, gives_way=True
                 )
             if self._budget.is_exhausted_by(cost_s):
                 LOGGER.debug("no search for %s: trials have cost what they may", captured.label)
                 return None
             if self._budget.allows(self._now(), cost_s):
-                return Effort(seconds=seconds, patience=patience, threads=1, gives_way=False)
+                return SearchEffort(seconds=seconds, patience=patience, threads=1, gives_way=False)
             if not waits:
                 waits = True
                 LOGGER.debug(
@@ -121,7 +120,7 @@ class SearchBeside:
                 )
         return None
 
-    def _watch(self, search: Detached, effort: Effort) -> bool:
+    def _watch(self, search: Detached, effort: SearchEffort) -> bool:
         """Until the search is over; False: it gets no processor time, and was killed."""
         began_s, charged_s, is_told = time.monotonic(), 0.0, False
         is_charged = not (effort.gives_way or self._is_virtual)
