@@ -76,7 +76,7 @@ def train(model: str, machine: str, steps: int) -> None:
         trials = service._service.trials if service._service else None
         if trials and _is_decided(trials) and len(ends_s) < steps:
             steps = min(steps, len(ends_s) + _SHORT)
-        elif trials and len(ends_s) == 4:
+        elif trials and len(ends_s) == 8:  # it has been called often enough for a search
             _wait_for_search(trials)
     lasts_s = np.diff(ends_s)
     found = {
@@ -121,6 +121,12 @@ def function_of(workload: str, parameters: Mapping[str, Any]) -> Callable[[], An
         for one in inside
     }
     used = {f"{node.name}:0" for node in definition.node}
+    # What `input_map` stands for would stay, and a handle of a function's own is state of its own.
+    kept = [node for node in definition.node if f"{node.name}:0" not in variables]
+    for node in kept:  # ops on a variable are beside it in any case
+        node.attr.pop("_class", None)
+    del definition.node[:]
+    definition.node.extend(kept)
 
     @tf.function(autograph=False)
     def train_step() -> Any:
@@ -158,7 +164,9 @@ def run(model: str, machine: str, steps: int, **variables: str) -> dict[str, Any
     return found
 
 
-def measure(model: str, machine: str, steps: int, directory: Path) -> list[dict[str, Any]]:
+def measure(
+    model: str, machine: str, steps: int, kinds: Sequence[str], directory: Path
+) -> list[dict[str, Any]]:
     """Two rows: of the plan that a search finds, and of stripes."""
     forced = directory / "forced"
     alone = run(model, machine, _SHORT, HPLACER_DISABLE="1")
@@ -180,7 +188,7 @@ def measure(model: str, machine: str, steps: int, directory: Path) -> list[dict[
         }
         guarded = run(model, machine, 1, HPLACER_OPTIONS=f"on_miss=skip,cache={store}")
         row[GUARD] = {"in_effect": bool({"loaded", "shared"} & set(guarded["outcomes"]))}
-        for kind, rules in TRIALS.items():
+        for kind, rules in ((kind, TRIALS[kind]) for kind in kinds):
             # The plan is searched for beside training, but where it is to be a bad one.
             own = directory / f"{which} {kind}".replace(" ", "")
             if which == STRIPES:
@@ -245,13 +253,14 @@ def _with_stripes(store: Path, other: Path) -> Path:
 
 def table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """In Markdown, with what it comes to."""
+    kinds = [kind for kind in TRIALS if all(kind in row for row in rows)]
     head = "| model | machine | plan | alone, ms | plan, ms | times as fast | predicted | guard | "
-    lines = [head + " | ".join(TRIALS) + " |", "|---" * (8 + len(TRIALS)) + "|"]
+    lines = [head + " | ".join(kinds) + " |", "|---" * (8 + len(kinds)) + "|"]
     for row in rows:
         cells = [
             f"{'stays' if row[kind]['in_effect'] else 'no'}, "
             f"{row[kind]['charged_s'] * 1e3:.1f} of {row[kind]['lasted_s'] * 1e3:.0f} ms"
-            for kind in TRIALS
+            for kind in kinds
         ]
         lines.append(
             f"| {row['model']} | {row['machine']} | {row['plan']} | {row['alone_s'] * 1e3:.3f} | "
@@ -261,7 +270,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     paying = [row for row in rows if row["speedup"] >= 1.05]
     harmful = [row for row in rows if row["speedup"] < 1 / 1.01]
     lines.append("")
-    for kind in (GUARD, *TRIALS):
+    for kind in (GUARD, *kinds):
         used = [row for row in rows if row[kind]["in_effect"]]
         said = (
             f"{kind}: in effect {sum(row in used for row in paying)} of {len(paying)} that pay by "
@@ -280,6 +289,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS), metavar="M")
     parser.add_argument("--machines", nargs="+", default=MACHINES, metavar="MACHINE")
     parser.add_argument("--steps", type=int, default=600, help="of a trial at most, default: 600")
+    parser.add_argument("--kinds", nargs="+", choices=TRIALS, default=list(TRIALS), metavar="KIND")
     parser.add_argument("--output", type=Path, metavar="DIR", help="for emulated.json and .md")
     parser.add_argument("--train", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
@@ -296,7 +306,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             if any((row["model"], row["machine"]) == (model, machine) for row in rows):
                 continue
             with tempfile.TemporaryDirectory() as directory:
-                rows += measure(model, machine, options.steps, Path(directory))
+                rows += measure(model, machine, options.steps, options.kinds, Path(directory))
             if kept is not None:
                 kept.parent.mkdir(parents=True, exist_ok=True)
                 kept.write_text(json.dumps(rows, indent=1) + "\n")
