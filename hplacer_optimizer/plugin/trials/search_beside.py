@@ -124,11 +124,11 @@ class SearchBeside:
         """Until the search is over; False: it gets no processor time, and was killed."""
         began_s, charged_s, is_told = time.monotonic(), 0.0, False
         is_charged = not (effort.gives_way or self._is_virtual)
-        while not search.is_over and not self._stops.wait(_POLL_S):
+        while not self._stops.wait(_POLL_S):
             lasted_s = time.monotonic() - began_s
             used_s = _START_S + min(search.processor_s, lasted_s)
             if search.is_over:  # what it has used is not known any more
-                break
+                return True
             if is_charged:
                 self._budget.charge(used_s - charged_s)
                 charged_s = max(charged_s, used_s)
