@@ -8,13 +8,17 @@ are worker 0. Worker 1 is a server with another core.
     trial     on_miss="trial", from an empty store, for --train-s
     no drop   the same, but a plan whose first steps take twice as long is not dropped early
     fixed     the same, with 100 timed steps of each side
+    search    the same with the search alone: no plan is tried. What it costs is how many steps less
+              there are than without the optimizer in as long a run
 
 "alone" and "plan" take turns. A plan pays if it is at least 5% faster there, and harms if it is
 in effect in the end and its 95% interval there lies below 1/1.01. The guard is what
-`decide` says of the plan without a trial.
+`decide` says of the plan without a trial. Graphs that the file of --output has are not run again.
 
     python -m benchmarks.trial --graphs "two towers" "many tiny ops" --train-s 60
     python -m benchmarks.trial --all --train-s 180 --output docs/results/trials
+    python -m benchmarks.trial --all --costs measured --train-s 40 --kinds trial search \
+        --output docs/results/trials
 """
 
 from __future__ import annotations
@@ -35,7 +39,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from hplacer_optimizer.bench.small_graphs import GRAPHS
+from hplacer_optimizer.bench.measured import calibrated_cluster
+from hplacer_optimizer.bench.small_graphs import GRAPHS, write
+from hplacer_optimizer.measuring.calibration.calibrate import calibrate_graph
 from hplacer_optimizer.measuring.turns import interval
 from hplacer_optimizer.plans.guard import APPLY, Here, decide
 from hplacer_optimizer.plans.store import PlanStore
@@ -47,6 +53,9 @@ TRIALS: dict[str, dict[str, Any]] = {
     "no drop": {"drops_early": False},
     "fixed": {"fixed_steps": 100},
 }
+SEARCH = "search"  # alone
+KINDS = [*TRIALS, SEARCH]
+ESTIMATED, MEASURED = "estimated", "measured"  # costs
 PAYS, HARMS = 1.05, 1 / 1.01
 # Without the three that build a session's graph of their own.
 FUNCTIONS = [name for name, build in GRAPHS.items() if callable(build)]
@@ -168,11 +177,29 @@ def run(name: str, train_s: float, **variables: str) -> dict[str, Any]:
 # ---- a graph ----
 
 
+def measured_costs(name: str, directory: Path) -> Path:
+    """A table of the costs of a graph's ops, measured on two workers with a core each."""
+    with calibrated_cluster(lambda what: None) as bench:
+        graph, table = directory / "graph.meta", directory / "costs.json"
+        write(name, graph)
+        calibrate_graph(graph, bench.machine, addresses=bench.cluster.addresses).costs.save(table)
+    return table
+
+
 def measure(
-    name: str, directory: Path, *, train_s: float, turn_s: float, turns: int, kinds: Sequence[str]
+    name: str,
+    directory: Path,
+    *,
+    costs: str,
+    train_s: float,
+    turn_s: float,
+    turns: int,
+    kinds: Sequence[str],
 ) -> dict[str, Any]:
     """All runs of a graph."""
     shared = "devices=/job:worker,min_ops=5"
+    if costs == MEASURED:
+        shared += f",cost_table={measured_costs(name, directory)}"
     forced = f"{shared},on_miss=plan,min_gain=-1,cache={directory / 'forced'}"
     variables: Mapping[str, Mapping[str, str]] = {
         ALONE: {"HPLACER_DISABLE": "1"},
@@ -198,7 +225,7 @@ def measure(
         "predicted": largest.speedup,
         "guard": decide(largest, Here.now()).action == APPLY,
     }
-    for kind in kinds:
+    for kind in (kind for kind in kinds if kind in TRIALS):
         found = run(
             name,
             train_s,
@@ -213,18 +240,32 @@ def measure(
             "last_step_s": found["last_step_s"],
             "told": (told or found["log"] or [""])[-1].removeprefix("hplacer: "),
         }
+    if SEARCH in kinds:
+        row[SEARCH] = _search_alone(name, shared, directory, train_s)
     return row
+
+
+def _search_alone(name: str, shared: str, directory: Path, train_s: float) -> dict[str, Any]:
+    """Steps of a run without the optimizer, and of one with a search that nothing follows."""
+    alone = run(name, train_s, HPLACER_DISABLE="1")
+    options = f"{shared},on_miss=trial,min_gain=1e6,cache={directory / SEARCH}"
+    beside = run(name, train_s, HPLACER_OPTIONS=options)
+    return {
+        "alone_steps": alone["steps"],
+        "steps": beside["steps"],
+        "lost": 1 - beside["steps"] / alone["steps"],
+        "charged_s": beside["charged_s"],
+        "is_found": bool(PlanStore(directory / SEARCH).fingerprints()),
+    }
 
 
 def table(rows: Sequence[Mapping[str, Any]], kinds: Sequence[str]) -> list[str]:
     """In Markdown, with what it comes to."""
+    kinds = [kind for kind in kinds if all(kind in row for row in rows)]
     head = "| graph | alone, ms | plan, ms | times as fast | 95% | predicted | guard | "
     lines = [head + " | ".join(kinds) + " |", "|---" * (7 + len(kinds)) + "|"]
     for row in rows:
-        cells = [
-            f"{'stays' if row[kind]['in_effect'] else 'no'}, {row[kind]['charged_s']:.2f} s"
-            for kind in kinds
-        ]
+        cells = [_cell(row[kind]) for kind in kinds]
         lines.append(
             f"| {row['graph']} | {row['alone_s'] * 1e3:.2f} | {row['plan_s'] * 1e3:.2f} | "
             f"{row['speedup']:.2f} | {row['low']:.2f} to {row['high']:.2f} | "
@@ -234,7 +275,7 @@ def table(rows: Sequence[Mapping[str, Any]], kinds: Sequence[str]) -> list[str]:
         )
     lines.append("")
     paying = [row for row in rows if row["speedup"] >= PAYS]
-    for kind in ("guard", *kinds):
+    for kind in ("guard", *(kind for kind in kinds if kind != SEARCH)):
         used = [row for row in rows if (row[kind] if kind == "guard" else row[kind]["in_effect"])]
         harmed = [row for row in used if row["high"] < HARMS]
         said = f"{kind}: in effect {sum(row in used for row in paying)} of {len(paying)} that pay "
@@ -244,6 +285,12 @@ def table(rows: Sequence[Mapping[str, Any]], kinds: Sequence[str]) -> list[str]:
             said += f"; at most {lost:.1%} of a run was charged"
         lines.append(said)
     return lines
+
+
+def _cell(found: Mapping[str, Any]) -> str:
+    if "lost" in found:
+        return f"{found['lost']:+.1%} of the steps" + ("" if found["is_found"] else ", not found")
+    return f"{'stays' if found['in_effect'] else 'no'}, {found['charged_s']:.2f} s"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -256,8 +303,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--train-s", type=float, default=60.0, help="of a trial, default: 60")
     parser.add_argument("--turn-s", type=float, default=3.0, help="of a turn, default: 3")
     parser.add_argument("--turns", type=int, default=4, help="at least 2, default: 4")
-    parser.add_argument("--kinds", nargs="+", choices=TRIALS, default=list(TRIALS), metavar="KIND")
-    parser.add_argument("--output", type=Path, metavar="DIR", help="for trials.json and table.md")
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS, metavar="KIND")
+    parser.add_argument("--costs", choices=(ESTIMATED, MEASURED), default=ESTIMATED)
+    parser.add_argument("--output", type=Path, metavar="DIR", help="for COSTS.json and COSTS.md")
     parser.add_argument("--serve", nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--train", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
@@ -268,12 +316,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         train(options.train[0], options.train[1:], options.train_s)
         return 0
     rows: list[dict[str, Any]] = []
+    kept = options.output / f"{options.costs}.json" if options.output else None
+    if kept is not None and kept.exists():
+        rows = json.loads(kept.read_text())
     for name in FUNCTIONS if options.all else options.graphs:
+        if any(row["graph"] == name for row in rows):
+            continue
         print(f"  {name}", file=sys.stderr, flush=True)
         with tempfile.TemporaryDirectory() as directory:
             row = measure(
                 name,
                 Path(directory),
+                costs=options.costs,
                 train_s=options.train_s,
                 turn_s=options.turn_s,
                 turns=options.turns,
@@ -281,11 +335,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             )
         rows.append(row)
         print(json.dumps(row), file=sys.stderr, flush=True)
-        if options.output:
-            options.output.mkdir(parents=True, exist_ok=True)
-            (options.output / "trials.json").write_text(json.dumps(rows, indent=1) + "\n")
-            text = "\n".join(table(rows, options.kinds)) + "\n"
-            (options.output / "table.md").write_text(text)
+        if kept is not None:
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            kept.write_text(json.dumps(rows, indent=1) + "\n")
+            kept.with_suffix(".md").write_text("\n".join(table(rows, options.kinds)) + "\n")
     print("\n".join(table(rows, options.kinds)))
     return 0
 

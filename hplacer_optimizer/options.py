@@ -121,12 +121,12 @@ class Options:
     )
     trust_shared: bool = _option(False, "read plans from a directory that others can write")
     on_miss: str = _option(
-        "plan",
-        "what to do without a stored plan: 'plan' at once; 'trial': start at once, search beside "
-        "training, and keep the plan if its steps are measured to be faster; 'learn' for the whole "
-        "budget while training waits, search in the 'background' for the next start, 'skip' the "
-        "graph",
-        choices=("plan", "trial", "background", "learn", "skip"),
+        "trial",
+        "what to do without a stored plan: 'trial': start at once, search beside training, and "
+        "keep the plan if its steps are measured to be faster; 'plan' at once; 'learn' for the "
+        "whole budget while training waits, search in the 'background' for the next start, 'skip' "
+        "the graph",
+        choices=("trial", "plan", "background", "learn", "skip"),
     )
 
     min_gain: float | None = _option(
@@ -142,8 +142,8 @@ class Options:
     )
     verify: bool = _option(
         False,
-        "starts run with the plan and without it in turn, and time their own steps, until it is "
-        "known whether the plan pays; one that does not is retired",
+        "of sessions: starts run with the plan and without it in turn, and time their own steps, "
+        "until it is known whether the plan pays; one that does not is retired",
     )
     plan: str | None = _option(
         None,

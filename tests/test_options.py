@@ -35,7 +35,7 @@ options = st.builds(
     cache=st.none() | texts,
     cache_max_bytes=st.integers(0, 2**63 - 1),
     trust_shared=st.booleans(),
-    on_miss=st.sampled_from(["plan", "background", "learn", "skip"]),
+    on_miss=st.sampled_from(["trial", "plan", "background", "learn", "skip"]),
     min_gain=st.none() | st.floats(-1, 1e6),
     host_offload=st.booleans(),
     verify=st.booleans(),
@@ -98,7 +98,7 @@ def test_values_become_the_declared_type(name: str, given: Any, kept: Any) -> No
         (
             "on_miss",
             "wait",
-            "on_miss: must be 'plan' or 'trial' or 'background' or 'learn' or 'skip'",
+            "on_miss: must be 'trial' or 'plan' or 'background' or 'learn' or 'skip'",
         ),
         ("planner", "eft", "planner: unknown name 'eft'; did you mean 'heft'? valid are auto, "),
         ("planner", "a module:f", "'package.module:function'"),

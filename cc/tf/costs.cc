@@ -99,34 +99,6 @@ void AssumeReshaped(int64_t elements, TensorShapeProto* shape) {
   }
 }
 
-// The second input of a Transpose that inverts another one: the inverse of a constant. The identity
-// where it is something else.
-std::vector<int64_t> Permutation(const Node& transpose) {
-  const Node *inverse, *constant;
-  tensorflow::Tensor forward;
-  if (!transpose.input_node(1, &inverse).ok() || inverse->type_string() != "InvertPermutation" ||
-      !inverse->input_node(0, &constant).ok() || !constant->IsConstant() ||
-      !tensorflow::GetNodeAttr(constant->attrs(), "value", &forward).ok()) {
-    return {};
-  }
-  std::vector<int64_t> permutation(forward.NumElements());
-  for (int64_t i = 0; i < forward.NumElements(); ++i) {
-    const int64_t to = forward.dtype() == tensorflow::DT_INT32 ? forward.flat<int32_t>()(i)
-                                                               : forward.flat<int64_t>()(i);
-    if (to < 0 || to >= forward.NumElements()) return {};
-    permutation[to] = i;
-  }
-  return permutation;
-}
-
-TensorShapeProto Transposed(const TensorShapeProto& shape,
-                            const std::vector<int64_t>& permutation) {
-  if (static_cast<int>(permutation.size()) != shape.dim_size()) return shape;
-  TensorShapeProto transposed;
-  for (const int64_t from : permutation) *transposed.add_dim() = shape.dim(static_cast<int>(from));
-  return transposed;
-}
-
 // True for scratch that one op hands to its gradient, output 5 and there input 5. Only the kernel
 // knows its size; it counts as empty.
 bool IsReserveSpace(const std::string& op, int index) {
@@ -282,7 +254,7 @@ class CostEstimation {
     if (node.type_string() == "Reshape") {
       AssumeReshaped(NumElements(inputs[0].shape()), shape);
     } else if (node.type_string() == "Transpose") {
-      *shape = Transposed(inputs[0].shape(), Permutation(node));
+      *shape = inputs[0].shape();  // in some order
     } else {
       AssumeShape(options_.batch_size, shape);
     }

@@ -9,9 +9,12 @@ import functools
 import os
 import re
 import socket
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+THREADS = "HPLACER_THREADS"
 
 _DEFAULT_HZ = 2.5e9
 # float32 operations per cycle and core: lanes, times 2 for fused multiply-add, times 2 units.
@@ -57,20 +60,46 @@ def _is_container() -> bool:
 
 def usable_cores() -> float:
     """Cores that this process may use; a fraction if its control group has a CPU quota."""
-    cores: float = len(os.sched_getaffinity(0))
-    quotas = [_read(directory / "cpu.max").split() for directory in _control_groups()]
+    cores, quota = float(len(os.sched_getaffinity(0))), quota_cores()
+    return cores if quota is None else min(cores, quota)
+
+
+def quota_cores() -> float | None:
+    """Cores that the control groups of this process may use, by their CPU quotas; None: any."""
+    found = [directory / "cpu.max" for directory in _control_groups()]
+    quotas = [_read(file).split() for file in found]
     for directory in _control_groups("cpu"):
         names = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
         quotas.append([_read(directory / name).strip() for name in names])
-    for quota in quotas:  # "max" or -1: none
-        if len(quota) == 2 and quota[0].isdigit() and quota[1].isdigit():
-            cores = min(cores, int(quota[0]) / int(quota[1]))
-    return cores
+    return min(
+        (
+            int(quota[0]) / int(quota[1])
+            for quota in quotas  # "max" or -1: none
+            if len(quota) == 2 and quota[0].isdigit() and quota[1].isdigit()
+        ),
+        default=None,
+    )
+
+
+def processor_seconds_of_group() -> float | None:
+    """That the control group of this process has run so far; None: it does not tell."""
+    for directory in _control_groups():
+        used = re.search(r"^usage_usec (\d+)$", _read(directory / "cpu.stat"), re.MULTILINE)
+        if used:
+            return int(used[1]) / 1e6
+    for directory in _control_groups("cpuacct"):
+        if (text := _read(directory / "cpuacct.usage").strip()).isdigit():
+            return int(text) / 1e9
+    return None
 
 
 def whole_cores() -> int:
-    """Usable cores as a number of threads, at least 1: more would wait for each other."""
-    return max(int(usable_cores()), 1)
+    """Usable cores as a number of threads, at least 1: more would wait for each other.
+
+    HPLACER_THREADS, which a process that searches beside a training has, sets a lower limit.
+    """
+    most = _number(os.environ.get(THREADS, ""))
+    return max(min(int(usable_cores()), most or sys.maxsize), 1)
 
 
 def memory_bytes() -> int:

@@ -139,25 +139,6 @@ class TrialResult:
         return self.is_known and self.low > 1.0
 
 
-@dataclass(frozen=True)
-class Disturbance:
-    """What ran beside the steps before a trial, such as the search for the plan.
-
-    Attributes:
-        steps_s: steps meanwhile, of a few.
-        lasted_s: seconds.
-    """
-
-    steps_s: tuple[float, ...] = ()
-    lasted_s: float = 0.0
-
-    def cost_s(self, reference_s: float) -> float:
-        """By how much the run was slower, with steps that take so long without it."""
-        if len(self.steps_s) < _REFERENCE:
-            return 0.0
-        return max(0.0, 1 - reference_s / statistics.median(self.steps_s)) * self.lasted_s
-
-
 @dataclass(slots=True)
 class TrialCall:
     """A call that the trial has been asked about."""
@@ -190,7 +171,6 @@ class RunningTrial:
         is_asynchronous: bool = False,
         block_s: float = BLOCK_S,
         known: Observations | None = None,
-        before: Disturbance | None = None,
         rules: TrialRules | None = None,
     ) -> None:
         """A trial that nothing has been measured in.
@@ -202,13 +182,12 @@ class RunningTrial:
                 average over a block alone.
             block_s: of a block, at least; 0 where times are virtual, which hardly differ.
             known: from earlier runs.
-            before: is charged once it is known how long a step takes without it.
             rules: when it ends.
         """
         self._budget, self._pause_s = budget, pause_s
         self._is_asynchronous, self._block_s = is_asynchronous, block_s
         self._rules = rules or TrialRules()
-        self._earlier, self._before = known or Observations(), before or Disturbance()
+        self._earlier = known or Observations()
         self._logarithms = list(self._earlier.logarithms)
         self._reference: list[tuple[float, float]] = []  # call, and what followed
         self._reference_s: float | None = None
@@ -335,7 +314,6 @@ class RunningTrial:
         self._reference.append((call_s, gap_s))
         if len(self._reference) >= _REFERENCE:
             self._reference_s = statistics.median(call + gap for call, gap in self._reference)
-            self._budget.charge(self._before.cost_s(self._reference_s))
 
     def _begin_observation(self) -> None:
         self._blocks = []

@@ -304,7 +304,6 @@ def _options_of_entry(config: Any) -> Options | None:
 
 def on_keras(keras: ModuleType) -> None:
     """Warns once when a model of this Keras (3, or tf_keras) compiles its step with XLA."""
-    verifying.on_keras()
     # Keras restores a saved compile() only of models that have the one of their trainer class.
     model_class: Any = next(base for base in keras.Model.__mro__ if "compile" in vars(base))
     original = model_class.compile

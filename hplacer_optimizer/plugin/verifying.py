@@ -1,4 +1,4 @@
-"""Option `verify`: starts of a training script time their own steps, with a plan and without it.
+"""Option `verify`: starts of a script time the steps of its sessions, with a plan and without it.
 
 name_start  in the training process: the entry of the optimizer names this start
 remember    where graphs are placed, also in a server: with the plan or without; the store remembers
@@ -50,8 +50,8 @@ _sides: dict[str, bool] = {}  # by start, where graphs are placed: whether plans
 
 
 def timed_start(request: Any, options: Options) -> str | None:
-    """The name of this start if it times the steps of the graph."""
-    if not (options.verify and request.trains):
+    """The name of this start if it times the steps of the graph, which is that of a session."""
+    if request.function or not (options.verify and request.trains):
         return None
     return entry_of(request).parameter_map[START].s.decode() or None
 
@@ -110,8 +110,7 @@ def name_start(options: Options) -> str | None:
         with _lock:
             if _verifier is None:
                 _verifier = Verifier(f"{_script_id()}.{os.urandom(8).hex()}")
-                _verifier.install()
-                batches.install()
+                _verifier.install_sessions()
             _verifier.options = options
     except Exception as error:  # whatever it is, the user's program goes on
         warn_once("verify", f"option verify has no effect: {type(error).__name__}: {error}")
@@ -119,14 +118,8 @@ def name_start(options: Options) -> str | None:
     return _verifier.name
 
 
-def on_keras() -> None:
-    """Keras 3 was imported."""
-    if _verifier is not None:
-        batches.install_keras()
-
-
 class Verifier(StepObserver):
-    """Times the steps of this start."""
+    """Times the steps of this start's sessions."""
 
     def __init__(self, name: str) -> None:
         super().__init__()

@@ -18,20 +18,23 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import math
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, NamedTuple
 
 from hplacer_optimizer.capture.captured import Captured, save_captured
 from hplacer_optimizer.errors import StoreError
 from hplacer_optimizer.machines import Machine, save_machine
+from hplacer_optimizer.machines.host import THREADS
 from hplacer_optimizer.options import Options
-from hplacer_optimizer.planners import local_search
 from hplacer_optimizer.plans.store import PlanStore
 from hplacer_optimizer.support import child_process
 from hplacer_optimizer.support.own_directory import default_directory
@@ -42,6 +45,24 @@ _START_LIMIT_S = 10.0
 
 class AlreadySearchedError(StoreError):
     """A search for the step is running."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchEffort:
+    """What a search takes.
+
+    Attributes:
+        seconds: that the planner has.
+        patience: steps of the planner without a better placement, after which it ends; None: it
+            goes on.
+        threads: at most; 0: as many as there are cores.
+        gives_way: it has the lowest priority, and else that of any process.
+    """
+
+    seconds: float
+    patience: int | None = None
+    threads: int = 0
+    gives_way: bool = True
 
 
 class Detached(NamedTuple):
@@ -56,6 +77,14 @@ class Detached(NamedTuple):
         """Whether the search has ended."""
         return not os.path.exists(self.directory) or not _is_alive(self.process_id)
 
+    @property
+    def processor_s(self) -> float:
+        """Seconds of processor time that it has taken so far; infinite where nothing tells."""
+        try:
+            return time.clock_gettime((~self.process_id << 3) | 2)  # clock_getcpuclockid(3)
+        except OSError:
+            return math.inf
+
 
 def start(
     captured: Captured, machine: Machine, options: Options, store: PlanStore
@@ -64,12 +93,12 @@ def start(
 
     Raises OSError or StoreError if it cannot be started.
     """
-    return _start(captured, machine, options, store, None)
+    return _start(captured, machine, options, store, SearchEffort(seconds=options.budget_s), None)
 
 
 @contextlib.contextmanager
 def beside(
-    captured: Captured, machine: Machine, options: Options, store: PlanStore
+    captured: Captured, machine: Machine, options: Options, store: PlanStore, effort: SearchEffort
 ) -> Iterator[Detached]:
     """A search that ends with the block or with this process, and keeps its best plan.
 
@@ -78,7 +107,7 @@ def beside(
     """
     ends, ours = os.pipe()
     try:
-        search = _start(captured, machine, options, store, ends)
+        search = _start(captured, machine, options, store, effort, ends)
         if search is None:
             raise AlreadySearchedError(f"another process searches for a plan for {captured.label}")
         yield search
@@ -88,15 +117,20 @@ def beside(
 
 
 def _start(
-    captured: Captured, machine: Machine, options: Options, store: PlanStore, ends: int | None
+    captured: Captured,
+    machine: Machine,
+    options: Options,
+    store: PlanStore,
+    effort: SearchEffort,
+    ends: int | None,
 ) -> Detached | None:
     parent = _directory(store, options)
     parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with open(_log(parent, captured.fingerprint), "a") as log:
         if not _lock(log.fileno()):
             return None
-        _write(parent, captured, machine, options, store, is_beside=ends is not None)
-        return _spawn(parent / captured.fingerprint, log, ends)
+        _write(parent, captured, machine, options, store, effort, is_beside=ends is not None)
+        return _spawn(parent / captured.fingerprint, log, ends, effort.threads)
 
 
 def resume(fingerprint: str, options: Options, store: PlanStore) -> Detached | None:
@@ -145,6 +179,7 @@ def _write(
     machine: Machine,
     options: Options,
     store: PlanStore,
+    effort: SearchEffort,
     *,
     is_beside: bool,
 ) -> None:
@@ -157,14 +192,16 @@ def _write(
         job = {
             "planner": options.planner,
             "seed": options.seed,
-            "budget_s": options.budget_s,
+            "budget_s": effort.seconds,
             "cost_table": os.path.abspath(table) if table else None,
             "host_offload": options.host_offload,
             "cache": store.directory,
             "trust_shared": options.trust_shared,
             "cache_max_bytes": options.cache_max_bytes,
             "attempts": 0,
-            "patience": local_search.patience(len(captured.op_signatures)) if is_beside else None,
+            "patience": effort.patience,
+            "gives_way": effort.gives_way,
+            "is_beside": is_beside,
         }
         (temporary / JOB).write_text(json.dumps(job))
         shutil.rmtree(parent / captured.fingerprint, ignore_errors=True)
@@ -174,14 +211,20 @@ def _write(
         raise
 
 
-def _spawn(directory: Path, log: IO[str], ends: int | None = None) -> Detached:
+def _spawn(directory: Path, log: IO[str], ends: int | None = None, threads: int = 0) -> Detached:
     """Returns when the process has detached itself from this one.
 
-    `ends`: what it reads until it is to end.
+    `ends`: what it reads until it is to end. `threads`: as in `SearchEffort`.
     """
+    variables = child_process.planner_variables()
+    if threads:
+        # Those of the planners, and of libraries that they use.
+        variables |= dict.fromkeys(
+            (THREADS, "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), f"{threads}"
+        )
     done = subprocess.run(
         [sys.executable, "-m", __package__, str(directory)],
-        env=child_process.environment(**child_process.planner_variables()),
+        env=child_process.environment(**variables),
         stdin=subprocess.DEVNULL if ends is None else ends,
         stdout=subprocess.PIPE,
         stderr=log,

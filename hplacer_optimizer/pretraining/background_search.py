@@ -1,10 +1,9 @@
 """The process that searches in the background; `__main__.py` detached it from the training.
 
-Searches at the lowest priority, in half of the memory that is free, stores the plan and removes the
-directory of the job. SIGTERM ends the search early and keeps the best plan; SIGALRM ends a process
-that outlives its budget. A search beside a training ends as soon as the training does. It may take
-a multiple of the budget, as it gets what processors the training leaves, and ends earlier where
-nothing gets better.
+Searches in half of the memory that is free, stores the plan and removes the directory of the job.
+It has the lowest priority, unless the job says otherwise. SIGTERM ends the search early and keeps
+the best plan; SIGALRM ends a process that outlives its budget. A search beside a training ends as
+soon as the training does.
 """
 
 from __future__ import annotations
@@ -23,6 +22,7 @@ from typing import Any
 
 from hplacer_optimizer.capture.captured import load_captured
 from hplacer_optimizer.machines import load_machine
+from hplacer_optimizer.machines.spare_cores import widen_affinity
 from hplacer_optimizer.planners import Budget, Progress
 from hplacer_optimizer.planners.progress import describe_progress
 from hplacer_optimizer.plans.making import Search, make_plan
@@ -31,7 +31,6 @@ from hplacer_optimizer.pretraining.background import JOB, MACHINE
 
 _NICENESS = 19
 _MARGIN_S = 120  # beyond the budget: loading, the last step, simulating and storing
-_BESIDE = 3.0  # times the budget, for a search beside a training
 _MEMORY_SHARE = 0.5  # of what is free
 _LEAST_MEMORY = 1 << 30
 _MAX_ATTEMPTS = 3  # of a search that is killed each time
@@ -41,13 +40,14 @@ _LOG_INTERVAL_S = 10.0
 def main(directory: Path) -> None:
     """Does the job in the directory, which it removes unless the process is killed."""
     job = json.loads((directory / JOB).read_text())
-    is_beside = job.get("patience") is not None
-    kept = {**job, "attempts": job["attempts"] + 1, "patience": None}  # who resumes it waits
-    if is_beside:
-        job["budget_s"] *= _BESIDE
+    if job["gives_way"]:
+        _give_way()
+    # Who takes it up again is in the background.
+    kept = {**job, "attempts": job["attempts"] + 1, "is_beside": False, "gives_way": True}
     signal.alarm(int(job["budget_s"]) + _MARGIN_S)  # its default action ends the process
     stop = threading.Event()
-    if is_beside:
+    if job["is_beside"]:
+        widen_affinity()
         threading.Thread(target=_wait_for_end, args=(stop,), daemon=True).start()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: stop.set())
@@ -68,9 +68,9 @@ def _search(directory: Path, job: dict[str, Any], stop: threading.Event) -> None
     search = Search(
         planner=job["planner"],
         seed=job["seed"],
-        budget=Budget(seconds=job["budget_s"], patience=job.get("patience"), stop=stop),
+        budget=Budget(seconds=job["budget_s"], patience=job["patience"], stop=stop),
         cost_table=job["cost_table"],
-        host_offload=job.get("host_offload", False),
+        host_offload=job["host_offload"],
     )
     _say(f"searches for {captured.label} with {search.planner} for {job['budget_s']:g} s")
     said = time.monotonic()
@@ -116,6 +116,5 @@ def _say(text: str) -> None:
 
 
 if __name__ == "__main__":
-    _give_way()
     _limit_memory()
     main(Path(sys.argv[1]))

@@ -16,7 +16,6 @@ from hplacer_optimizer.measuring.running_trial import (
     CLEAR,
     MOST_S,
     SHARE,
-    Disturbance,
     Observations,
     RunningTrial,
     TrialBudget,
@@ -172,19 +171,6 @@ def test_it_waits_until_the_run_has_lasted_long_enough_for_the_second_instantiat
     assert sum(took_s for _, took_s in trained.calls[:first]) == pytest.approx(50.0, rel=0.01)
     assert trained.trial.result is not None
     assert trained.trial.result.plan_stays
-
-
-def test_what_slowed_the_steps_before_it_is_charged() -> None:
-    """A search of 20 s took a fifth of the time; that is known after five steps without it."""
-    budget = TrialBudget(-1e6)
-    before = Disturbance((0.125,) * 10, 20.0)
-    trial = RunningTrial(budget, pause_s=0.0, before=before)
-    trained = Run(trial, budget, noisy(0.1, 0.09)).train(4)
-    assert budget.spent_s == 0.0
-    trained.train(1)
-    assert budget.spent_s == pytest.approx(4.0)
-    assert Disturbance((0.1,) * 4, 20.0).cost_s(0.05) == 0.0  # too few to tell
-    assert Disturbance((0.1,) * 5, 20.0).cost_s(0.2) == 0.0
 
 
 def test_rules_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

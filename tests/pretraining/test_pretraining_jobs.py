@@ -457,16 +457,22 @@ def test_one_background_search_at_a_time(loaded: jobs.Loaded, tmp_path: Path) ->
     processes.wait_for(lambda: not job.exists())
 
 
-def test_a_search_beside_training_ends_with_it(loaded: jobs.Loaded, tmp_path: Path) -> None:
+@pytest.mark.parametrize("gives_way", [True, False])
+def test_a_search_beside_training_ends_with_it(
+    gives_way: bool, loaded: jobs.Loaded, tmp_path: Path
+) -> None:
     store = PlanStore(tmp_path)
-    options = Options(planner="own:climb", cache=str(tmp_path), budget_s=600)
-    with background.beside(loaded.captured, loaded.machine, options, store) as search:
+    options = Options(planner="own:climb", cache=str(tmp_path))
+    effort = background.SearchEffort(seconds=600, threads=1, gives_way=gives_way)
+    with background.beside(loaded.captured, loaded.machine, options, store, effort) as search:
         assert process_id(search.log) == search.process_id
         assert not search.is_over
-        assert os.getpriority(os.PRIO_PROCESS, search.process_id) == 19
+        priority = os.getpriority(os.PRIO_PROCESS, search.process_id)
+        assert priority == (19 if gives_way else os.getpriority(os.PRIO_PROCESS, 0))
+        assert 0 < search.processor_s < 60
         with (
             pytest.raises(background.AlreadySearchedError, match="another process searches for"),
-            background.beside(loaded.captured, loaded.machine, options, store),
+            background.beside(loaded.captured, loaded.machine, options, store, effort),
         ):
             pass
         limits = Path(f"/proc/{search.process_id}/limits").read_text()

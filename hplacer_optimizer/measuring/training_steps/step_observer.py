@@ -83,7 +83,6 @@ class StepObserver:
 
     def install(self) -> None:
         """Wraps functions and sessions; call it once, after TensorFlow was imported."""
-        from tensorflow.python.client import session
         from tensorflow.python.eager import context
         from tensorflow.python.eager.polymorphic_function import concrete_function
 
@@ -109,7 +108,7 @@ class StepObserver:
             return result
 
         function_class._call_flat = call_flat
-        self._install_session(session.BaseSession)
+        self.install_sessions()
 
     def _clocks(self) -> tuple[Callable[[], float], Callable[[], float]]:
         """What is asked for the time when a step begins, and when it has ended."""
@@ -119,7 +118,11 @@ class StepObserver:
         self.own_work = self.own_work or OwnWork(clock)
         return self.own_work.begins, self.own_work.ended
 
-    def _install_session(self, session_class: Any) -> None:
+    def install_sessions(self) -> None:
+        """Wraps sessions alone; call it once."""
+        from tensorflow.python.client import session
+
+        session_class = session.BaseSession
         init_original, run_original = session_class.__init__, session_class.run
         callable_original = session_class.make_callable
 

@@ -16,7 +16,7 @@ from hplacer_optimizer.capture.training_ops import called_functions
 # of their kernel: in files, in Python, or behind the handle that they make.
 _STATELESS_KERNELS = re.compile(
     r"_?(Arg|Retval)|Assert|Case|If|While|StatefulPartitionedCall|CheckNumerics(V2)?|Print(V2)?"
-    r"|(Eager)?PyFunc|Empty|DeepCopy|GuaranteeConst|Timestamp|VarHandleOp|TensorArrayV3"
+    r"|(Eager)?PyFunc|Empty|DeepCopy|GuaranteeConst|Timestamp|TensorArrayV3"
     r"|StatelessRandomGetAlg|IsTensorFloat32Enabled|GraphDefVersion|WriteFile|MergeV2Checkpoints"
     r"|(Save|Restore)(V2|Slices?)?|(Anonymous|Dummy)\w+|(?!\w*Random)\w*Dataset(V\d)?"
 )
@@ -32,13 +32,18 @@ def op_with_state(context: Any, name: str) -> str | None:
     todo, seen = [name], {name}
     while todo:
         for node in context.get_function_def(todo.pop()).node_def:
-            if keeps_state(node.op):
+            if keeps_state(node.op) and not _draws_nothing(node):
                 return str(node.op)
             for called in called_functions(node):
                 if called not in seen:
                     seen.add(called)
                     todo.append(called)
     return None
+
+
+def _draws_nothing(node: Any) -> bool:
+    """CuDNN's recurrent layers have a state for dropout alone."""
+    return str(node.op).startswith("CudnnRNN") and bool(node.attr["dropout"].f == 0.0)
 
 
 def keeps_state(op_type: str) -> bool:

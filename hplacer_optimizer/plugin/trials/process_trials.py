@@ -19,7 +19,6 @@ from hplacer_optimizer.log import LOGGER, log_once, warn_once
 from hplacer_optimizer.machines import Machine
 from hplacer_optimizer.measuring.running_trial import (
     BLOCK_S,
-    Disturbance,
     RunningTrial,
     TrialBudget,
     TrialResult,
@@ -38,12 +37,11 @@ from hplacer_optimizer.plugin.history import level
 from hplacer_optimizer.plugin.known_plans import KnownPlans
 from hplacer_optimizer.plugin.trials import function_calls, trial_lines
 from hplacer_optimizer.plugin.trials.kernel_state import op_with_state
+from hplacer_optimizer.plugin.trials.search_beside import SearchBeside
 from hplacer_optimizer.plugin.trials.tried_function import Clock, TriedFunction
 from hplacer_optimizer.pretraining import background
 
-_POLL_S = 0.2
 _AT_EXIT_S = 2.0
-_LONGEST_SEARCH_S = 900.0
 _MOST_WAITING = 16  # captured steps, until they are searched
 _WAITS = "a plan is searched for beside training, and tried once it is there"
 _TRIED = "its plan is tried in turns with TensorFlow's placement, as training goes on"
@@ -60,7 +58,6 @@ class _Candidate:
     store: PlanStore
     search: tuple[Any, Machine] | None = None  # the captured step, until it is searched
     plan: Plan | None = None
-    searched_s: float = 0.0  # seconds that the search took
 
 
 class Trials:
@@ -121,7 +118,7 @@ class Trials:
 
         None: the step is to be planned at once.
         """
-        if not self._can_be_tried(request, what="planned"):
+        if options.min_gain == EVERY_PLAN or not self._can_be_tried(request, what="planned"):
             return None
         if not _fits_as_it_is(request, machine, options):
             return None
@@ -208,14 +205,14 @@ class Trials:
             is_asynchronous=self._clock.synchronise is not None,
             block_s=0.0 if emulated_here() else BLOCK_S,
             known=known.observations if known and known.is_of(plan) else None,
-            before=Disturbance(tried.function.steps_so_far(), tried.searched_s),
             rules=self._rules,
         )
         tried.plan = plan
 
         def on_over(result: TrialResult, error: BaseException | None) -> None:
             gain = tried.options.min_gain or 0.0
-            tried.function.settle(keeps_plan=result.plan_stays and result.speedup - 1 > gain)
+            stays = error is None and result.plan_stays and result.speedup - 1 > gain
+            tried.function.settle(keeps_plan=stays)
             self._start(self._conclude, tried, result, error)
 
         LOGGER.debug("the plan for %s is tried: %s", tried.function.label, plan.summary_line())
@@ -265,10 +262,14 @@ class Trials:
             self._start(self._search_all)
 
     def _search_all(self) -> None:
-        """One search at a time: they have a core each."""
+        """One search at a time."""
+        assert self._clock is not None
+        beside = SearchBeside(
+            self._budget, self._clock.now, is_virtual=emulation.is_on(), stops=self._stops
+        )
         while (tried := self._searches.get()) is not None:
             try:
-                self._search(tried)
+                self._search(tried, beside)
             except background.AlreadySearchedError as error:
                 tried.function.settle()
                 LOGGER.log(tried.level, "%s; the next start tries its plan", error)
@@ -276,28 +277,27 @@ class Trials:
                 tried.function.settle()
                 warn_once("beside", f"no search beside training: {error}")
 
-    def _search(self, tried: _Candidate) -> None:
+    def _search(self, tried: _Candidate, beside: SearchBeside) -> None:
         if tried.search is None or self._stops.is_set():
             return
         (captured, machine), tried.search = tried.search, None
-        began_s = time.perf_counter()
-        with background.beside(captured, machine, tried.options, tried.store) as search:
+
+        def on_start() -> None:
             LOGGER.log(
                 tried.level,
                 "%s searches for a plan for %s beside training",
                 tried.options.planner,
                 tried.function.label,
             )
-            while not search.is_over and not self._stops.wait(_POLL_S):
-                if time.perf_counter() - began_s > _LONGEST_SEARCH_S:
-                    break
-        tried.searched_s = 0.0 if emulated_here() else time.perf_counter() - began_s
-        if self._stops.is_set():
+
+        log = beside.run(captured, machine, tried.options, tried.store, on_start)
+        if log is None:
+            tried.function.settle()
             return
         plan = tried.store.get(tried.fingerprint)
         if plan is None:
             tried.function.settle()
-            LOGGER.log(tried.level, "no plan was found for %s: see %s", captured.label, search.log)
+            LOGGER.log(tried.level, "no plan was found for %s: see %s", captured.label, log)
             return
         self._plans.know(tried.store, plan)
         decision = decide(plan, Here.now(min_gain=tried.options.min_gain, tries=True))

@@ -14,7 +14,6 @@ from hplacer_optimizer.measuring.running_trial import (
 )
 
 CALLS_BEFORE_SEARCH = 3  # what is called less often is not worth a search
-_MOST_KEPT = 200  # steps before a trial
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,11 +48,10 @@ class TriedFunction:
         self.is_settled = False
         self.keeps_plan = False
         self._clock, self._on_call = clock, on_call
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a handler of a signal may call the function
         self._calls = 0
         self._trial: RunningTrial | None = None
         self._on_over: Callable[[TrialResult, BaseException | None], None] | None = None
-        self._before_s: list[float] = []
         self._is_over = False
 
     def begin(
@@ -70,7 +68,7 @@ class TriedFunction:
 
     def forget(self) -> None:
         """In a forked child, which tries nothing: its parent does."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self.settle(keeps_plan=self.keeps_plan)
 
     def observations(self) -> Observations | None:
@@ -79,10 +77,6 @@ class TriedFunction:
             if self._trial is None or self._trial.is_over:
                 return None
             return self._trial.observations()
-
-    def steps_so_far(self) -> tuple[float, ...]:
-        """Seconds of the first steps, before anything is tried."""
-        return tuple(self._before_s)
 
     # ---- what a call tells ----
 
@@ -112,8 +106,6 @@ class TriedFunction:
         with self._lock:
             if self._trial is not None and call is not None:
                 self._trial.called(call, ended_s - began_s, now_s - ended_s)
-            elif len(self._before_s) < _MOST_KEPT:
-                self._before_s.append(now_s - began_s)
         self._end_if_over(None)
 
     def failed(self, call: TrialCall | None, error: BaseException) -> None:

@@ -1,0 +1,65 @@
+"""Do trials change results? 25 trainings alone, with switches at every call, and with real trials.
+
+testbed/same_results.py says how each is run. Those that same_results.json in the folder of --output
+has are not run again.
+
+    python -m benchmarks.same_results --output docs/results/trials
+    python -m benchmarks.same_results --names "lookup tables" loops.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from testbed.same_results import NAMES, Found, compare_in_process
+
+
+def table(rows: Sequence[Found]) -> list[str]:
+    """In Markdown, with what it comes to."""
+    lines = ["| training | tried | calls with the plan, switched and in the trial | largest "]
+    lines[0] += "difference | with `bitwise=True` |"
+    lines.append("|---" * 5 + "|")
+    for row in rows:
+        bits = {True: "equal to the bit", False: "differs", None: "differs without a plan, too"}
+        told = "yes" if row.is_tried else f"no: {row.left_out}"
+        difference = f"{row.difference:.1e}" if row.difference else "none"
+        calls = f"{row.switched}, {row.tried}"
+        lines.append(f"| {row.name} | {told} | {calls} | {difference} | {bits[row.is_exact]} |")
+    tried = sum(row.is_tried for row in rows)
+    same = sum(row.is_same for row in rows)
+    lines += ["", f"{tried} of {len(rows)} are tried; {same} of {len(rows)} have the same results."]
+    return lines
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs, prints the table and writes it; exit code 1 if a result differs."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--names", nargs="+", choices=NAMES, default=NAMES, metavar="NAME")
+    parser.add_argument("--output", type=Path, metavar="DIR", help="for same_results.json and .md")
+    options = parser.parse_args(argv)
+    rows: list[Found] = []
+    kept = options.output / "same_results.json" if options.output else None
+    if kept is not None and kept.exists():
+        rows = [Found(**row) for row in json.loads(kept.read_text())]
+    for name in options.names:
+        if any(row.name == name for row in rows):
+            continue
+        with tempfile.TemporaryDirectory() as directory:
+            rows.append(compare_in_process(name, Path(directory)))
+        print(rows[-1], file=sys.stderr, flush=True)
+        if kept is not None:
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            kept.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
+            kept.with_suffix(".md").write_text("\n".join(table(rows)) + "\n")
+    print("\n".join(table(rows)))
+    return 0 if all(row.is_same for row in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
