@@ -160,19 +160,19 @@ def _grouper_logits(groups: Groups, settings: Settings) -> _Float64:
     return logits
 
 
-def _placer_logits(problem: Problem, num_groups: int, start: str, settings: Settings) -> _Float64:
-    """float[G, m] of the start."""
+def _placer_logits(
+    problem: Problem, num_groups: int, device: _Int32 | None, settings: Settings
+) -> _Float64:
+    """float[G, m] of the start: nearly all groups on a device, int32[G]; None: on any one."""
     if settings.uniform:
         return np.zeros((num_groups, problem.num_devices))
-    logits = -_SLOW * slowness(problem)
-    if start == NEAR_ONE:
+    logits = np.tile(-_SLOW * slowness(problem), (num_groups, 1))
+    if device is not None and problem.num_devices > 1:
         chance = np.exp(logits)
-        fastest = int(chance.argmax())
-        others = float(chance.sum() - chance[fastest])
+        at = np.arange(num_groups), device
         off = min(settings.off_one_device / max(num_groups, 1), 0.5)
-        if others > 0:
-            logits[fastest] = np.log((1 - off) / off * others)
-    return np.tile(logits, (num_groups, 1))
+        logits[at] = np.log((1 - off) / off * (chance.sum(axis=1) - chance[at]))
+    return logits
 
 
 # ---- the planner ----
@@ -211,10 +211,22 @@ class HierarchicalPolicy:
     with finer groups.
     """
 
-    def __init__(self, problem: Problem, model: str, settings: Settings, seed: int) -> None:
-        """Raises InfeasibleError if a unit has no candidate."""
+    def __init__(
+        self,
+        problem: Problem,
+        model: str,
+        settings: Settings,
+        seed: int,
+        near: _Int32 | None = None,
+    ) -> None:
+        """Raises InfeasibleError if a unit has no candidate.
+
+        `near`: a placement, int32[n], with which the first logits nearly agree; None: they are of
+        the graph and the machine alone.
+        """
         self._problem, self.settings, self._seed = problem, settings, seed
         self._maker = GroupMaker(problem)
+        self._near = None if near is None else near[np.unique(problem.units, return_index=True)[1]]
         race = RACES[model] if settings.race else RACES[model][:1]
         self._neighbours = settings.neighbours if model == "hierarchical" else 0
         self._is_finer_at_times = model == "hierarchical" and settings.finer
@@ -329,8 +341,17 @@ class HierarchicalPolicy:
         """A policy that has drawn nothing yet, with a group int32[U] of each unit."""
         settings = self.settings
         part = self._parts(0) if self._neighbours else group
+        if self._near is not None:
+            group = colocation.split(group, self._near)
         groups = self._maker.groups(group, part, self._neighbours, settings.near)
-        logits = _placer_logits(self._problem, len(groups.may_run), start, settings)
+        device = None
+        if self._near is not None:
+            device = np.zeros(len(groups.may_run), np.int32)
+            device[group] = self._near
+        elif start == NEAR_ONE:
+            fastest = slowness(self._problem).argmin()
+            device = np.full(len(groups.may_run), fastest, np.int32)
+        logits = _placer_logits(self._problem, len(groups.may_run), device, settings)
         return Tables(self._problem, groups, logits, settings)
 
     def _groups(self, kind: str) -> _Int32:
