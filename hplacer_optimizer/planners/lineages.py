@@ -31,7 +31,7 @@ from hplacer_optimizer.planners.learning.around import PLACEMENTS, learn_around
 from hplacer_optimizer.planners.result import PlannerResult, Watch
 from hplacer_optimizer.problem.simulator import simulate
 
-PARTS = ("race", "learner")
+PARTS = ("learner", "race")
 _RACERS = 4
 _RACED_SHARE = 1 / 16  # of the evaluations of the first search, for each racer
 _SIMULATED_PER_S = 10_000_000  # ops, on one core

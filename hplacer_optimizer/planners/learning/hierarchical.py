@@ -48,6 +48,7 @@ UNIFORM, NEAR_ONE = "uniform", "near one device"  # first logits of the Placer
 _SLOW = 2.0  # taken from a device's first logit for each factor e by which it is slower
 _LEAST_LOGIT = -9.0  # as in cc/engine/learning/table_policy.cc
 _MOST_SCOPES = 280  # as many groups as the paper of 2017 has at most
+_LEAST_SCOPES = 32  # fewer of them say little about the graph
 _PARTS_PER_DEVICE = 4  # clusters of one device's share of the work: how large an item may be
 _TRIED_AROUND = 4.0  # groups, and items, that a draw then puts elsewhere
 _COMPARED = 4  # batches, the last ones, by whose mean cost policies are compared
@@ -230,6 +231,8 @@ class HierarchicalPolicy:
         race = RACES[model] if settings.race else RACES[model][:1]
         self._neighbours = settings.neighbours if model == "hierarchical" else 0
         self._is_finer_at_times = model == "hierarchical" and settings.finer
+        if near is not None:
+            race = (("scopes" if self._has_scopes() else "clusters 1000x8", UNIFORM),)
         groups = {kind: self._groups(kind) for kind, _ in race}
         self._racers = [
             _Racer(arm=arm, tables=self._first(groups[kind], start), rate=settings.learning_rate)
@@ -336,6 +339,9 @@ class HierarchicalPolicy:
         self._racers, self._position = [racer], 0
 
     # ---- groups ----
+
+    def _has_scopes(self) -> bool:
+        return int(self._groups("scopes").max(initial=-1)) + 1 >= _LEAST_SCOPES
 
     def _first(self, group: _Int32, start: str) -> Tables:
         """A policy that has drawn nothing yet, with a group int32[U] of each unit."""
