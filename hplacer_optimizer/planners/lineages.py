@@ -35,7 +35,7 @@ PARTS = ("learner", "race")
 _RACERS = 4
 _RACED_SHARE = 1 / 16  # of the evaluations of the first search, for each racer
 _SIMULATED_PER_S = 10_000_000  # ops, on one core
-_LEARNED_SHARE = 0.5  # of what is left, at most
+_MOST_LEARNED_OPS = 50_000  # a policy of more takes seconds to make, which nothing interrupts
 _LEAST_S = 0.02  # a search of less finds nothing
 _SEEDS_APART = 7919  # those of one search are near each other
 
@@ -130,7 +130,7 @@ class _Lineages:
 
     def _race(self, evaluations: int) -> _Int32:
         """The best of short searches from the first start, each with a seed of its own."""
-        found = []
+        found: list[_Int32] = []
         while len(found) < _RACERS and (left := self._left()) is not None:
             steps = evaluations if left.steps is None else min(evaluations, left.steps)
             short = replace(left, steps=steps, patience=None)
@@ -139,11 +139,13 @@ class _Lineages:
 
     def _can_learn(self, left: Budget) -> bool:
         """Whether there is time to learn, and to search on what was learned."""
-        if left.steps is not None and PLACEMENTS > _LEARNED_SHARE * left.steps:
-            return False
-        per_s = _SIMULATED_PER_S * whole_cores()
-        seconds = PLACEMENTS * self._problem.num_ops / per_s
-        return left.seconds is None or seconds <= _LEARNED_SHARE * left.seconds
+        num_ops = self._problem.num_ops
+        seconds = PLACEMENTS * num_ops / (_SIMULATED_PER_S * whole_cores())
+        return (
+            num_ops <= _MOST_LEARNED_OPS
+            and (left.steps is None or left.steps // 2 >= PLACEMENTS)
+            and (left.seconds is None or seconds <= left.seconds / 2)
+        )
 
     def _learn(self, left: Budget) -> _Int32:
         """The best placement, or one that a policy drew around it if that is better."""

@@ -156,7 +156,8 @@ def test_a_policy_may_begin_near_a_placement() -> None:
     told: list[Progress] = []
     found = learn_around(problem, start, budget=Budget(), seed=1, on_progress=told.append)
     first_ns, found_ns = (simulate(problem, x).makespan_ns for x in (start, found))
-    assert found_ns is not None and first_ns is not None
+    assert first_ns is not None
+    assert found_ns is not None
     assert found_ns == told[-1].best_ns < first_ns
     assert told[-1].steps == told[-1].placements == PLACEMENTS // 32 * 32
 

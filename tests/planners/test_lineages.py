@@ -52,7 +52,7 @@ def test_a_search_that_stalls_ends_and_says_so() -> None:
     problem = stalling()
     options: dict[str, Any] = {"budget": Budget(steps=50_000), "seed": 0, "on_progress": None}
     found = search(problem, [start_of(problem)], until_stalled=True, **options)
-    assert found.was_stalled and not found.ended_by_time and not found.notes
+    assert (found.was_stalled, found.ended_by_time, found.notes) == (True, False, ())
     gained = next(p.steps for p in found.curve if p.best_ns == found.curve[-1].best_ns)
     assert 1000 < found.steps <= 1.5 * gained + 1100
     options["budget"] = Budget(steps=5_000)

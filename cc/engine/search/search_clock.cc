@@ -36,10 +36,10 @@ int32_t SearchClock::Take(int32_t wanted, const Score& best) {
 
 // Whatever helps counts as long as nothing fits.
 bool SearchClock::IsStalled(const Score& best) {
-  const bool is_gain =
-      gained_.feasible() ? static_cast<double>(best.makespan_ns) <
-                               (1 - kGain) * static_cast<double>(gained_.makespan_ns)
-                         : best < gained_;
+  const bool is_gain = gained_.feasible()
+                           ? static_cast<double>(best.makespan_ns) <
+                                 (1 - kGain) * static_cast<double>(gained_.makespan_ns)
+                           : best < gained_;
   if (is_gain) {
     gained_ = best;
     gained_at_ = evaluations_;
