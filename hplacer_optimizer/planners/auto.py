@@ -1,6 +1,7 @@
-"""The `auto` planner: rollouts, then local search.
+"""The `auto` planner: rollouts, then local search, which goes on from elsewhere where it stalls.
 
-    rollout --> local_search, which adds list schedules and single devices --> placement
+    rollout --> local_search, which adds list schedules and single devices
+                 --stalls--> a policy learns, or searches race (lineages.py) --> placement
 
 Where TensorFlow's order of launches differs from start to start, each search sees another order,
 and the result is the best under orders that no search saw: a search also finds what only its own

@@ -54,7 +54,7 @@ def test_a_search_that_stalls_ends_and_says_so() -> None:
     found = search(problem, [start_of(problem)], until_stalled=True, **options)
     assert (found.was_stalled, found.ended_by_time, found.notes) == (True, False, ())
     gained = next(p.steps for p in found.curve if p.best_ns == found.curve[-1].best_ns)
-    assert 1000 < found.steps <= 1.5 * gained + 1100
+    assert 4000 < found.steps <= 1.5 * gained + 4100
     options["budget"] = Budget(steps=5_000)
     assert not search(problem, [start_of(problem)], **options).was_stalled
 
@@ -98,9 +98,9 @@ def test_no_number_of_threads_changes_the_answer(monkeypatch: pytest.MonkeyPatch
 
 
 def test_patience_counts_over_all_searches(tried: list[str]) -> None:
-    found = run(stalling(), budget=Budget(seconds=60, patience=3_000))
+    found = run(stalling(), budget=Budget(seconds=60, patience=12_000))
     assert tried
-    assert found.steps < 20_000
+    assert found.steps < 40_000
 
 
 @pytest.mark.parametrize("part", ["race", "learn"])
@@ -125,5 +125,5 @@ def test_few_placements_and_full_memories_try_nothing_else(tried: list[str]) -> 
     document = tight_memory(3, 12, fill=0.98, seed=0)
     for device in document["devices"]:
         device["memory_bytes"] = 1
-    run(problem_from_dict(document), budget=Budget(steps=3_000))
+    run(problem_from_dict(document), budget=Budget(steps=8_000))
     assert not tried

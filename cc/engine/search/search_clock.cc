@@ -7,7 +7,7 @@ namespace {
 
 constexpr double kGain = 0.001;  // of the step, at least, that counts
 constexpr double kWaitedShare = 0.5;
-constexpr int64_t kWaited = 1000;
+constexpr int64_t kWaited = 4000;
 
 }  // namespace
 

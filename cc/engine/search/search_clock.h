@@ -26,7 +26,7 @@ struct SearchLimits {
   // Ends after so many evaluations without a better placement.
   int64_t patience = std::numeric_limits<int64_t>::max();
   // Ends when little is gained any more: the step became shorter by less than 0.1% in half as many
-  // evaluations as before, and 1,000.
+  // evaluations as before, and 4,000.
   bool until_stalled = false;
   // Called now and then; returns whether to go on.
   std::function<bool(const SearchProgress&)> on_progress;
