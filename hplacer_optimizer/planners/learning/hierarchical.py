@@ -6,8 +6,8 @@ Mirhoseini et al., "A Hierarchical Model for Device Placement" (ICLR 2018):
     reward    the step time of that placement       both     follow its policy gradient (REINFORCE)
 
 Every placement that is scored is a draw of the policy. Groups and first logits come from the graph
-and the machine alone (groups.py), except for around.py; logits change by the advantages of the last batch and by nothing
-else. What it returns is the best draw.
+and the machine alone (groups.py), except for around.py; logits change by the advantages of the last
+batch and by nothing else. What it returns is the best draw.
 
 Departures from the paper; docs/results/learning.md has their ablations, but for the first:
 
