@@ -1,7 +1,7 @@
 """Local search that goes on from elsewhere when it stalls.
 
-    start --search--> best --stalls--> others race from the start, the best one is searched on
-                           --stalls--> a policy learns around the best, its draw is searched on
+    start --search--> best --stalls--> a policy learns around the best, its draw is searched on
+                           --stalls--> others race from the start, the best one is searched on
                            --stalls--> ...
 
 On recurrent graphs one search ends 10% above another that differs by its seed alone, and which one
@@ -114,11 +114,12 @@ class _Lineages:
             on_progress=self._watch,
             until_stalled=until_stalled,
         )
-        self._searches += 1
         self._keep(found.placement)
+        self._searches += 1
         return found
 
     def _keep(self, placement: _Int32) -> None:
+        """What the first search found, and what is better: only what fits stalls."""
         step_ns = self._step_ns(placement)
         if step_ns < self._best_ns or not self._searches:
             self._best, self._best_ns, self._improved = placement, step_ns, self._watch.last.steps

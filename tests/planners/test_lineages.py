@@ -125,5 +125,9 @@ def test_few_placements_and_full_memories_try_nothing_else(tried: list[str]) -> 
     document = tight_memory(3, 12, fill=0.98, seed=0)
     for device in document["devices"]:
         device["memory_bytes"] = 1
-    run(problem_from_dict(document), budget=Budget(steps=8_000))
+    full = problem_from_dict(document)
+    options: dict[str, Any] = {"budget": Budget(steps=8_000), "seed": 0}
+    plain = search(full, [start_of(full)], on_progress=None, **options)
+    assert run(full, **options).placement.tobytes() == plain.placement.tobytes()
+    assert plain.placement.tobytes() != start_of(full).tobytes()
     assert not tried
