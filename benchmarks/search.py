@@ -17,6 +17,9 @@ Parts, by the simulator, on the papers' six tasks and the modern workloads:
              placements, and problems whose optimum is known by construction
              (testbed/planted_problems.py): how many are solved, and the worst one; and how many
              packings of variables that fill 98% of all memory are found.
+    parts    `auto` with all its parts, and without those that go on where local search stalls
+             (planners/lineages.py), in --seconds each: the step times of all seeds. Kinds take
+             turns, so that a busy machine is busy for all; processor seconds stand beside them.
     large    random graphs of 10,000 and 80,000 ops on 8 devices, each in a process of its own: wall
              time and peak memory of `auto` with its own budget (goals: 10 and 60 seconds, 4 GB).
 
@@ -46,14 +49,14 @@ from hplacer_optimizer.bench.experiment import prepare
 from hplacer_optimizer.bench.result_json import result_json
 from hplacer_optimizer.bench.tasks import PAPER, Task, modern_tasks
 from hplacer_optimizer.errors import PlannerUnavailableError
-from hplacer_optimizer.planners import PLANNERS, Budget, Progress
+from hplacer_optimizer.planners import PLANNERS, Budget, Progress, auto, lineages
 from hplacer_optimizer.problem.simulator import simulate
 from testbed import planted_problems as planted
 from testbed.documents import problem_from_dict
 from testbed.large_problem import large_problem
 from testbed.random_problems import every_placement, problems
 
-PARTS = ("quality", "time", "optimal", "large")
+PARTS = ("quality", "time", "optimal", "parts", "large")
 BASELINES = (
     *("cpu_only", "gpu_only", "human_expert", "topo", "etf", "heft"),
     *("sct", "metis", "mincut", "scotch"),
@@ -62,6 +65,7 @@ TASKS = {task.name: task for task in (*PAPER, *modern_tasks())}
 DEFAULT_TASKS = [name for name in TASKS if not name.endswith(("8xv100", "8xh200"))]
 MOMENTS_S = (1, 3, 10, 30, 100)
 SEARCHES = ("auto", "local_search", "hierarchical")
+WITHOUT = {"auto": (), "no learner": ("learner",), "no race": ("race",), "neither": lineages.PARTS}
 BASELINE_GOAL, BOUND_GOAL = 0.9, 1.05
 LARGE_S, LARGE_BYTES = {10_000: 10, 80_000: 60}, 4 * 10**9
 _THREADS = len(os.sched_getaffinity(0))
@@ -80,6 +84,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--learned", type=Path, metavar="FILE", help="for goal (a)")
     parser.add_argument("--seeds", type=int, default=3, help="default: 3")
+    parser.add_argument(
+        "--seconds", nargs="+", type=float, default=[3, 10], help="of `parts` (default: 3 10)"
+    )
     parser.add_argument("--large-ops", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     if options.large_ops:
@@ -295,6 +302,59 @@ def packed() -> dict[str, Any]:
     return {"problems": len(times), "feasible": int(np.isfinite(times).sum())}
 
 
+# ---- parts ----
+
+
+def without_parts(options: argparse.Namespace) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name in options.tasks:
+        problem = load(name, options)
+        row = found[name] = {
+            f"{seconds:g}": {kind: [] for kind in WITHOUT} for seconds in options.seconds
+        }
+        for seconds in options.seconds:
+            for seed in range(options.seeds):
+                for kind, without in WITHOUT.items():
+                    begin_s = time.process_time()
+                    plan = auto.plan(
+                        problem, budget=Budget(seconds=seconds), seed=seed, without=without
+                    )
+                    processor_s = round(time.process_time() - begin_s, 1)
+                    row[f"{seconds:g}"][kind].append(
+                        [step_ns(problem, plan.placement), processor_s]
+                    )
+            print(_parts_line(name, f"{seconds:g}", row[f"{seconds:g}"]), flush=True)
+    return found
+
+
+def _parts_line(name: str, seconds: str, row: dict[str, Any]) -> str:
+    told = []
+    for kind, runs in row.items():
+        steps_ms = [step_ns / 1e6 for step_ns, _ in runs]
+        ratio = max(steps_ms) / min(steps_ms)
+        told.append(f"{kind} {statistics.median(steps_ms):.4g} ms (seeds {ratio:.3f})")
+    return f"{name}, {seconds} s: {', '.join(told)}"
+
+
+def _means(rows: dict[str, Any]) -> list[str]:
+    """Of the medians of all tasks, over those without either part."""
+    told = []
+    for seconds in next(iter(rows.values()), {}):
+        medians = {
+            kind: [statistics.median(ns for ns, _ in row[seconds][kind]) for row in rows.values()]
+            for kind in WITHOUT
+        }
+        ratios = {
+            kind: statistics.geometric_mean(
+                ns / base for ns, base in zip(medians[kind], medians["neither"], strict=True)
+            )
+            for kind in WITHOUT
+        }
+        shares = ", ".join(f"{kind} {ratio:.4f}" for kind, ratio in ratios.items())
+        told.append(f"{seconds} s, geometric mean over neither: {shares}")
+    return told
+
+
 # ---- large ----
 
 
@@ -347,6 +407,9 @@ def lines(results: dict[str, Any]) -> str:
                 for moment, ns in found["at_ns"].items()
             )
             told.append(f"{name}, {planner}: {at}")
+    parts = results.get("parts", {})
+    told += [_parts_line(name, s, row) for name, rows in parts.items() for s, row in rows.items()]
+    told += _means(parts)
     if "optimal" in results:
         for name in ("random", "planted"):
             row = results["optimal"][name]
@@ -384,6 +447,7 @@ _RUN: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
     "quality": quality,
     "time": over_time,
     "optimal": optimal,
+    "parts": without_parts,
     "large": large,
 }
 

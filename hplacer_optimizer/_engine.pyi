@@ -354,15 +354,17 @@ def local_search(
     seconds: float | None,
     max_evaluations: int | None,
     patience: int | None,
+    until_stalled: bool,
     without: Collection[str],
     on_progress: Callable[[int, int | None], bool],
-) -> tuple[_Int32, int, bool]:
+) -> tuple[_Int32, int, bool, bool]:
     """Searches for a fast placement from many starts, among them those of shape [count, n].
 
+    `until_stalled`: it ends when little is gained any more (cc/engine/search/search_clock.h).
     `without`: parts of the search that are left out, of "screen" and "other_starts".
     `on_progress(evaluations, makespan_ns or None)` says whether to go on. Returns
-    (placement, evaluations, whether time or on_progress ended it). Raises InfeasibleError if a unit
-    has no candidate.
+    (placement, evaluations, whether time or on_progress ended it, whether it stalled). Raises
+    InfeasibleError if a unit has no candidate.
     """
 
 class RandomMoves:

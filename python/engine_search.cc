@@ -81,13 +81,14 @@ SearchParts PartsWithout(const std::set<std::string>& names) {
 
 py::tuple RunLocalSearch(const Problem& problem, const Table& starts, uint64_t seed, int threads,
                          std::optional<double> seconds, std::optional<int64_t> max_evaluations,
-                         std::optional<int64_t> patience, const std::set<std::string>& without,
-                         const py::object& on_progress) {
+                         std::optional<int64_t> patience, bool until_stalled,
+                         const std::set<std::string>& without, const py::object& on_progress) {
   SearchOptions options;
   options.parts = PartsWithout(without);
   options.seed = seed;
   options.threads = threads;
   options.limits = Limits(seconds, max_evaluations, patience, on_progress);
+  options.limits.until_stalled = until_stalled;
   CheckShape(starts, problem.num_ops(), "starts");
   options.starts = Rows(starts);
   SearchResult result;
@@ -95,7 +96,8 @@ py::tuple RunLocalSearch(const Problem& problem, const Table& starts, uint64_t s
     const py::gil_scoped_release release;
     result = LocalSearch(problem, options);
   }
-  return py::make_tuple(PlacementOf(result), result.evaluations, result.ended_by_time);
+  return py::make_tuple(PlacementOf(result), result.evaluations, result.ended_by_time,
+                        result.was_stalled);
 }
 
 Table DrawMoves(RandomMoves* moves, const std::vector<int32_t>& placement, int32_t count,
@@ -171,7 +173,8 @@ py::tuple RunRolloutSearch(const Problem& problem, const std::vector<int32_t>& s
 void RegisterSearches(py::module_* module) {
   module->def("local_search", &RunLocalSearch, py::arg("problem"), py::arg("starts"), py::kw_only(),
               py::arg("seed"), py::arg("threads"), py::arg("seconds"), py::arg("max_evaluations"),
-              py::arg("patience"), py::arg("without"), py::arg("on_progress"));
+              py::arg("patience"), py::arg("until_stalled"), py::arg("without"),
+              py::arg("on_progress"));
   py::class_<RandomMoves>(*module, "RandomMoves")
       .def(py::init([](const Problem& problem, const Table& clusterings) {
              CheckShape(clusterings, problem.num_units(), "clusterings");

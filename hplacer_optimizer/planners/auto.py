@@ -1,6 +1,7 @@
-"""The `auto` planner: rollouts, then local search.
+"""The `auto` planner: rollouts, then local search, which goes on from elsewhere where it stalls.
 
-    rollout --> local_search, which adds list schedules and single devices --> placement
+    rollout --> local_search, which adds list schedules and single devices
+                 --stalls--> a policy learns, or searches race (lineages.py) --> placement
 
 Where TensorFlow's order of launches differs from start to start, each search sees another order,
 and the result is the best under orders that no search saw: a search also finds what only its own
@@ -15,7 +16,7 @@ for launches, the result is never worse than that of any planner which it starts
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -23,7 +24,7 @@ from numpy.typing import NDArray
 
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.machines.host import whole_cores
-from hplacer_optimizer.planners import local_search, rollout
+from hplacer_optimizer.planners import lineages, local_search, rollout
 from hplacer_optimizer.planners.budget import Budget, ProgressCallback
 from hplacer_optimizer.planners.devices import on_device, where_possible
 from hplacer_optimizer.planners.result import PlannerResult, Watch
@@ -48,11 +49,12 @@ def plan(
     budget: Budget | None = None,
     seed: int = 0,
     on_progress: ProgressCallback | None = None,
+    without: Collection[str] = (),
 ) -> PlannerResult:
     """Plans as any `Planner`.
 
     A step of the budget is an evaluation of a search; without a budget it is
-    `local_search.default_budget`.
+    `local_search.default_budget`. `without`: of `lineages.PARTS`, to see what they give.
     """
     budget = (budget or Budget()).or_default(local_search.default_budget(problem))
     begin_s = time.monotonic()
@@ -68,9 +70,10 @@ def plan(
         on_progress=watch,
     )
     watch.begin()
-    found = local_search.search(
+    found = lineages.search(
         _with_launches(problem, _SEARCHED_ORDERS[1]),
-        [built.placement],
+        built.placement,
+        without=without,
         budget=_without_steps_of(built, budget.left(begin_s)),
         seed=seed,
         on_progress=watch,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,14 @@ from hplacer_optimizer.problem.simulator import simulate
 _LEAST_SECONDS, _SECONDS_PER_OP, _MOST_SECONDS = 10.0, 1e-3, 60.0
 _PATIENCE, _PATIENCE_PER_OP = 20_000, 10
 _HOLDERS_TOLD = 5
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Searched(PlannerResult):
+    """What a search found."""
+
+    was_stalled: bool  # it ended as little was gained any more, not by its budget
+    ended_by_time: bool
 
 
 def default_budget(problem: Problem) -> Budget:
@@ -59,8 +68,9 @@ def search(
     budget: Budget | None,
     seed: int,
     on_progress: ProgressCallback | None,
+    until_stalled: bool = False,
     without: Collection[str] = (),
-) -> PlannerResult:
+) -> Searched:
     """The same, from further placements (int32[n] each): the result is no worse than any.
 
     Args:
@@ -69,6 +79,7 @@ def search(
         budget: of the search.
         seed: of what it draws.
         on_progress: is told of what it finds.
+        until_stalled: ends when little is gained any more (cc/engine/search/search_clock.h).
         without: parts that are left out, to see what they give (`_engine.local_search`).
     """
     begin_s = time.monotonic()
@@ -76,14 +87,23 @@ def search(
     rows = [*starts, *_cheap_starts(problem)]
     watch = Watch(on_progress)
     all_starts = np.array(rows, np.int32).reshape(len(rows), problem.num_ops)
-    placement, evaluations, ended_by_time = _engine.local_search(
+    placement, evaluations, ended_by_time, was_stalled = _engine.local_search(
         problem,
         all_starts,
+        until_stalled=until_stalled,
         without=set(without),
         **search_keywords(budget, watch, begin_s=begin_s, seed=seed),
     )
     notes = [f"local_search: {evaluations} evaluations"] if ended_by_time else []
-    return watch.result(placement, notes=[*notes, *_what_is_missing(problem, placement)])
+    return Searched(
+        placement=placement,
+        notes=(*notes, *_what_is_missing(problem, placement)),
+        curve=watch.curve,
+        steps=watch.last.steps,
+        placements=watch.last.placements,
+        was_stalled=was_stalled,
+        ended_by_time=ended_by_time,
+    )
 
 
 def _what_is_missing(problem: Problem, placement: NDArray[np.int32]) -> Iterator[str]:

@@ -26,6 +26,7 @@ from hplacer_optimizer.errors import (
 from hplacer_optimizer.planners import PLANNERS, Budget, Progress, get_planner
 from hplacer_optimizer.planners.colocation import groups_of_units
 from hplacer_optimizer.planners.learning import LEARNED_PLANNERS, Settings, hierarchical, learn
+from hplacer_optimizer.planners.learning.around import PLACEMENTS, learn_around
 from hplacer_optimizer.planners.learning.hierarchical import HierarchicalPolicy
 from hplacer_optimizer.planners.learning.scoring import Simulated, best_single_device
 from hplacer_optimizer.planners.learning.settings import get_settings
@@ -124,10 +125,14 @@ def test_placements_keep_all_constraints(document: dict[str, Any]) -> None:
     problem = problem_from_dict(document)
     model = LEARNED_PLANNERS[problem.num_ops % len(LEARNED_PLANNERS)]
     settings = {"items": 3, "schedule": 256, "batch": 8}
+    counts = np.diff(problem.candidate_ptr)
+    near = None
+    if problem.num_ops % 2 and counts.all():  # the first candidate of each unit
+        near = problem.candidates[problem.candidate_ptr[:-1]][problem.units]
     try:
-        policy = HierarchicalPolicy(problem, model, Settings(**settings), 0)
+        policy = HierarchicalPolicy(problem, model, Settings(**settings), 0, near)
     except InfeasibleError:
-        assert (np.diff(problem.candidate_ptr) == 0).any()
+        assert not counts.all()
         return
     training = PolicyTraining(policy, Simulated(problem))
     if not problem.num_ops:
@@ -138,6 +143,23 @@ def test_placements_keep_all_constraints(document: dict[str, Any]) -> None:
             assert not any("allowed" in reason or "separated" in reason for reason in broken)
             check_constraints(problem, placement)
         training.step()
+
+
+def test_a_policy_may_begin_near_a_placement() -> None:
+    problem = large_problem(2_000, 4)
+    start = PLANNERS["heft"].plan(problem).placement
+    few = Settings(off_one_device=5.0, moved_items=5.0, race=False)
+    drawn = HierarchicalPolicy(problem, "hierarchical", few, 0, near=start).draw()
+    agree = (drawn == start).mean(axis=1)
+    assert agree.min() > 0.9
+    assert agree.mean() < 1
+    told: list[Progress] = []
+    found = learn_around(problem, start, budget=Budget(), seed=1, on_progress=told.append)
+    first_ns, found_ns = (simulate(problem, x).makespan_ns for x in (start, found))
+    assert first_ns is not None
+    assert found_ns is not None
+    assert found_ns == told[-1].best_ns < first_ns
+    assert told[-1].steps == told[-1].placements == PLACEMENTS // 32 * 32
 
 
 def test_forbidden_devices_are_never_drawn() -> None:

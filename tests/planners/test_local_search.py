@@ -133,7 +133,7 @@ def run_engine(
     steps: int | None = None,
     without: str | None = None,
 ) -> tuple[NDArray[np.int32], int]:
-    placement, evaluations, _ = _engine.local_search(
+    placement, evaluations, _, _ = _engine.local_search(
         problem,
         np.zeros((0, problem.num_ops), np.int32),
         seed=seed,
@@ -141,6 +141,7 @@ def run_engine(
         seconds=None,
         max_evaluations=steps,
         patience=None,
+        until_stalled=False,
         without={without} if without else set(),
         on_progress=lambda evaluations, best_ns: True,
     )

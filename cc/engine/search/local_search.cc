@@ -61,6 +61,7 @@ class Search {
     clock_.Report(result_.score);
     result_.evaluations = clock_.evaluations();
     result_.ended_by_time = clock_.WasEndedByTime();
+    result_.was_stalled = clock_.WasStalled();
     return std::move(result_);
   }
 

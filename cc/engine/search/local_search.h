@@ -57,6 +57,7 @@ struct SearchResult {
   int64_t evaluations = 0;
   bool is_optimal = false;     // all placements were enumerated
   bool ended_by_time = false;  // by `seconds` or `on_progress`
+  bool was_stalled = false;    // ended as little was gained any more
 };
 
 // Throws InfeasibleError if a unit has no candidate, ProblemError for a malformed start. The result

@@ -25,6 +25,9 @@ struct SearchLimits {
   int64_t max_evaluations = std::numeric_limits<int64_t>::max();
   // Ends after so many evaluations without a better placement.
   int64_t patience = std::numeric_limits<int64_t>::max();
+  // Ends when little is gained any more: the step became shorter by less than 0.1% in half as many
+  // evaluations as before, and 4,000.
+  bool until_stalled = false;
   // Called now and then; returns whether to go on.
   std::function<bool(const SearchProgress&)> on_progress;
 };
@@ -37,6 +40,7 @@ class SearchClock {
   int64_t evaluations() const { return evaluations_; }
   bool IsOver() const { return is_over_; }
   bool WasEndedByTime() const { return ended_by_time_; }
+  bool WasStalled() const { return was_stalled_; }
 
   // The evaluations that may be made now, at most `wanted`.
   int32_t Take(int32_t wanted, const Score& best);
@@ -47,13 +51,17 @@ class SearchClock {
   void OnImproved() { improved_at_ = evaluations_; }
 
  private:
+  bool IsStalled(const Score& best);
+
   static constexpr double kProgressInterval = 0.02;  // seconds
 
   const SearchLimits& limits_;
   const std::chrono::steady_clock::time_point begin_;
   int64_t evaluations_ = 0, improved_at_ = 0, reported_ = -1;
+  int64_t gained_at_ = 0;
+  Score gained_;
   double reported_at_ = -kProgressInterval, taken_at_ = 0;
-  bool ended_by_time_ = false, is_over_ = false;
+  bool ended_by_time_ = false, was_stalled_ = false, is_over_ = false;
 };
 
 }  // namespace hplacer

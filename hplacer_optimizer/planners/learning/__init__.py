@@ -3,6 +3,7 @@
     hierarchical.py  the method: what is drawn, and how that changes   groups.py    structure
     training.py      the loop, checkpoints                             scoring.py   costs
     learner.py       `learn`                                           settings.py  presets
+    around.py        the same near a placement, for `auto`
     measurements.py  measured steps in place of simulated ones
     networks.py      the published networks, events.py TensorBoard; both in tensorflow_process.py
 

@@ -6,8 +6,8 @@ Mirhoseini et al., "A Hierarchical Model for Device Placement" (ICLR 2018):
     reward    the step time of that placement       both     follow its policy gradient (REINFORCE)
 
 Every placement that is scored is a draw of the policy. Groups and first logits come from the graph
-and the machine alone (groups.py); logits change by the advantages of the last batch and by nothing
-else. What it returns is the best draw.
+and the machine alone (groups.py), except for around.py; logits change by the advantages of the last
+batch and by nothing else. What it returns is the best draw.
 
 Departures from the paper; docs/results/learning.md has their ablations, but for the first:
 
@@ -48,6 +48,7 @@ UNIFORM, NEAR_ONE = "uniform", "near one device"  # first logits of the Placer
 _SLOW = 2.0  # taken from a device's first logit for each factor e by which it is slower
 _LEAST_LOGIT = -9.0  # as in cc/engine/learning/table_policy.cc
 _MOST_SCOPES = 280  # as many groups as the paper of 2017 has at most
+_LEAST_SCOPES = 32  # fewer of them say little about the graph
 _PARTS_PER_DEVICE = 4  # clusters of one device's share of the work: how large an item may be
 _TRIED_AROUND = 4.0  # groups, and items, that a draw then puts elsewhere
 _COMPARED = 4  # batches, the last ones, by whose mean cost policies are compared
@@ -160,19 +161,19 @@ def _grouper_logits(groups: Groups, settings: Settings) -> _Float64:
     return logits
 
 
-def _placer_logits(problem: Problem, num_groups: int, start: str, settings: Settings) -> _Float64:
-    """float[G, m] of the start."""
+def _placer_logits(
+    problem: Problem, num_groups: int, device: _Int32 | None, settings: Settings
+) -> _Float64:
+    """float[G, m] of the start: nearly all groups on a device, int32[G]; None: on any one."""
     if settings.uniform:
         return np.zeros((num_groups, problem.num_devices))
-    logits = -_SLOW * slowness(problem)
-    if start == NEAR_ONE:
+    logits = np.tile(-_SLOW * slowness(problem), (num_groups, 1))
+    if device is not None and problem.num_devices > 1:
         chance = np.exp(logits)
-        fastest = int(chance.argmax())
-        others = float(chance.sum() - chance[fastest])
+        at = np.arange(num_groups), device
         off = min(settings.off_one_device / max(num_groups, 1), 0.5)
-        if others > 0:
-            logits[fastest] = np.log((1 - off) / off * others)
-    return np.tile(logits, (num_groups, 1))
+        logits[at] = np.log((1 - off) / off * (chance.sum(axis=1) - chance[at]))
+    return logits
 
 
 # ---- the planner ----
@@ -211,13 +212,27 @@ class HierarchicalPolicy:
     with finer groups.
     """
 
-    def __init__(self, problem: Problem, model: str, settings: Settings, seed: int) -> None:
-        """Raises InfeasibleError if a unit has no candidate."""
+    def __init__(
+        self,
+        problem: Problem,
+        model: str,
+        settings: Settings,
+        seed: int,
+        near: _Int32 | None = None,
+    ) -> None:
+        """Raises InfeasibleError if a unit has no candidate.
+
+        `near`: a placement, int32[n], with which the first logits nearly agree; None: they are of
+        the graph and the machine alone.
+        """
         self._problem, self.settings, self._seed = problem, settings, seed
         self._maker = GroupMaker(problem)
+        self._near = None if near is None else near[np.unique(problem.units, return_index=True)[1]]
         race = RACES[model] if settings.race else RACES[model][:1]
         self._neighbours = settings.neighbours if model == "hierarchical" else 0
         self._is_finer_at_times = model == "hierarchical" and settings.finer
+        if near is not None:
+            race = (("scopes" if self._has_scopes() else "clusters 1000x8", UNIFORM),)
         groups = {kind: self._groups(kind) for kind, _ in race}
         self._racers = [
             _Racer(arm=arm, tables=self._first(groups[kind], start), rate=settings.learning_rate)
@@ -325,12 +340,24 @@ class HierarchicalPolicy:
 
     # ---- groups ----
 
+    def _has_scopes(self) -> bool:
+        return int(self._groups("scopes").max(initial=-1)) + 1 >= _LEAST_SCOPES
+
     def _first(self, group: _Int32, start: str) -> Tables:
         """A policy that has drawn nothing yet, with a group int32[U] of each unit."""
         settings = self.settings
         part = self._parts(0) if self._neighbours else group
+        if self._near is not None:
+            group = colocation.split(group, self._near)
         groups = self._maker.groups(group, part, self._neighbours, settings.near)
-        logits = _placer_logits(self._problem, len(groups.may_run), start, settings)
+        device = None
+        if self._near is not None:
+            device = np.zeros(len(groups.may_run), np.int32)
+            device[group] = self._near
+        elif start == NEAR_ONE:
+            fastest = slowness(self._problem).argmin()
+            device = np.full(len(groups.may_run), fastest, np.int32)
+        logits = _placer_logits(self._problem, len(groups.may_run), device, settings)
         return Tables(self._problem, groups, logits, settings)
 
     def _groups(self, kind: str) -> _Int32:
