@@ -12,6 +12,8 @@ SEED ?= $(shell date +%Y%m%d)
 PYTEST = .venv/bin/python -m pytest -n $(JOBS) --dist loadfile --randomly-seed $(SEED) -rs
 
 export HPLACER_WERROR = 1
+# Each process of the tests would compile the package anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 CC_FILES := $(sort $(shell find cc python tests -name '*.cc' -o -name '*.h'))
 # CMakeLists.txt describes the native code; a test's build says nothing but what it compiles.

@@ -4,7 +4,8 @@
 
 A script finds what it would find in a fresh interpreter right after `import tensorflow`: its own
 environment, working directory, arguments, `sys.path`, `__main__` and random numbers, an empty
-input, and nothing of this package. It ends as an interpreter does.
+input, and nothing of this package. It ends as an interpreter does, which takes apart what the
+script made; what the server imported stays, since every fork would copy that to take it apart.
 
 This is sound because the server only imports: TensorFlow starts no thread before it creates a
 device or runs an op, and OpenBLAS, which starts some at its import, ends them before a fork. The
@@ -19,6 +20,8 @@ whoever else asked for a script is gone, it kills that one.
 
 from __future__ import annotations
 
+import atexit
+import ctypes
 import fcntl
 import gc
 import os
@@ -39,6 +42,7 @@ from typing import IO, Any
 ADDRESS = "TEST_FORK_SERVER"  # the variable with the path of the server's socket
 PYTHON = "TEST_PYTHON"  # the variable with what a script has for `sys.executable`
 _KILL = "kill"
+_TF_CONTEXT = "tensorflow.python.eager.context"
 _PARENT = "HPLACER_PARENT"  # whom a process of the package takes for its parent
 _FIRST_SPARE = 100  # descriptors that no script has
 _NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
@@ -158,16 +162,31 @@ def _text(stream: IO[bytes]) -> str:
 def main(owner: int, listener: int) -> None:
     """Serves; in a fork, runs the script."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the client and for scripts
-    before = dict(os.environ)
+    before, modules_before = dict(os.environ), sys.modules.copy()
+    shared: dict[str, ModuleType] = {}
+    atexit.register(_keep, shared)  # before all that TensorFlow registers, so it runs after them
     import tensorflow  # noqa: F401
 
     imported = dict(os.environ.items() - before.items())
+    shared.update((name, sys.modules[name]) for name in sys.modules.keys() - modules_before.keys())
     gc.freeze()  # a fork need not visit the modules when it ends, which takes a second
     server = _Server(Connection(owner), socket.socket(fileno=listener), before, imported)
     with suppress(EOFError, BrokenPipeError):  # the owner is gone
         server.serve()
     if server.is_fork:
         _run(sys.argv)
+
+
+def _keep(modules: dict[str, ModuleType]) -> None:
+    """Hides modules from the end of the interpreter, but for what TensorFlow made of its devices.
+
+    To clear them takes longer than most scripts.
+    """
+    if _TF_CONTEXT in modules:
+        vars(modules[_TF_CONTEXT])["_context"] = None
+    for name in modules:
+        sys.modules.pop(name, None)
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(modules))  # for ever
 
 
 def _run(arguments: list[str]) -> None:
