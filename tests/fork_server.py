@@ -49,11 +49,11 @@ _NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
 # How those are called that no import of TensorFlow reads.
 _OF_SCRIPTS = ("HPLACER_", "PWD", "PYTEST_", "PYTHONPATH", "TEST_", "TMPDIR", "XDG_CACHE_HOME")
 _OF_SCRIPTS += ("TF_DUMP_GRAPH_", "TF_FORCE_GPU_ALLOW_GROWTH", "TF_GRAPH_CACHING", "TF_NUM_INT")
-_OF_SCRIPTS += ("OMP_NUM_THREADS", "TPU_ML_PLATFORM", _NO_BYTECODE)
+_DEVICES = "TF_PLUGGABLE_DEVICE_LIBRARY_PATH"  # which the import loads last: a fork can, too
+_OF_SCRIPTS += ("OMP_NUM_THREADS", "TPU_ML_PLATFORM", _DEVICES, _NO_BYTECODE)
 _LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 _AS_IF_UNSET = {  # the last ones are set by the import
     "TF_USE_LEGACY_KERAS": "0",
-    "TF_PLUGGABLE_DEVICE_LIBRARY_PATH": "",
     "TF2_BEHAVIOR": "1",
     "ENABLE_RUNTIME_UPTIME_TELEMETRY": "1",
     "HDF5_PLUGIN_PATH": "disable",
@@ -146,7 +146,7 @@ def ask(
 
 def _shared(environment: Mapping[str, str]) -> dict[str, str]:
     shared = {key: value for key, value in environment.items() if not key.startswith(_OF_SCRIPTS)}
-    if shared.get(_LOG_LEVEL) == "2":  # with TensorFlow's errors, which no test needs
+    if shared.get(_LOG_LEVEL, "0") < "3":  # more than fatal errors, which no test needs
         shared[_LOG_LEVEL] = "3"
     return {key: value for key, value in shared.items() if _AS_IF_UNSET.get(key) != value}
 
@@ -306,6 +306,7 @@ def _start_afresh(
 ) -> None:
     """Leaves this process as if it had started now."""
     import numpy as np
+    from tensorflow.python.framework import load_library
 
     spare = {
         number: fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _FIRST_SPARE)
@@ -329,6 +330,8 @@ def _start_afresh(
     tempfile.tempdir = None
     sys.modules["__main__"] = module = ModuleType("__main__")
     module.__file__ = script
+    if environment.get(_DEVICES):
+        load_library.load_pluggable_device_library(environment[_DEVICES])
     np.random.seed()  # Python's own numbers are drawn anew in every fork
 
 
