@@ -4,6 +4,8 @@ CMakeLists.txt describes the build. This file finds what it needs. By default th
 TensorFlow that is installed in the building environment. HPLACER_TENSORFLOWS names other TensorFlow
 packages as VERSION=DIRECTORY:VERSION=DIRECTORY; `make wheel` builds for all supported releases so.
 
+`build_ext --engine` builds `_engine` alone, for which no TensorFlow has to be there.
+
 Only what changed is compiled again, in build/native/ or build/releases/.
 """
 
@@ -19,7 +21,7 @@ import sys
 import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import ClassVar, NoReturn
 
 import setuptools
 from setuptools import Extension, setup
@@ -157,6 +159,16 @@ def toolchain_versions(compiler: list[str]) -> str:
 class BuildNative(build_ext):
     """Lets CMake build the modules, and copies them into place."""
 
+    user_options: ClassVar[list[tuple[str, str | None, str]]] = [
+        *build_ext.user_options,
+        ("engine", None, "build what needs no TensorFlow"),
+    ]
+    boolean_options: ClassVar[list[str]] = [*build_ext.boolean_options, "engine"]
+
+    def initialize_options(self) -> None:
+        super().initialize_options()
+        self.engine = False
+
     def build_extensions(self) -> None:
         self._configure()
         jobs = str(self._jobs())
@@ -173,10 +185,14 @@ class BuildNative(build_ext):
             self.copy_file(str(built), str(target))
 
     def _configure(self) -> None:
-        """Configures the build directory; anew where compiler, headers or settings changed."""
+        """Configures the build directory; anew where compiler, headers or settings changed.
+
+        The engine alone is built under what is configured, with TensorFlow or without.
+        """
         compiler = find_compiler()
         flags = [*compiler[1:], *os.environ.get("CXXFLAGS", "").split()]
-        tensorflows = [f"{found.version}={found.directory}" for found in TensorFlow.all()]
+        found = [] if self.engine else TensorFlow.all()
+        tensorflows = [f"{release.version}={release.directory}" for release in found]
         command = [find_tool("cmake"), "-S", str(ROOT), "-B", str(BUILD), "-G", "Ninja"]
         command += [
             f"-DCMAKE_MAKE_PROGRAM={find_tool('ninja')}",
@@ -184,19 +200,21 @@ class BuildNative(build_ext):
             f"-DCMAKE_CXX_FLAGS={' '.join(flags)}",
             f"-DHPLACER_INCLUDES={';'.join(include_directories())}",
             f"-DHPLACER_SUFFIX={SUFFIX}",
-            f"-DHPLACER_TENSORFLOWS={';'.join(tensorflows)}",
             f"-DHPLACER_WERROR={'ON' if os.environ.get('HPLACER_WERROR') == '1' else 'OFF'}",
+            f"-DHPLACER_TENSORFLOWS={';'.join(tensorflows)}",
         ]
-        recipe = "\n".join([toolchain_versions(compiler), *command])
+        recipe = [toolchain_versions(compiler), *command]
         record = BUILD / "configured.txt"
-        if record.exists() and record.read_text() == recipe:
+        before = record.read_text().splitlines() if record.exists() else []
+        if before[:-1] != recipe[:-1]:
+            shutil.rmtree(BUILD, ignore_errors=True)
+            BUILD.mkdir(parents=True)
+        elif self.engine or before == recipe:
             return
-        shutil.rmtree(BUILD, ignore_errors=True)
-        BUILD.mkdir(parents=True)
         done = subprocess.run(command, check=False, capture_output=True, text=True)
         if done.returncode != 0:
             fail(f"this command failed: {' '.join(command)}\n{done.stdout}{done.stderr}")
-        record.write_text(recipe)
+        record.write_text("\n".join(recipe))
 
     def _jobs(self) -> int:
         memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -206,7 +224,8 @@ class BuildNative(build_ext):
 
 def native_modules() -> list[Extension]:
     names = ["_engine"]
-    if "build_ext" in sys.argv or "bdist_wheel" in sys.argv or "editable_wheel" in sys.argv:
+    commands = {"build_ext", "bdist_wheel", "editable_wheel"}
+    if commands & {*sys.argv} and "--engine" not in sys.argv:
         names += [name for found in TensorFlow.all() for name in found.modules]
     return [Extension(f"hplacer_optimizer.{name}", []) for name in names]
 
