@@ -31,6 +31,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection, Pipe, wait
@@ -178,13 +179,14 @@ def main(owner: int, listener: int) -> None:
 
 
 def _keep(modules: dict[str, ModuleType]) -> None:
-    """Hides modules from the end of the interpreter, but for what TensorFlow made of its devices.
+    """Hides modules from the end of the interpreter: to clear them takes longer than most scripts.
 
-    To clear them takes longer than most scripts.
+    But for the one that holds TensorFlow's devices; and none where a thread still runs, which may
+    be within TensorFlow.
     """
-    if _TF_CONTEXT in modules:
-        vars(modules[_TF_CONTEXT])["_context"] = None
-    for name in modules:
+    if threading.active_count() > 1:
+        return
+    for name in modules.keys() - {_TF_CONTEXT}:
         sys.modules.pop(name, None)
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(modules))  # for ever
 
