@@ -12,6 +12,8 @@ SEED ?= $(shell date +%Y%m%d)
 PYTEST = .venv/bin/python -m pytest -n $(JOBS) --dist loadfile --randomly-seed $(SEED) -rs
 
 export HPLACER_WERROR = 1
+# Each process of the tests would compile the package anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 CC_FILES := $(sort $(shell find cc python tests -name '*.cc' -o -name '*.h'))
 # CMakeLists.txt describes the native code; a test's build says nothing but what it compiles.
@@ -25,7 +27,8 @@ help: ## List the targets
 	  /^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: build
-build: preflight .venv/.demo ## Make .venv with the locked packages, build the native modules
+build: preflight .venv/.build ## Make .venv with the locked packages, build the native modules
+	@$(MAKE) --no-print-directory --jobs 2 engine .venv/.demo
 	@.venv/bin/python setup.py --quiet build_ext --inplace
 	@$(MAKE) --no-print-directory .venv/.installed
 
@@ -172,12 +175,18 @@ preflight:
 	@[[ -x .venv/bin/python ]] || $(PYTHON) -c 'import ensurepip, venv' 2> /dev/null || { echo \
 	"hplacer: \`$(PYTHON)\` has no venv module (Debian: \`apt-get install python3-venv\`)." >&2; exit 1; }
 
-# What the demo needs, with the build, what the tests need besides, and what the documentation needs.
-.venv/.demo .venv/.test .venv/.docs: .venv/.%: requirements/%.lock | preflight
+# It needs no TensorFlow, and is compiled while pip, which uses one core, installs that.
+.PHONY: engine
+engine: .venv/.build
+	@.venv/bin/python setup.py --quiet build_ext --inplace --engine
+
+# What the build needs, what the demo needs besides, and what tests and documentation need besides both.
+.venv/.build .venv/.demo .venv/.test .venv/.docs: .venv/.%: requirements/%.lock | preflight
 	@[[ -x .venv/bin/python ]] || $(PYTHON) -m venv .venv
 	@echo "installing the packages of $<"
 	@.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r $<
 	@touch $@
+.venv/.demo: | .venv/.build
 .venv/.test .venv/.docs: | .venv/.demo
 
 .venv/.installed: pyproject.toml setup.py .venv/.demo

@@ -16,6 +16,8 @@ HPLACER_REPOSITORY is the address where the files of this checkout can be read, 
 https://example.org/project/blob/v0.1.0. A package index shows README.md with links to there.
 
 `setup.py build_modules --targets=NAME,NAME` leaves modules in the build directory.
+
+`build_ext --engine` builds `_engine` alone, for which no TensorFlow has to be there.
 """
 
 from __future__ import annotations
@@ -55,6 +57,7 @@ TF_DISTRIBUTIONS = (
     "tf-nightly",
     "tf-nightly-cpu",
 )
+COMMANDS_WITH_MODULES = {"build_ext", "bdist_wheel", "editable_wheel"}
 HEADER_PACKAGES = ("pybind11", "nlohmann-json")
 # A TensorFlow source file takes about 1 GB to compile.
 BYTES_PER_JOB = 1.5 * 2**30
@@ -169,11 +172,15 @@ def pythons() -> list[str]:
     return named.split(os.pathsep) if named else [f"{SUFFIX}={sysconfig.get_path('include')}"]
 
 
-def configure() -> None:
-    """Configures the build directory; anew where compiler, headers or settings changed."""
+def configure(*, engine: bool = False) -> None:
+    """Configures the build directory; anew where compiler, headers or settings changed.
+
+    The engine alone is built under what is configured, with TensorFlow or without.
+    """
     compiler = find_compiler()
     flags = [*compiler[1:], *os.environ.get("CXXFLAGS", "").split()]
-    tensorflows = [f"{found.version}={found.directory}" for found in TensorFlow.all()]
+    found = [] if engine else TensorFlow.all()
+    tensorflows = [f"{release.version}={release.directory}" for release in found]
     command = [find_tool("cmake"), "-S", str(ROOT), "-B", str(BUILD), "-G", "Ninja"]
     command += [
         f"-DCMAKE_MAKE_PROGRAM={find_tool('ninja')}",
@@ -181,19 +188,21 @@ def configure() -> None:
         f"-DCMAKE_CXX_FLAGS={' '.join(flags)}",
         f"-DHPLACER_INCLUDES={';'.join(include_directories())}",
         f"-DHPLACER_PYTHONS={';'.join(pythons())}",
-        f"-DHPLACER_TENSORFLOWS={';'.join(tensorflows)}",
         f"-DHPLACER_WERROR={'ON' if os.environ.get('HPLACER_WERROR') == '1' else 'OFF'}",
+        f"-DHPLACER_TENSORFLOWS={';'.join(tensorflows)}",
     ]
-    recipe = "\n".join([toolchain_versions(compiler), *command])
+    recipe = [toolchain_versions(compiler), *command]
     record = BUILD / "configured.txt"
-    if record.exists() and record.read_text() == recipe:
+    before = record.read_text().splitlines() if record.exists() else []
+    if before[:-1] != recipe[:-1]:
+        shutil.rmtree(BUILD, ignore_errors=True)
+        BUILD.mkdir(parents=True)
+    elif engine or before == recipe:
         return
-    shutil.rmtree(BUILD, ignore_errors=True)
-    BUILD.mkdir(parents=True)
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     if done.returncode != 0:
         fail(f"this command failed: {' '.join(command)}\n{done.stdout}{done.stderr}")
-    record.write_text(recipe)
+    record.write_text("\n".join(recipe))
 
 
 def build(targets: list[str], jobs: int | None = None) -> None:
@@ -228,12 +237,22 @@ class BuildModules(Command):
 class BuildNative(build_ext):
     """Lets CMake build the modules, and copies them into place."""
 
+    user_options: ClassVar[list[tuple[str, str | None, str]]] = [
+        *build_ext.user_options,
+        ("engine", None, "build what needs no TensorFlow"),
+    ]
+    boolean_options: ClassVar[list[str]] = [*build_ext.boolean_options, "engine"]
+
+    def initialize_options(self) -> None:
+        super().initialize_options()
+        self.engine = False
+
     def build_extensions(self) -> None:
         built = Path(os.environ.get("HPLACER_MODULES", BUILD))
         names = [extension.name for extension in self.extensions]
         files = {name: name.split(".")[-1] + SUFFIX for name in names}
         if "HPLACER_MODULES" not in os.environ:
-            configure()
+            configure(engine=self.engine)
             build([file.removesuffix(".so") for file in files.values()], self.parallel)
         for name, file in files.items():
             target = Path(self.get_ext_fullpath(name))
@@ -270,7 +289,9 @@ def native_modules() -> list[Extension]:
         names = [file.name.removesuffix(SUFFIX) for file in sorted(Path(built).glob(f"*{SUFFIX}"))]
         if not names:
             fail(f"HPLACER_MODULES: {built} holds no modules whose names end with {SUFFIX}.")
-    elif {"build_ext", "bdist_wheel", "editable_wheel"} & set(sys.argv):
+    elif {"build_ext", "bdist_wheel", "editable_wheel"} & {
+        *sys.argv
+    } and "--engine" not in sys.argv:
         names += [name for found in TensorFlow.all() for name in found.modules]
     return [Extension(f"hplacer_optimizer.{name}", []) for name in names]
 

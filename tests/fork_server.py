@@ -4,7 +4,8 @@
 
 A script finds what it would find in a fresh interpreter right after `import tensorflow`: its own
 environment, working directory, arguments, `sys.path`, `__main__` and random numbers, an empty
-input, and nothing of this package. It ends as an interpreter does.
+input, and nothing of this package. It ends as an interpreter does, which takes apart what the
+script made; what the server imported stays, since every fork would copy that to take it apart.
 
 This is sound because the server only imports: TensorFlow starts no thread before it creates a
 device or runs an op, and OpenBLAS, which starts some at its import, ends them before a fork. The
@@ -19,6 +20,8 @@ whoever else asked for a script is gone, it kills that one.
 
 from __future__ import annotations
 
+import atexit
+import ctypes
 import fcntl
 import gc
 import os
@@ -28,6 +31,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection, Pipe, wait
@@ -39,17 +43,18 @@ from typing import IO, Any
 ADDRESS = "TEST_FORK_SERVER"  # the variable with the path of the server's socket
 PYTHON = "TEST_PYTHON"  # the variable with what a script has for `sys.executable`
 _KILL = "kill"
+_TF_CONTEXT = "tensorflow.python.eager.context"
 _PARENT = "HPLACER_PARENT"  # whom a process of the package takes for its parent
 _FIRST_SPARE = 100  # descriptors that no script has
 _NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
 # How those are called that no import of TensorFlow reads.
 _OF_SCRIPTS = ("HPLACER_", "PWD", "PYTEST_", "PYTHONPATH", "TEST_", "TMPDIR", "XDG_CACHE_HOME")
 _OF_SCRIPTS += ("TF_DUMP_GRAPH_", "TF_FORCE_GPU_ALLOW_GROWTH", "TF_GRAPH_CACHING", "TF_NUM_INT")
-_OF_SCRIPTS += ("OMP_NUM_THREADS", "TPU_ML_PLATFORM", _NO_BYTECODE)
+_DEVICES = "TF_PLUGGABLE_DEVICE_LIBRARY_PATH"  # which the import loads last: a fork can, too
+_OF_SCRIPTS += ("OMP_NUM_THREADS", "TPU_ML_PLATFORM", _DEVICES, _NO_BYTECODE)
 _LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 _AS_IF_UNSET = {  # the last ones are set by the import
     "TF_USE_LEGACY_KERAS": "0",
-    "TF_PLUGGABLE_DEVICE_LIBRARY_PATH": "",
     "TF2_BEHAVIOR": "1",
     "ENABLE_RUNTIME_UPTIME_TELEMETRY": "1",
     "HDF5_PLUGIN_PATH": "disable",
@@ -142,7 +147,7 @@ def ask(
 
 def _shared(environment: Mapping[str, str]) -> dict[str, str]:
     shared = {key: value for key, value in environment.items() if not key.startswith(_OF_SCRIPTS)}
-    if shared.get(_LOG_LEVEL) == "2":  # with TensorFlow's errors, which no test needs
+    if shared.get(_LOG_LEVEL, "0") < "3":  # more than fatal errors, which no test needs
         shared[_LOG_LEVEL] = "3"
     return {key: value for key, value in shared.items() if _AS_IF_UNSET.get(key) != value}
 
@@ -158,16 +163,32 @@ def _text(stream: IO[bytes]) -> str:
 def main(owner: int, listener: int) -> None:
     """Serves; in a fork, runs the script."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the client and for scripts
-    before = dict(os.environ)
+    before, modules_before = dict(os.environ), sys.modules.copy()
+    shared: dict[str, ModuleType] = {}
+    atexit.register(_keep, shared)  # before all that TensorFlow registers, so it runs after them
     import tensorflow  # noqa: F401
 
     imported = dict(os.environ.items() - before.items())
+    shared.update((name, sys.modules[name]) for name in sys.modules.keys() - modules_before.keys())
     gc.freeze()  # a fork need not visit the modules when it ends, which takes a second
     server = _Server(Connection(owner), socket.socket(fileno=listener), before, imported)
     with suppress(EOFError, BrokenPipeError):  # the owner is gone
         server.serve()
     if server.is_fork:
         _run(sys.argv)
+
+
+def _keep(modules: dict[str, ModuleType]) -> None:
+    """Hides modules from the end of the interpreter: to clear them takes longer than most scripts.
+
+    But for the one that holds TensorFlow's devices; and none where a thread still runs, which may
+    be within TensorFlow.
+    """
+    if threading.active_count() > 1:
+        return
+    for name in modules.keys() - {_TF_CONTEXT}:
+        sys.modules.pop(name, None)
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(modules))  # for ever
 
 
 def _run(arguments: list[str]) -> None:
@@ -287,6 +308,7 @@ def _start_afresh(
 ) -> None:
     """Leaves this process as if it had started now."""
     import numpy as np
+    from tensorflow.python.framework import load_library
 
     spare = {
         number: fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _FIRST_SPARE)
@@ -310,6 +332,8 @@ def _start_afresh(
     tempfile.tempdir = None
     sys.modules["__main__"] = module = ModuleType("__main__")
     module.__file__ = script
+    if environment.get(_DEVICES):
+        load_library.load_pluggable_device_library(environment[_DEVICES])
     np.random.seed()  # Python's own numbers are drawn anew in every fork
 
 

@@ -15,7 +15,7 @@ import hplacer_optimizer as hp
 from hplacer_optimizer import cli
 from tests.processes import ROOT
 
-MODULES = architecture.read_package()
+Modules = dict[str, architecture.Module]
 WITHOUT_TENSORFLOW = ("problem", "machines", "costs", "planners", "options", "inspection", "plans")
 UPPER = {"plugin", "cli", "bench", "run"}
 # Only the process that learns imports these.
@@ -25,39 +25,45 @@ HAS_TENSORFLOW = tuple(f"planners.learning.{name}" for name in ("events", "netwo
 LATE = {("plans.plan", "inspection.report")}
 
 
-def test_every_room_has_its_place_in_the_order() -> None:
-    assert {module.room for module in MODULES.values()} == set(architecture.ORDER)
+@pytest.fixture(scope="module")
+def modules() -> Modules:
+    """Of the package, by name."""
+    return architecture.read_package()
+
+
+def test_every_room_has_its_place_in_the_order(modules: Modules) -> None:
+    assert {module.room for module in modules.values()} == set(architecture.ORDER)
     for room in architecture.ORDER:
         path = architecture.PACKAGE / room
         assert path.with_suffix(".py").exists() or (path / "__init__.py").exists(), room
 
 
-def test_no_module_hides_a_public_name() -> None:
+def test_no_module_hides_a_public_name(modules: Modules) -> None:
     """`hp.plan` would be a module once `hplacer_optimizer.plan` was imported."""
-    assert not MODULES.keys() & set(hp.__all__)
+    assert not modules.keys() & set(hp.__all__)
 
 
-def test_imports_point_downwards_wherever_they_stand() -> None:
+def test_imports_point_downwards_wherever_they_stand(modules: Modules) -> None:
     level = {name: i for i, name in enumerate(architecture.ORDER)}
     upwards = [
         f"{name} imports {imported}"
-        for name, module in MODULES.items()
+        for name, module in modules.items()
         for imported in module.imports
-        if level[MODULES[imported].room] > level[module.room]
+        if level[modules[imported].room] > level[module.room]
     ]
     assert upwards == []
 
 
-def test_no_files_import_each_other_in_a_ring() -> None:
-    assert architecture.cycle(MODULES) == []
+def test_no_files_import_each_other_in_a_ring(modules: Modules) -> None:
+    assert architecture.cycle(modules) == []
 
 
-def test_only_what_loads_an_optional_library_is_imported_late() -> None:
+def test_only_what_loads_an_optional_library_is_imported_late(modules: Modules) -> None:
     late = [
         f"{name} imports {imported} inside of a function"
-        for name, module in MODULES.items()
+        for name, module in modules.items()
         for imported in module.late
-        if not architecture.loads_heavy(MODULES, imported) and (name, imported) not in LATE
+        if not architecture.loads_heavy(modules, imported) and (name, imported) not in LATE
     ]
     assert late == []
 
@@ -75,12 +81,12 @@ def test_rings_and_heavy_imports_are_found() -> None:
 
 
 @pytest.mark.parametrize("room", WITHOUT_TENSORFLOW)
-def test_planning_knows_neither_tensorflow_nor_the_pass(room: str) -> None:
-    for name, module in MODULES.items():
+def test_planning_knows_neither_tensorflow_nor_the_pass(room: str, modules: Modules) -> None:
+    for name, module in modules.items():
         if module.room == room:
-            assert not {MODULES[imported].room for imported in module.imports} & UPPER, name
+            assert not {modules[imported].room for imported in module.imports} & UPPER, name
             if not name.startswith(HAS_TENSORFLOW):
-                assert not architecture.loads_heavy(MODULES, name), name
+                assert not architecture.loads_heavy(modules, name), name
 
 
 # ---- one word, one thing ----
@@ -106,13 +112,13 @@ def command_modules() -> set[str]:
     return modules
 
 
-def test_a_module_or_package_has_a_name_of_its_own() -> None:
+def test_a_module_or_package_has_a_name_of_its_own(modules: Modules) -> None:
     """But a module of cli/ that holds the command `hplacer X` may be X, too."""
     allowed = command_modules()
     assert (
         repeated(
             (name.rpartition(".")[2], name)
-            for name, module in MODULES.items()
+            for name, module in modules.items()
             if name not in allowed and module.path.stem != "__main__"
         )
         == {}
@@ -126,12 +132,12 @@ def class_names(source: str) -> list[str]:
     ]
 
 
-def test_a_class_has_a_name_of_its_own() -> None:
+def test_a_class_has_a_name_of_its_own(modules: Modules) -> None:
     """Stubs of native modules are left out: some of their classes have a twin in Python."""
     assert (
         repeated(
             (name, module)
-            for module, found in MODULES.items()
+            for module, found in modules.items()
             for name in class_names(found.path.read_text())
         )
         == {}

@@ -24,9 +24,10 @@ HEADER = """\
 # --no-deps, because tf_keras requires the package tensorflow, which must not lie over
 # tensorflow-cpu. `pip check` therefore names that one requirement as missing, and only that one.
 LEFT_OUT = {"tensorflow", "hplacer-optimizer"}
-FIRST, *OTHERS = "demo", "test", "docs"  # the others hold what is not in the first
+# In the order of their installation: a file holds what no earlier one holds, of "build" and "demo".
 EXTRAS = {
-    "demo": ("build", "cpu", "demo"),
+    "build": ("build",),
+    "demo": ("cpu", "demo"),
     "test": ("bench", "planners", "ray", "test"),
     "docs": ("docs",),
 }
@@ -39,8 +40,10 @@ def main(report: str, directory: str) -> None:
     found = [item["metadata"] for item in json.loads(Path(report).read_text())["install"]]
     packages = {canonicalize_name(package["name"]): package for package in found}
     needed = {part: closure(packages, extras) for part, extras in EXTRAS.items()}
-    for part in OTHERS:
-        needed[part] -= needed[FIRST]
+    needed["build"] -= closure(packages, ())  # the build does not import the package
+    needed["demo"] -= needed["build"]
+    for part in ("test", "docs"):
+        needed[part] -= needed["build"] | needed["demo"]
     pins = {name: pin(packages[name]) for name in set().union(*needed.values())}
     for part, names in needed.items():
         text = HEADER.format(part=part) + "".join(pins[name] for name in sorted(names))
