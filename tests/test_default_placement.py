@@ -29,7 +29,8 @@ from tests.test_scripts import LAUNCHER
 
 pytestmark = pytest.mark.skipif(native.is_missing(), reason="needs the native module _tf")
 
-OPTIONS = "planner=random,min_ops=5,min_gain=1000000,cache={cache}"  # no plan gains that much
+# No plan gains that much.
+OPTIONS = "planner=random,min_ops=5,on_miss=plan,min_gain=1000000,cache={cache}"
 FAST = {"device_annotations.py", "v1_session.py"}
 LEAST_EXECUTED = 0.4  # of the ops of a plan that compute; mostly it is 0.6 to 0.9
 MOSTLY_FOLDED = {"second_order.py": 0.25}  # TensorFlow's optimizers remove most of a graph

@@ -14,13 +14,13 @@ from __future__ import annotations
 import functools
 import json
 import re
-import statistics
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hplacer_optimizer.measuring import running_trial
 from hplacer_optimizer.options import Options
 from hplacer_optimizer.problem import prediction_error as errors
 
@@ -79,11 +79,7 @@ def _executed(task: str, words: str) -> Figure:
     file = "emulation/costs_of_today.json"
 
     def value() -> str:
-        steps = {
-            row["placement"]: statistics.median(row["steps_ns"])
-            for row in _json(file)[task]
-            if "steps_ns" in row
-        }
+        steps = {row["placement"]: row["step_ns"] for row in _json(file)[task] if "error" not in row}
         plans = [ns for name, ns in steps.items() if name.startswith("auto")]
         found = sorted(steps["TensorFlow's"] / ns for ns in plans)
         return words.format(least=found[0], most=found[-1])
@@ -124,7 +120,7 @@ FIGURES: dict[str, Figure] = {
     "guard.estimated.range": _guard(
         "estimated", lambda used, _: f"{min(used):.2f} to {max(used):.2f}", "in effect"
     ),
-    "guard.pays": _sentence("benchmarks.md", r"plans at least (\d+%) faster"),
+    "trial.share": _code("measuring/running_trial.py", lambda: running_trial.SHARE, "{:.0%}"),
     "emulated.inception": _executed("inception_v3", "{least:.2f}"),
     "emulated.nmt": _executed("nmt_4", "{least:.2f} and {most:.2f}"),
     "emulated.bert": _executed("bert_base-8xa100", "{most:.2f}"),
