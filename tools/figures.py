@@ -79,7 +79,9 @@ def _executed(task: str, words: str) -> Figure:
     file = "emulation/costs_of_today.json"
 
     def value() -> str:
-        steps = {row["placement"]: row["step_ns"] for row in _json(file)[task] if "error" not in row}
+        steps = {
+            row["placement"]: row["step_ns"] for row in _json(file)[task] if "error" not in row
+        }
         plans = [ns for name, ns in steps.items() if name.startswith("auto")]
         found = sorted(steps["TensorFlow's"] / ns for ns in plans)
         return words.format(least=found[0], most=found[-1])
