@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 import threading
-import time
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -521,7 +521,10 @@ def test_ray_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_p
 
 
 def run_on_ray(
-    todo: list[jobs.Job], cache: Path, stop: threading.Event | None = None
+    todo: list[jobs.Job],
+    cache: Path,
+    stop: threading.Event | None = None,
+    on_progress: Callable[[int, Mapping[int, Progress]], None] = lambda done, running: None,
 ) -> list[jobs.Outcome]:
     return list(
         on_ray.run_on_ray(
@@ -531,7 +534,7 @@ def run_on_ray(
             stop=stop or threading.Event(),
             watched=contextlib.nullcontext,
             on_start=lambda job: None,
-            on_progress=lambda done, running: None,
+            on_progress=on_progress,
         )
     )
 
@@ -556,9 +559,11 @@ def test_ray_keeps_the_best_plans_when_it_is_stopped(directory: Path, tmp_path: 
     spec = some_jobs(directory)[0].graph
     stop = threading.Event()
     todo = [jobs.Job(graph=spec, search=replace(search(), seed=seed)) for seed in range(2)]
-    threading.Timer(20, stop.set).start()
-    started = time.monotonic()
-    outcomes = run_on_ray(todo, tmp_path, stop)
-    assert 20 <= time.monotonic() - started < 60
+
+    def stop_both(done: int, running: Mapping[int, Progress]) -> None:
+        if sum(progress.steps > 1 for progress in running.values()) == len(todo):
+            stop.set()
+
+    outcomes = run_on_ray(todo, tmp_path, stop, stop_both)
     assert [outcome.error for outcome in outcomes] == [None, None]
     assert all(outcome.plan and outcome.plan.budget["steps_done"] > 1 for outcome in outcomes)
