@@ -180,11 +180,15 @@ class Environment:
             return
         # With protobuf 7, TensorFlow 2.20 itself cannot write a graph as text.
         packages = (*_TEST_PACKAGES, "scikit-learn", "protobuf<7")
-        self.run(*pip, wheel, f"{pair.package}=={pair.release}", *packages)
+        tensorflow = f"{pair.package}=={pair.release}"
+        if pair.release == _TOO_OLD:  # its wrapt is too old for the wheel, too
+            self.run(*pip, tensorflow, *packages, "pyyaml", "rich", "shtab")
+            self.run(*pip, "--no-deps", wheel)
+            return
+        self.run(*pip, wheel, tensorflow, *packages)
         # They require the package tensorflow, which must not lie over tensorflow-cpu.
-        if pair.release != _TOO_OLD:
-            line = pair.release.rpartition(".")[0]
-            self.run(*pip, "--no-deps", "tf-slim", f"tf_keras=={line}.*")
+        line = pair.release.rpartition(".")[0]
+        self.run(*pip, "--no-deps", "tf-slim", f"tf_keras=={line}.*")
 
     def run(
         self, *arguments: str, check: bool = True, cwd: Path = _MATRIX
