@@ -16,12 +16,10 @@ build/agreement/, where benchmarks/launch_rules.py finds them.
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,16 +28,17 @@ from numpy.typing import NDArray
 
 from benchmarks.emulation import (
     SMALL,
-    TASKS,
     gpus_of,
-    load_task,
+    load_data_sheet_task,
     measure,
     print_row,
     random_moves,
     rows_told,
     simple_placements,
+    task_parser,
 )
 from hplacer_optimizer._engine import Problem
+from hplacer_optimizer.bench.result_json import result_json
 from hplacer_optimizer.errors import HPlacerError
 from hplacer_optimizer.planners import Budget, get_planner
 from hplacer_optimizer.problem.problem_file import save_problem
@@ -94,9 +93,7 @@ def placements(
 
 def run_task(name: str, sizes: dict[str, Any], planning_s: float, only: str) -> None:
     """Prints a line of JSON for each placement whose name begins so."""
-    task = TASKS[name]
-    task = replace(task, machine=task.machine.replace("papers-", "1cpu-"))
-    loaded = load_task(task, sizes, compute=False)
+    loaded = load_data_sheet_task(name, sizes)
     TRIED.mkdir(parents=True, exist_ok=True)
     save_problem(loaded.problem, TRIED / f"{name}.json.gz")
     file = TRIED / f"{name}.npz"
@@ -129,15 +126,6 @@ def summary(row: dict[str, Any]) -> dict[str, Any]:
         "real_s": round(row["real_s"], 2),
         "process_gib": round(row["process_peak_bytes"] / 2**30, 1),
     }
-
-
-def dump(known: dict[str, list[dict[str, Any]]]) -> str:
-    """JSON with a line for each row."""
-    tasks = [
-        f"{json.dumps(name)}: [\n" + ",\n".join(map(json.dumps, rows)) + "\n]"
-        for name, rows in known.items()
-    ]
-    return "{\n" + ",\n".join(tasks) + "\n}\n"
 
 
 def ratio(row: dict[str, Any]) -> float:
@@ -204,15 +192,9 @@ def held_over_simulated(row: dict[str, Any]) -> NDArray[np.float64]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Executes what the output lacks, and prints the table."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS), metavar="NAME")
-    parser.add_argument("--planning-s", type=float, default=10.0, help="of a search, default: 10")
+    parser = task_parser(__doc__)
     parser.add_argument("--output", type=Path, default=Path("build/agreement"), metavar="DIR")
     parser.add_argument("--only", default="", metavar="NAME", help="placements that begin so")
-    parser.add_argument("--small", action="store_true", help="small sizes, where there are any")
-    parser.add_argument("--task", choices=TASKS, help=argparse.SUPPRESS)  # one, as JSON
     options = parser.parse_args(argv)
     if options.task:
         sizes = SMALL.get(options.task, {}) if options.small else {}
@@ -231,7 +213,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"{name}, {row['placement']}: {what}", file=sys.stderr, flush=True)
             known[name] = rows
             options.output.mkdir(parents=True, exist_ok=True)
-            file.write_text(dump(known))
+            file.write_text(result_json(known) + "\n")
     print(TABLE)
     measured = [
         name for name in options.tasks if any("error" not in r for r in known.get(name, ()))

@@ -13,10 +13,8 @@ own and in turn:
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -26,6 +24,8 @@ from typing import Any
 
 from hplacer_optimizer.log import LOGGER
 from hplacer_optimizer.support import child_process
+from testbed.environment import two_cpus
+from testbed.told_rows import tell, told_by
 
 ALONE, SEARCH, TRIAL = "alone", "search", "trial"
 OPTIONS = {SEARCH: "min_gain=1e6", TRIAL: "min_gain=-0.9"}
@@ -38,9 +38,7 @@ def train(train_s: float) -> None:
     from hplacer_optimizer.plugin import service
     from hplacer_optimizer.plugin.trials import function_calls
 
-    tf.config.set_logical_device_configuration(
-        tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
-    )
+    two_cpus()
     weights = [tf.Variable(tf.random.stateless_normal([512, 512], (i, 0)) * 0.02) for i in range(6)]
     rows = tf.random.stateless_normal([512, 512], (9, 0))
 
@@ -77,26 +75,16 @@ def train(train_s: float) -> None:
         steps += 1
     running = service._service
     charged_s = running.trials._budget.spent_s if running else 0.0
-    print("\nFOUND " + json.dumps(seen | {"steps": steps, "charged_s": charged_s}), flush=True)
+    tell(seen | {"steps": steps, "charged_s": charged_s})
 
 
 def run(kind: str, train_s: float, directory: Path) -> dict[str, Any]:
     """One training; RuntimeError with what it said where it fails."""
     options = f"{OPTIONS.get(kind)},min_ops=5,cache={directory}"
     switch = {"HPLACER_DISABLE": "1"} if kind == ALONE else {"HPLACER_OPTIONS": options}
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.busy_cores", "--train", str(train_s)],
-        env=child_process.environment(TF_CPP_MIN_LOG_LEVEL="3", **switch),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=train_s + 300,
-    )
-    lines = [line for line in done.stdout.splitlines() if line.startswith("FOUND ")]
-    if not lines:
-        raise RuntimeError(f"{kind}: {done.stderr[-2000:]}")
-    found: dict[str, Any] = json.loads(lines[-1].removeprefix("FOUND "))
-    return found
+    environment = child_process.environment(TF_CPP_MIN_LOG_LEVEL="3", **switch)
+    arguments = ["benchmarks.busy_cores", "--train", str(train_s)]
+    return told_by(kind, arguments, environment, timeout_s=train_s + 300)
 
 
 def table(rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:

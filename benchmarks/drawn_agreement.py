@@ -32,7 +32,6 @@ from benchmarks.agreement import (
     DEFAULT,
     STEPS,
     TABLE,
-    dump,
     gain_line_of,
     line_of,
     placements,
@@ -41,6 +40,7 @@ from benchmarks.agreement import (
 )
 from benchmarks.emulation import load_file, measure, print_row, rows_told, simple_placements
 from hplacer_optimizer.bench.generated import FAMILIES, Network, draw_network
+from hplacer_optimizer.bench.result_json import result_json
 from hplacer_optimizer.problem.simulator import simulate
 from hplacer_optimizer.support import child_process
 
@@ -196,7 +196,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"{name}, {row.get('placement', _PASSED_OVER)}: {what}", file=sys.stderr)
             rows = [row] if _PASSED_OVER in row else [*rows, row]
         known[name] = rows or [{"placement": "any", "error": "its process failed"}]
-        file.write_text(dump(known))
+        file.write_text(result_json(known) + "\n")
     drawn_rows = {name: rows for name, rows in known.items() if _PASSED_OVER not in rows[0]}
     ran = {name: rows for name, rows in drawn_rows.items() if any("error" not in r for r in rows)}
     failed = [name for name in drawn_rows if name not in ran]

@@ -24,6 +24,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -161,6 +162,25 @@ def load_task(task: Task, sizes: dict[str, Any], *, compute: bool) -> LoadedGrap
         path = str(Path(directory, "graph.meta"))
         write_task(task, sizes, path)
         return load_file(path, task.machine, compute=compute)
+
+
+def task_parser(text: str) -> argparse.ArgumentParser:
+    """Options of a benchmark that runs each task in a process of its own, with --task."""
+    parser = argparse.ArgumentParser(
+        description=text, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS), metavar="NAME")
+    parser.add_argument("--planning-s", type=float, default=10.0, help="of a search, default: 10")
+    parser.add_argument("--small", action="store_true", help="small sizes, where there are any")
+    parser.add_argument("--task", choices=TASKS, help=argparse.SUPPRESS)  # one, as JSON
+    return parser
+
+
+def load_data_sheet_task(name: str, sizes: dict[str, Any]) -> LoadedGraph:
+    """A task's graph, only allocating; the papers' tasks on their machines as in data sheets."""
+    task = TASKS[name]
+    task = replace(task, machine=task.machine.replace("papers-", "1cpu-"))
+    return load_task(task, sizes, compute=False)
 
 
 def load_file(path: str, machine: str, *, compute: bool) -> LoadedGraph:

@@ -14,7 +14,6 @@ task runs in a process of its own.
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import sys
 from collections import defaultdict
@@ -27,13 +26,13 @@ from numpy.typing import NDArray
 
 from benchmarks.emulation import (
     SMALL,
-    TASKS,
     gpus_of,
-    load_task,
+    load_data_sheet_task,
     measure,
     print_row,
     rows_told,
     simple_placements,
+    task_parser,
 )
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.capture.loading import LoadedGraph
@@ -75,9 +74,7 @@ def with_order(loaded: LoadedGraph, placement: NDArray[np.int32]) -> tuple[Loade
 
 def run_task(name: str, sizes: dict[str, Any], planning_s: float, label: str) -> None:
     """Prints a line of JSON for either."""
-    task = TASKS[name]
-    task = replace(task, machine=task.machine.replace("papers-", "1cpu-"))
-    loaded = load_task(task, sizes, compute=False)
+    loaded = load_data_sheet_task(name, sizes)
     if label == "auto":
         budget = Budget(seconds=planning_s)
         placement = np.asarray(get_planner("auto").plan(loaded.problem, budget=budget).placement)
@@ -102,14 +99,8 @@ def line_of(name: str, rows: Sequence[dict[str, Any]]) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Prints a table."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS), metavar="NAME")
-    parser.add_argument("--planning-s", type=float, default=10.0, help="of `auto`, default: 10")
+    parser = task_parser(__doc__)
     parser.add_argument("--placement", default="auto", help="`auto`, or one like '2 stripes'")
-    parser.add_argument("--small", action="store_true", help="small sizes, where there are any")
-    parser.add_argument("--task", choices=TASKS, help=argparse.SUPPRESS)  # one, as JSON
     options = parser.parse_args(argv)
     if options.task:
         sizes = SMALL.get(options.task, {}) if options.small else {}

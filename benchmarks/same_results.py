@@ -10,7 +10,6 @@ has are not run again.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -18,6 +17,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from testbed.same_results import NAMES, Found, compare_in_process
+from testbed.told_rows import keep, kept
 
 
 def table(rows: Sequence[Found]) -> list[str]:
@@ -43,20 +43,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--names", nargs="+", choices=NAMES, default=NAMES, metavar="NAME")
     parser.add_argument("--output", type=Path, metavar="DIR", help="for same_results.json and .md")
     options = parser.parse_args(argv)
-    rows: list[Found] = []
-    kept = options.output / "same_results.json" if options.output else None
-    if kept is not None and kept.exists():
-        rows = [Found(**row) for row in json.loads(kept.read_text())]
+    file = options.output / "same_results.json" if options.output else None
+    rows = [Found(**row) for row in kept(file)]
     for name in options.names:
         if any(row.name == name for row in rows):
             continue
         with tempfile.TemporaryDirectory() as directory:
             rows.append(compare_in_process(name, Path(directory)))
         print(rows[-1], file=sys.stderr, flush=True)
-        if kept is not None:
-            kept.parent.mkdir(parents=True, exist_ok=True)
-            kept.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
-            kept.with_suffix(".md").write_text("\n".join(table(rows)) + "\n")
+        keep(file, [asdict(row) for row in rows], table(rows))
     print("\n".join(table(rows)))
     return 0 if all(row.is_same for row in rows) else 1
 

@@ -15,10 +15,8 @@ from __future__ import annotations
 
 import argparse
 import functools
-import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -27,7 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from hplacer_optimizer.capture.training_ops import applies_updates
-from testbed.environment import ROOT, clean_environment
+from testbed.environment import clean_environment, two_cpus
+from testbed.told_rows import keep, tell, told_by
 from testbed.training_scripts import SCRIPTS
 
 DEFAULT_SCRIPTS = ("custom_loop.py", "keras_attention.py", "transformer_encoder.py")
@@ -42,9 +41,7 @@ def run_until_first_step(script: str) -> None:
 
     from hplacer_optimizer import run
 
-    tf.config.set_logical_device_configuration(
-        tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
-    )
+    two_cpus()
     function_class = concrete_function.ConcreteFunction
     original = function_class._call_flat
 
@@ -55,7 +52,7 @@ def run_until_first_step(script: str) -> None:
         nodes = [*definition.node, *(n for f in definition.library.function for n in f.node_def)]
         if tf.executing_eagerly() and applies_updates({node.op for node in nodes}):
             lasted_s = time.clock_gettime(time.CLOCK_MONOTONIC) - float(os.environ[_STARTED])
-            print("\nFIRST " + json.dumps(lasted_s), flush=True)
+            tell({"first_s": lasted_s})
             os._exit(0)
         return result
 
@@ -65,21 +62,10 @@ def run_until_first_step(script: str) -> None:
 
 def start(script: str, directory: Path, **variables: str) -> float:
     """Seconds to the first step; RuntimeError where there is none."""
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.starts", "--run", script],
-        env=clean_environment(directory)
-        | {_STARTED: str(time.clock_gettime(time.CLOCK_MONOTONIC)), "HPLACER_LOG": "off"}
-        | variables,
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-    lines = [line for line in done.stdout.splitlines() if line.startswith("FIRST ")]
-    if not lines:
-        raise RuntimeError(f"{script}: {done.stderr[-2000:]}")
-    return float(lines[-1].removeprefix("FIRST "))
+    started = {_STARTED: str(time.clock_gettime(time.CLOCK_MONOTONIC)), "HPLACER_LOG": "off"}
+    environment = clean_environment(directory) | started | variables
+    found = told_by(script, ["benchmarks.starts", "--run", script], environment, timeout_s=300)
+    return float(found["first_s"])
 
 
 def measure(script: str, starts: int) -> dict[str, list[float]]:
@@ -131,10 +117,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     rows = {}
     for script in options.scripts:
         rows[script] = measure(script, options.starts)
-        if options.output:
-            options.output.mkdir(parents=True, exist_ok=True)
-            (options.output / "starts.json").write_text(json.dumps(rows, indent=1) + "\n")
-            (options.output / "starts.md").write_text("\n".join(table(rows)) + "\n")
+        keep(options.output and options.output / "starts.json", rows, table(rows))
     print("\n".join(table(rows)))
     return 0
 

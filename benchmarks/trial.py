@@ -46,6 +46,7 @@ from hplacer_optimizer.measuring.turns import interval
 from hplacer_optimizer.plans.guard import APPLY, Here, decide
 from hplacer_optimizer.plans.store import PlanStore
 from hplacer_optimizer.support import child_process
+from testbed.told_rows import keep, kept, tell, told_by
 
 ALONE, PLAN = "alone", "plan"
 TRIALS: dict[str, dict[str, Any]] = {
@@ -105,7 +106,7 @@ def train(name: str, addresses: Sequence[str], train_s: float) -> None:
         "charged_s": trials._budget.spent_s if trials else 0.0,
         "history": [[one.outcome, one.reason] for one in hp.history()] if trials else [],
     }
-    print("\nFOUND " + json.dumps(found), flush=True)
+    tell(found)
 
 
 def _function(name: str) -> Callable[[], Any]:
@@ -156,22 +157,26 @@ def run(name: str, train_s: float, **variables: str) -> dict[str, Any]:
     environment = child_process.environment(
         **{"TF_CPP_MIN_LOG_LEVEL": "3", "HPLACER_LOG": "info", **variables}
     )
-    command = [sys.executable, "-m", "benchmarks.trial"]
     with worker() as addresses:
-        done = subprocess.run(
-            [*command, "--train", name, *addresses, "--train-s", str(train_s)],
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=train_s + 300,
-        )
-    lines = [line for line in done.stdout.splitlines() if line.startswith("FOUND ")]
-    if not lines:
-        raise RuntimeError(f"{name}: {done.stderr[-2000:]}")
-    found: dict[str, Any] = json.loads(lines[-1].removeprefix("FOUND "))
-    found["log"] = [one for one in done.stderr.splitlines() if one.startswith("hplacer: ")]
-    return found
+        arguments = ["benchmarks.trial", "--train", name, *addresses, "--train-s", str(train_s)]
+        return told_by(name, arguments, environment, timeout_s=train_s + 300)
+
+
+def largest_plan(store: PlanStore) -> Any:
+    """Of the graph with the most ops."""
+    plans = [plan for one in store.fingerprints() if (plan := store.get(one))]
+    return max(plans, key=lambda plan: plan.num_ops)
+
+
+def outcome_of(found: Mapping[str, Any]) -> dict[str, Any]:
+    """How the trial of a training ended, what it cost, and the steps at the end."""
+    told = [line for line in found["log"] if "the plan" in line]
+    return {
+        "in_effect": any("it stays" in line for line in told),
+        "charged_s": found["charged_s"],
+        "last_step_s": found["last_step_s"],
+        "told": (told or found["log"] or [""])[-1].removeprefix("hplacer: "),
+    }
 
 
 # ---- a graph ----
@@ -212,9 +217,7 @@ def measure(
             steps_s[which].append(run(name, turn_s, **variables[which])["step_s"])
     ratios = [math.log(one / other) for one, other in zip(*steps_s.values(), strict=True)]
     low, high = map(math.exp, interval(ratios))
-    store = PlanStore(directory / "forced")
-    plans = [plan for one in store.fingerprints() if (plan := store.get(one))]
-    largest = max(plans, key=lambda plan: plan.num_ops)
+    largest = largest_plan(PlanStore(directory / "forced"))
     row: dict[str, Any] = {
         "graph": name,
         "alone_s": statistics.median(steps_s[ALONE]),
@@ -232,14 +235,7 @@ def measure(
             HPLACER_OPTIONS=f"{shared},on_miss=trial,cache={directory / kind.replace(' ', '')}",
             HPLACER_TRIAL_RULES=json.dumps(TRIALS[kind]),
         )
-        told = [line for line in found["log"] if "the plan" in line]
-        row[kind] = {
-            "in_effect": any("it stays" in line for line in told),
-            "charged_s": found["charged_s"],
-            "train_s": train_s,
-            "last_step_s": found["last_step_s"],
-            "told": (told or found["log"] or [""])[-1].removeprefix("hplacer: "),
-        }
+        row[kind] = outcome_of(found) | {"train_s": train_s}
     if SEARCH in kinds:
         row[SEARCH] = _search_alone(name, shared, directory, train_s)
     return row
@@ -315,10 +311,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.train:
         train(options.train[0], options.train[1:], options.train_s)
         return 0
-    rows: list[dict[str, Any]] = []
-    kept = options.output / f"{options.costs}.json" if options.output else None
-    if kept is not None and kept.exists():
-        rows = json.loads(kept.read_text())
+    file = options.output / f"{options.costs}.json" if options.output else None
+    rows = kept(file)
     for name in FUNCTIONS if options.all else options.graphs:
         if any(row["graph"] == name for row in rows):
             continue
@@ -335,10 +329,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             )
         rows.append(row)
         print(json.dumps(row), file=sys.stderr, flush=True)
-        if kept is not None:
-            kept.parent.mkdir(parents=True, exist_ok=True)
-            kept.write_text(json.dumps(rows, indent=1) + "\n")
-            kept.with_suffix(".md").write_text("\n".join(table(rows, options.kinds)) + "\n")
+        keep(file, rows, table(rows, options.kinds))
     print("\n".join(table(rows, options.kinds)))
     return 0
 

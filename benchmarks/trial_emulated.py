@@ -23,7 +23,6 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -33,11 +32,12 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.trial import TRIALS
+from benchmarks.trial import TRIALS, largest_plan, outcome_of
 from hplacer_optimizer import emulation
 from hplacer_optimizer.plans.store import PlanStore
 from hplacer_optimizer.problem.simulator import simulate
 from hplacer_optimizer.support import child_process
+from testbed.told_rows import keep, kept, tell, told_by
 
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "NMT": ("nmt", {"layers": 2, "steps": 2, "hidden": 512, "vocabulary": 2_000}),
@@ -88,7 +88,7 @@ def train(model: str, machine: str, steps: int) -> None:
         "outcomes": [one.outcome for one in hp.history()] if trials else [],
         "devices": len(tf.config.list_logical_devices("GPU")),
     }
-    print("\nFOUND " + json.dumps(found), flush=True)
+    tell(found)
 
 
 def _is_decided(trials: Any) -> bool:
@@ -148,20 +148,9 @@ def function_of(workload: str, parameters: Mapping[str, Any]) -> Callable[[], An
 def run(model: str, machine: str, steps: int, **variables: str) -> dict[str, Any]:
     """One training; RuntimeError with what it said where it fails."""
     quiet = {"TF_CPP_MIN_LOG_LEVEL": "3", "HPLACER_LOG": "info"}
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.trial_emulated", "--train", model, machine, str(steps)],
-        env=child_process.environment(**quiet, **variables),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=1800,
-    )
-    lines = [line for line in done.stdout.splitlines() if line.startswith("FOUND ")]
-    if not lines:
-        raise RuntimeError(f"{model} on {machine}: {done.stderr[-2000:]}")
-    found: dict[str, Any] = json.loads(lines[-1].removeprefix("FOUND "))
-    found["log"] = [one for one in done.stderr.splitlines() if one.startswith("hplacer: ")]
-    return found
+    environment = child_process.environment(**quiet, **variables)
+    arguments = ["benchmarks.trial_emulated", "--train", model, machine, str(steps)]
+    return told_by(f"{model} on {machine}", arguments, environment, timeout_s=1800)
 
 
 def measure(
@@ -184,7 +173,7 @@ def measure(
             "alone_s": alone["last_step_s"],
             "plan_s": planned["last_step_s"],
             "speedup": alone["last_step_s"] / planned["last_step_s"],
-            "predicted": _largest(PlanStore(store)).speedup,
+            "predicted": largest_plan(PlanStore(store)).speedup,
         }
         guarded = run(model, machine, 1, HPLACER_OPTIONS=f"on_miss=skip,cache={store}")
         row[GUARD] = {"in_effect": bool({"loaded", "shared"} & set(guarded["outcomes"]))}
@@ -200,23 +189,10 @@ def measure(
                 HPLACER_OPTIONS=f"cache={own}" + (",min_gain=-0.99" if which == STRIPES else ""),
                 HPLACER_TRIAL_RULES=json.dumps(rules),
             )
-            told = [line for line in found["log"] if "the plan" in line]
-            row[kind] = {
-                "in_effect": any("it stays" in line for line in told),
-                "charged_s": found["charged_s"],
-                "lasted_s": found["lasted_s"],
-                "last_step_s": found["last_step_s"],
-                "steps": found["steps"],
-                "told": (told or found["log"] or [""])[-1].removeprefix("hplacer: "),
-            }
+            row[kind] = outcome_of(found) | {key: found[key] for key in ("lasted_s", "steps")}
         rows.append(row)
         print(json.dumps(row), file=sys.stderr, flush=True)
     return rows
-
-
-def _largest(store: PlanStore) -> Any:
-    plans = [plan for one in store.fingerprints() if (plan := store.get(one))]
-    return max(plans, key=lambda plan: plan.num_ops)
 
 
 def _copy(store: Path, other: Path) -> None:
@@ -228,7 +204,7 @@ def _copy(store: Path, other: Path) -> None:
 
 def _with_stripes(store: Path, other: Path) -> Path:
     """The plan of the largest graph, with its units on two GPUs in turn."""
-    plan = _largest(PlanStore(store))
+    plan = largest_plan(PlanStore(store))
     problem, node_op = plan.problem(), plan.node_op
     gpus = [i for i, name in enumerate(problem.device_names) if "GPU" in name][:2]
     placement = np.array(plan.placement)
@@ -297,20 +273,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         train(options.train[0], options.train[1], int(options.train[2]))
         return 0
     os.environ.pop("HPLACER_OPTIONS", None)
-    rows: list[dict[str, Any]] = []
-    kept = options.output / "emulated.json" if options.output else None
-    if kept is not None and kept.exists():
-        rows = json.loads(kept.read_text())
+    file = options.output / "emulated.json" if options.output else None
+    rows = kept(file)
     for model in options.models:
         for machine in options.machines:
             if any((row["model"], row["machine"]) == (model, machine) for row in rows):
                 continue
             with tempfile.TemporaryDirectory() as directory:
                 rows += measure(model, machine, options.steps, options.kinds, Path(directory))
-            if kept is not None:
-                kept.parent.mkdir(parents=True, exist_ok=True)
-                kept.write_text(json.dumps(rows, indent=1) + "\n")
-                kept.with_suffix(".md").write_text("\n".join(table(rows)) + "\n")
+            keep(file, rows, table(rows))
     print("\n".join(table(rows)))
     return 0
 

@@ -18,3 +18,12 @@ def clean_environment(directory: Path, package: Path = ROOT) -> dict[str, str]:
         "PYTHONPATH": f"{package}{os.pathsep}{directory}",
         "TEST_CACHE": str(directory / "cache"),
     }
+
+
+def two_cpus() -> None:
+    """Gives this process two CPU devices, which share its cores; before TensorFlow uses one."""
+    import tensorflow as tf
+
+    tf.config.set_logical_device_configuration(
+        tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
+    )

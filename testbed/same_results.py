@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from testbed.environment import clean_environment
+from testbed.environment import clean_environment, two_cpus
 from testbed.training_scripts import OPTIONS, ROUNDING, SCRIPTS, errors_of, results_of
 from testbed.tried_steps import TRIED_STEPS
 
@@ -162,8 +162,6 @@ def _be_script(
     name: str, directory: Path, out: Path, err: Path, variables: Mapping[str, str]
 ) -> None:
     """Does not return."""
-    import tensorflow as tf
-
     for number, path in ((1, out), (2, err)):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
     os.chdir(directory)
@@ -171,9 +169,7 @@ def _be_script(
     from hplacer_optimizer import run
     from hplacer_optimizer.plugin.trials import function_calls
 
-    tf.config.set_logical_device_configuration(
-        tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
-    )
+    two_cpus()
     calls, original = 0, function_calls._run_under
 
     def run_under(*arguments: Any) -> Any:

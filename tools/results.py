@@ -28,6 +28,7 @@ from pathlib import Path
 
 import yaml
 
+from hplacer_optimizer.machines import host
 from hplacer_optimizer.problem.simulator import SIMULATOR_VERSION
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -154,9 +155,7 @@ def run(part: Part) -> bool:
 
 def machine() -> str:
     """The cores that this process may use, and their model."""
-    cores = len(os.sched_getaffinity(0))
-    found = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
-    return f"{cores} cores, {found[1] if found else 'unknown processor'}"
+    return f"{host.whole_cores()} cores, {host.processor().model or 'unknown processor'}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
