@@ -29,7 +29,6 @@ using tensorflow::Node;
 
 constexpr int32_t kNoAlias = -1;
 constexpr int32_t kPersistentAlias = -2;
-constexpr int64_t kMaxCostNs = int64_t{1} << 50;  // 13 days; keeps sums of a step in 63 bits
 
 // Ops whose output 0 is their input 0 under another name.
 bool ForwardsInput(const Node& node) {
@@ -91,14 +90,8 @@ class StepCapture {
   // Finds the nodes that are constants at run time; these cost what a constant costs.
   void FindConstants() {
     is_static_ = FindStaticOps(step_, costs_);
-    std::vector<int64_t> constant_ns;
-    for (const KindRates& kind : *options_.kinds) {
-      constant_ns.push_back(WorkTimeNs({/*flops=*/0, /*bytes=*/0, /*kernels=*/0}, kind));
-    }
     for (size_t i = 0; i < is_static_.size(); ++i) {
-      if (!is_static_[i]) continue;
-      costs_[i].cost_ns = constant_ns;
-      costs_[i].launches = 0;
+      if (is_static_[i]) TakeKernel(i);
     }
   }
 
@@ -107,13 +100,18 @@ class StepCapture {
     handed_on_ = FindNeutralOps(step_, is_static_, costs_);
     for (size_t i = 0; i < handed_on_.size(); ++i) {
       if (handed_on_[i] == kComputes) continue;
-      for (size_t kind = 0; kind < costs_[i].cost_ns.size(); ++kind) {
-        int64_t& cost_ns = costs_[i].cost_ns[kind];
-        if (cost_ns < 0) continue;
-        cost_ns = WorkTimeNs({/*flops=*/0, /*bytes=*/0, /*kernels=*/0}, (*options_.kinds)[kind]);
-      }
+      TakeKernel(i);
       costs_[i].signature.clear();  // no measured cost is its own
     }
+  }
+
+  // The node costs what an op without a kernel costs.
+  void TakeKernel(size_t i) {
+    for (size_t kind = 0; kind < costs_[i].cost_ns.size(); ++kind) {
+      costs_[i].cost_ns[kind] =
+          WorkTimeNs({/*flops=*/0, /*bytes=*/0, /*kernels=*/0}, (*options_.kinds)[kind]);
+    }
+    costs_[i].launches = 0;
   }
 
   // Whether a node reads this input at run time.
