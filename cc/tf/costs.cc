@@ -32,6 +32,7 @@ namespace hplacer {
 namespace {
 
 using tensorflow::DataType;
+using tensorflow::DataTypeVector;
 using tensorflow::Edge;
 using tensorflow::FunctionLibraryDefinition;
 using tensorflow::GraphDef;
@@ -42,10 +43,10 @@ using tensorflow::Tensor;
 using tensorflow::TensorShapeProto;
 using tensorflow::grappler::GraphProperties;
 using tensorflow::grappler::GrapplerItem;
+using Tensors = std::vector<OpInfo::TensorProperties>;
 
 constexpr int kMaxCallDepth = 16;
 constexpr int kMaxListedNames = 5;
-constexpr int64_t kMaxElements = int64_t{1} << 50;
 constexpr int64_t kMaxCostNs = int64_t{1} << 50;
 // Rounds of assumptions: what follows from one may lead to where the next one is needed.
 constexpr int kMaxAssumedRounds = 4;
@@ -64,26 +65,9 @@ bool HasFunction(const NodeDef& def, const FunctionLibraryDefinition* library) {
   return library != nullptr && library->Find(def.op()) != nullptr;
 }
 
-int64_t NumElements(const TensorShapeProto& shape) {
-  int64_t elements = 1;
-  for (const auto& dim : shape.dim()) {
-    if (dim.size() > 0 && elements > kMaxElements / dim.size()) return kMaxElements;
-    elements *= std::max<int64_t>(dim.size(), 0);
-  }
-  return elements;
-}
-
-// Makes an unknown rank a scalar.
-void AssumeShape(int64_t batch_size, TensorShapeProto* shape) {
-  if (shape->unknown_rank()) return shape->Clear();
-  int unknown = 0;
-  for (auto& dim : *shape->mutable_dim()) {
-    if (dim.size() < 0) dim.set_size(unknown++ < kMaxBatchDims ? batch_size : 1);
-  }
-}
-
 // A Reshape has as many elements as what it reads: the first unknown dimension has the rest.
-void AssumeReshaped(int64_t elements, TensorShapeProto* shape) {
+void AssumeReshaped(const TensorShapeProto& from, TensorShapeProto* shape) {
+  int64_t elements = NumBytes(tensorflow::DT_BOOL, from);  // of one byte each
   if (shape->unknown_rank()) {
     shape->Clear();
     shape->add_dim()->set_size(elements);
@@ -101,8 +85,8 @@ void AssumeReshaped(int64_t elements, TensorShapeProto* shape) {
 
 // True for scratch that one op hands to its gradient, output 5 and there input 5. Only the kernel
 // knows its size; it counts as empty.
-bool IsReserveSpace(const std::string& op, int index) {
-  return absl::StartsWith(op, "FusedBatchNorm") && index == 5;
+bool IsReserveSpace(const Node& node, size_t index) {
+  return index == 5 && absl::StartsWith(node.type_string(), "FusedBatchNorm");
 }
 
 // The sources of initial values that are not among `nodes`, with their ancestors.
@@ -218,30 +202,29 @@ class CostEstimation {
   // Counts the tensors without a known shape, and names the ops where the unknown begins.
   void CountUnknown(const std::vector<Node*>& nodes, const GraphProperties& properties, int depth) {
     for (const Node* node : nodes) {
-      const int64_t unknown = NumUnknown(Outputs(*node, properties));
-      num_unknown_ += unknown;
-      if (depth == 0 && unknown > 0 && NumUnknown(Inputs(*node, properties)) == 0) {
+      num_unknown_ += NumUnknownOutputs(*node, properties);
+      if (depth == 0 && BeginsTheUnknown(*node, properties)) {
         unknown_names_.push_back(node->name());
       }
     }
   }
 
-  // Gives outputs that inference knows nothing of, though it knows what the op reads, a shape. It
-  // is an annotation, from which inference goes on. False if there are no such ops.
+  // Gives what nodes make where the unknown begins a shape. It is an annotation, from which
+  // inference goes on. False if there are no such nodes.
   bool AssumeWhereTheUnknownBegins(const std::vector<Node*>& nodes,
                                    const GraphProperties& properties, GraphDef* graph) const {
     bool any = false;
     for (size_t i = 0; i < nodes.size(); ++i) {
+      const Node& node = *nodes[i];
+      if (!BeginsTheUnknown(node, properties)) continue;
       auto& attrs = *graph->mutable_node(static_cast<int>(i))->mutable_attr();
       if (attrs.contains(tensorflow::grappler::kOutputSame)) continue;
-      std::vector<OpInfo::TensorProperties> outputs = Outputs(*nodes[i], properties);
-      const std::vector<OpInfo::TensorProperties> inputs = Inputs(*nodes[i], properties);
-      if (NumUnknown(outputs) == 0 || NumUnknown(inputs) > 0) continue;
+      const Tensors inputs = Inputs(node, properties);
       auto* const shapes = attrs[tensorflow::grappler::kOutputShapes].mutable_list();
-      for (OpInfo::TensorProperties& output : outputs) {
+      for (const OpInfo::TensorProperties& output : Outputs(node, properties)) {
         TensorShapeProto* const shape = shapes->add_shape();
         *shape = output.shape();
-        AssumeOutput(*nodes[i], inputs, shape);
+        AssumeOutput(node, inputs, shape);
       }
       attrs[tensorflow::grappler::kOutputSame].set_b(true);
       any = true;
@@ -249,21 +232,35 @@ class CostEstimation {
     return any;
   }
 
-  void AssumeOutput(const Node& node, const std::vector<OpInfo::TensorProperties>& inputs,
-                    TensorShapeProto* shape) const {
+  void AssumeOutput(const Node& node, const Tensors& inputs, TensorShapeProto* shape) const {
     if (node.type_string() == "Reshape") {
-      AssumeReshaped(NumElements(inputs[0].shape()), shape);
+      AssumeReshaped(inputs[0].shape(), shape);
     } else if (node.type_string() == "Transpose") {
       *shape = inputs[0].shape();  // in some order
     } else {
-      AssumeShape(options_.batch_size, shape);
+      FillShape(options_.batch_size, shape, kMaxBatchDims);
     }
   }
 
-  static int64_t NumUnknown(const std::vector<OpInfo::TensorProperties>& tensors) {
-    return absl::c_count_if(tensors, [](const OpInfo::TensorProperties& tensor) {
-      return !IsHandle(tensor.dtype()) && !IsKnownShape(tensor.shape());
-    });
+  // Of what a node reads or makes.
+  static int64_t NumUnknown(const Node& node, const DataTypeVector& types,
+                            const Tensors& properties) {
+    int64_t unknown = 0;
+    for (size_t k = 0; k < types.size(); ++k) {
+      if (IsHandle(types[k]) || IsReserveSpace(node, k)) continue;
+      unknown += k >= properties.size() || !IsKnownShape(properties[k].shape());
+    }
+    return unknown;
+  }
+
+  static int64_t NumUnknownOutputs(const Node& node, const GraphProperties& properties) {
+    return NumUnknown(node, node.output_types(), properties.GetOutputProperties(node.name()));
+  }
+
+  // Whether inference knows what the node reads, and not what it makes.
+  static bool BeginsTheUnknown(const Node& node, const GraphProperties& properties) {
+    return NumUnknownOutputs(node, properties) > 0 &&
+           NumUnknown(node, node.input_types(), properties.GetInputProperties(node.name())) == 0;
   }
 
   // `properties` are those of `item`. If shapes of it are assumed, fed ones or `any_assumed` of
@@ -408,7 +405,9 @@ class CostEstimation {
       costs.signature.clear();
     } else {
       OpWork work = estimator_.Estimate(std::move(context));
-      work.is_host_only |= has_gpu_ && IsOnHostOfGpu(node);
+      if (has_gpu_ && work.kernels > 0 && !work.is_host_only) {
+        work.is_host_only = IsOnHostOfGpu(node);
+      }
       SetWork(work, &costs);
     }
     return costs;
@@ -416,40 +415,30 @@ class CostEstimation {
 
   // Adds inputs and outputs. What is unknown even now, in loops that lead back to it, is assumed.
   void AddTensors(const Node& node, const GraphProperties& properties, OpInfo* info) const {
-    for (OpInfo::TensorProperties& input : Inputs(node, properties)) {
-      AssumeShape(options_.batch_size, input.mutable_shape());
-      *info->add_inputs() = std::move(input);
-    }
-    for (OpInfo::TensorProperties& output : Outputs(node, properties)) {
-      AssumeShape(options_.batch_size, output.mutable_shape());
-      *info->add_outputs() = std::move(output);
-    }
+    const auto add = [this](Tensors tensors, auto* added) {
+      for (OpInfo::TensorProperties& tensor : tensors) {
+        FillShape(options_.batch_size, tensor.mutable_shape(), kMaxBatchDims);
+        *added->Add() = std::move(tensor);
+      }
+    };
+    add(Inputs(node, properties), info->mutable_inputs());
+    add(Outputs(node, properties), info->mutable_outputs());
   }
 
-  static std::vector<OpInfo::TensorProperties> Inputs(const Node& node,
-                                                      const GraphProperties& properties) {
-    const std::string& name = node.name();
-    std::vector<OpInfo::TensorProperties> inputs;
-    if (properties.HasInputProperties(name)) inputs = properties.GetInputProperties(name);
-    return Completed(node, node.input_types(), std::move(inputs));
+  static Tensors Inputs(const Node& node, const GraphProperties& properties) {
+    return Completed(node, node.input_types(), properties.GetInputProperties(node.name()));
   }
 
-  static std::vector<OpInfo::TensorProperties> Outputs(const Node& node,
-                                                       const GraphProperties& properties) {
-    const std::string& name = node.name();
-    std::vector<OpInfo::TensorProperties> outputs;
-    if (properties.HasOutputProperties(name)) outputs = properties.GetOutputProperties(name);
-    return Completed(node, node.output_types(), std::move(outputs));
+  static Tensors Outputs(const Node& node, const GraphProperties& properties) {
+    return Completed(node, node.output_types(), properties.GetOutputProperties(node.name()));
   }
 
   // One of each type, of unknown rank where inference has none.
-  static std::vector<OpInfo::TensorProperties> Completed(
-      const Node& node, const tensorflow::DataTypeVector& types,
-      std::vector<OpInfo::TensorProperties> tensors) {
+  static Tensors Completed(const Node& node, const DataTypeVector& types, Tensors tensors) {
     const size_t known = tensors.size();
     tensors.resize(types.size());
     for (size_t k = 0; k < types.size(); ++k) {
-      if (IsReserveSpace(node.type_string(), static_cast<int>(k))) {
+      if (IsReserveSpace(node, k)) {
         tensors[k].mutable_shape()->Clear();
         tensors[k].mutable_shape()->add_dim()->set_size(0);
       } else if (k >= known) {
@@ -577,7 +566,7 @@ void AddTrips(const OpCosts& body, int64_t trips, OpCosts* sum) {
 
 int64_t CostOnKind(const OpCosts& costs, size_t kind, const KindRates& rates) {
   const int64_t cost_ns = costs.cost_ns[kind];
-  if (!rates.launches_ahead || costs.launches < 2 || cost_ns < 0) return cost_ns;
+  if (!rates.launches_ahead || costs.launches < 2) return cost_ns;
   const int64_t further = costs.launches - 1, each_ns = rates.launch_overhead_ns;
   return each_ns > 0 && further > kMaxCostNs / each_ns ? kMaxCostNs
                                                        : std::max(cost_ns, further * each_ns);

@@ -98,18 +98,16 @@ std::vector<TensorShapeProto> KnownFedShapes(const Node& node) {
   return shapes;
 }
 
-bool FillShape(int64_t batch_size, TensorShapeProto* shape) {
+bool FillShape(int64_t batch_size, TensorShapeProto* shape, int most_batches) {
   if (shape->unknown_rank()) {
     shape->Clear();
     return true;
   }
-  bool filled = false;
+  int filled = 0;
   for (auto& dim : *shape->mutable_dim()) {
-    if (dim.size() >= 0) continue;
-    dim.set_size(batch_size);
-    filled = true;
+    if (dim.size() < 0) dim.set_size(filled++ < most_batches ? batch_size : 1);
   }
-  return filled;
+  return filled > 0;
 }
 
 absl::Status FedShapes::Resolve(const std::vector<Node*>& nodes, const NamedShapes& named,

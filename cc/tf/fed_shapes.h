@@ -7,6 +7,7 @@
 #define HPLACER_TF_FED_SHAPES_H_
 
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <string>
 #include <vector>
@@ -24,8 +25,10 @@ using NamedShapes = std::map<std::string, std::vector<int64_t>>;
 // Empty for other nodes and for handles.
 std::vector<tensorflow::TensorShapeProto> KnownFedShapes(const tensorflow::Node& node);
 
-// Fills unknown dimensions, makes an unknown rank a scalar; true if there were any.
-bool FillShape(int64_t batch_size, tensorflow::TensorShapeProto* shape);
+// Fills unknown dimensions, so many of them with the batch size and others with 1, and makes an
+// unknown rank a scalar; true if there were any.
+bool FillShape(int64_t batch_size, tensorflow::TensorShapeProto* shape,
+               int most_batches = std::numeric_limits<int>::max());
 
 class FedShapes {
  public:
