@@ -229,11 +229,14 @@ class HierarchicalPolicy:
         self._maker = GroupMaker(problem)
         self._near = None if near is None else near[np.unique(problem.units, return_index=True)[1]]
         race = RACES[model] if settings.race else RACES[model][:1]
+        groups: dict[str, _Int32] = {}
         self._neighbours = settings.neighbours if model == "hierarchical" else 0
         self._is_finer_at_times = model == "hierarchical" and settings.finer
         if near is not None:
-            race = (("scopes" if self._has_scopes() else "clusters 1000x8", UNIFORM),)
-        groups = {kind: self._groups(kind) for kind, _ in race}
+            groups["scopes"] = self._groups("scopes")
+            has_scopes = int(groups["scopes"].max(initial=-1)) + 1 >= _LEAST_SCOPES
+            race = (("scopes" if has_scopes else "clusters 1000x8", UNIFORM),)
+        groups |= {kind: self._groups(kind) for kind, _ in race if kind not in groups}
         self._racers = [
             _Racer(arm=arm, tables=self._first(groups[kind], start), rate=settings.learning_rate)
             for arm, (kind, start) in enumerate(race)
@@ -339,9 +342,6 @@ class HierarchicalPolicy:
         self._racers, self._position = [racer], 0
 
     # ---- groups ----
-
-    def _has_scopes(self) -> bool:
-        return int(self._groups("scopes").max(initial=-1)) + 1 >= _LEAST_SCOPES
 
     def _first(self, group: _Int32, start: str) -> Tables:
         """A policy that has drawn nothing yet, with a group int32[U] of each unit."""
