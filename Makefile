@@ -70,7 +70,6 @@ lint: .venv/.test ## Check format, style and types
 	@.venv/bin/ruff format --check --quiet
 	@$(CLANG_FORMAT) --dry-run -Werror $(CC_FILES)
 	@.venv/bin/mypy
-	@.venv/bin/python tools/write_docs.py --check packages tutorial
 
 .PHONY: format
 format: .venv/.test ## Format all sources in place
