@@ -3,10 +3,17 @@
     python tools/figures.py               lists the figures of README and docs: page, figure, source
     python tools/write_docs.py            writes them into the pages
 
-A page quotes a figure between two comments: `up to <!-- =error.measured.times -->1.35<!-- = -->
-times`. FIGURES says where it comes from: a file of docs/results, a constant of the package, or a
-sentence on a page of docs/results, which then is the only place where it is typed. Numbers of
-results without a source are an error on the pages of HELD.
+A figure is a number with a unit, such as `1.35 times`. It has one of these sources:
+
+- A page quotes it between two comments: `up to <!-- =error.measured.times -->1.35<!-- = -->
+  times`. FIGURES says where it comes from: a file of docs/results, a constant of the code, or a
+  sentence on a page of docs/results.
+- It stands in a part that tools/write_docs.py writes, or in a file that a benchmark writes.
+- A code block of the same page has it, too: the page explains its own sample.
+- It is typed on a page of docs/results. The header of the page says which commit, date and machine
+  made the section. No other page may type it.
+
+On the pages of HELD a figure without a source is an error.
 """
 
 from __future__ import annotations
@@ -22,6 +29,7 @@ from pathlib import Path
 from statistics import NormalDist
 from typing import Any
 
+import results
 from hplacer_optimizer.measuring import running_trial
 from hplacer_optimizer.options import Options
 from hplacer_optimizer.problem import memory
@@ -32,15 +40,16 @@ RESULTS = ROOT / "docs" / "results"
 HELD = ("README.md", "docs/faq.md", "docs/explanation/limits.md")
 
 _QUOTED = re.compile(r"<!-- =(?P<name>[\w.]+) -->(?P<value>.*?)<!-- = -->", re.DOTALL)
+_WRITTEN = re.compile(r"<!-- (?P<name>[\w-]+): written by .*?<!-- end of (?P=name) -->", re.DOTALL)
 _NUMBER = r"\d[\d,]*(?:\.\d+)?"
 _UNITS = "times|us|ms|s|seconds?|minutes?|hours?|GB|MB|kB|ops"
 # A number of a result, by what follows it.
-_RESULT = re.compile(rf"{_NUMBER}(?: (?:to|and) {_NUMBER})?(?:%| (?:{_UNITS})\b)")
-_LEFT_OUT = (
-    re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL),
-    re.compile(r"`[^`\n]*`"),
-    re.compile(r"\]\([^)]*\)"),
+_RESULT = re.compile(
+    rf"(?P<first>{_NUMBER})(?: (?:to|and) (?P<last>{_NUMBER}))?"
+    rf"(?:%| (?P<word>{_UNITS})\b)"
 )
+_BLOCK = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
+_CODE_OR_LINK = re.compile(r"`[^`\n]*`|\]\([^)]*\)")
 
 
 @dataclass(frozen=True)
@@ -92,16 +101,21 @@ def _executed(task: str, words: str) -> Figure:
     return Figure(f"docs/results/{file}: {task}", value)
 
 
-def _sentence(page: str, pattern: str) -> Figure:
-    """What the group of the pattern finds on a page of docs/results."""
+def _text(file: str, pattern: str) -> Figure:
+    """What the group of the pattern finds in a file: a page of results, or a constant of C++."""
 
     def value() -> str:
-        found = re.search(pattern, (RESULTS / page).read_text())
+        found = re.search(pattern, (ROOT / file).read_text())
         if found is None:
-            raise ValueError(f"docs/results/{page} has nothing like '{pattern}'")
+            raise ValueError(f"{file} has nothing like '{pattern}'")
         return found[1]
 
-    return Figure(f"docs/results/{page}: a sentence", value)
+    return Figure(file, value)
+
+
+def _sentence(page: str, pattern: str) -> Figure:
+    """What the group of the pattern finds on a page of docs/results."""
+    return _text(f"docs/results/{page}", pattern)
 
 
 def _code(where: str, value: Callable[[], float], form: str) -> Figure:
@@ -251,9 +265,13 @@ FIGURES: dict[str, Figure] = {
 
 
 def pages() -> list[Path]:
-    """README and the documentation, but for the results themselves."""
-    docs = sorted((ROOT / "docs").glob("**/*.md"))
-    return [ROOT / "README.md", *(page for page in docs if RESULTS not in page.parents)]
+    """README and the documentation."""
+    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
+
+
+def held_pages() -> set[Path]:
+    """The pages on which each figure must have a source."""
+    return {page for pattern in HELD for page in ROOT.glob(pattern)}
 
 
 def quotes(text: str) -> bool:
@@ -285,25 +303,62 @@ class Use:
 
 
 def uses(path: Path) -> Iterator[Use]:
-    """The figures of a page: quoted ones, and numbers of results that have no source."""
+    """The figures of a page, by kind of source, and those that have none."""
     page, text = str(path.relative_to(ROOT)), path.read_text()
-    for pattern in _LEFT_OUT:
-        text = pattern.sub(lambda found: "\n" * found[0].count("\n"), text)
+    samples = "".join(_BLOCK.findall(text))
+    text = _CODE_OR_LINK.sub(_only_lines, _BLOCK.sub(_only_lines, text))
     for found in _QUOTED.finditer(text):
         source = FIGURES[found["name"]].source
         yield Use(page, text.count("\n", 0, found.start()) + 1, found["value"], source)
-    bare = _QUOTED.sub(lambda found: "\n" * found[0].count("\n"), text)
-    for found in _RESULT.finditer(bare):
-        yield Use(page, bare.count("\n", 0, found.start()) + 1, found[0], "")
+    text = _QUOTED.sub(_only_lines, text)
+    for part in _WRITTEN.finditer(text):
+        for found in _RESULT.finditer(part[0]):
+            line = text.count("\n", 0, part.start() + found.start()) + 1
+            yield Use(page, line, found[0], f"tools/write_docs.py {part['name']}")
+    text = _WRITTEN.sub(_only_lines, text)
+    for found in _RESULT.finditer(text):
+        is_sample = _is_in(samples, found)
+        source = "the sample on this page" if is_sample else _typed(path, text[: found.start()])
+        yield Use(page, text.count("\n", 0, found.start()) + 1, found[0], source)
+
+
+def _only_lines(found: re.Match[str]) -> str:
+    return "\n" * found[0].count("\n")
+
+
+def _is_in(samples: str, figure: re.Match[str]) -> bool:
+    """Whether a code block has the figure, with its unit as in prose or as commands have it."""
+    unit = re.sub(r"(?<=^[smh])(econd|inute|our)s?$", "", figure["word"] or "%")
+    numbers = [number for number in (figure["first"], figure["last"]) if number]
+    return all(re.search(rf"(?<![\d.,]){re.escape(number)} ?{unit}", samples) for number in numbers)
+
+
+def _typed(path: Path, before: str) -> str:
+    """What made a figure that is typed on a page of results, or in a file of a benchmark."""
+    if RESULTS not in path.parents:
+        return ""
+    page = str(path.relative_to(RESULTS))
+    sections = re.findall(r"^## (.*)$", before, re.MULTILINE)
+    for part in _record():
+        if page in part.files:
+            return f"written by {part.command}"
+        if page == part.page and (not sections or part.section in ("", sections[-1])):
+            return f"typed here: {part.commit}, {part.date}, {part.machine}"
+    return ""
+
+
+@functools.cache
+def _record() -> list[results.Part]:
+    return results.read()
 
 
 def main() -> int:
     """1 if a page that is held to it has a figure without a source."""
-    missing = 0
+    missing, held = 0, held_pages()
     for page in pages():
         for use in uses(page):
             print(f"{use.page}:{use.line}: {use.text}: {use.source or 'no source'}")
-            missing += not use.source and use.page in HELD
+            missing += not use.source and page in held
     return 1 if missing else 0
 
 

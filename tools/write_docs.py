@@ -139,7 +139,7 @@ PARTS = (
         for page in sorted({part.page for part in results.read()})
     }
     | {
-        f"figures-{path.stem}": Part(
+        f"figures-{'-'.join(path.relative_to(ROOT).with_suffix('').parts)}": Part(
             page=os.path.relpath(path, DOCS),
             text=functools.partial(_with_figures, path),
             is_whole=True,
