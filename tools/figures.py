@@ -20,9 +20,10 @@ from __future__ import annotations
 
 import functools
 import json
+import operator
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,13 +62,30 @@ def _json(file: str) -> Any:
     return json.loads((RESULTS / file).read_text())
 
 
+def _field(file: str, path: str, form: str, factor: float = 1.0) -> Figure:
+    """A number of a JSON file, by the keys that lead to it."""
+
+    def value() -> str:
+        found = functools.reduce(operator.getitem, path.split("."), _json(file))
+        return form.format(factor * found)
+
+    return Figure(f"docs/results/{file}: {path}", value)
+
+
 def _cluster(task: str) -> Figure:
     """Steps a second with the plan of `auto`, over those of TensorFlow's placement."""
-    file = "cluster/cluster.json"
-    return Figure(
-        f"docs/results/{file}: tasks.{task}.planned.speedup",
-        lambda: f"{_json(file)['tasks'][task]['planned']['speedup']:.2f}",
-    )
+    return _field("cluster/cluster.json", f"tasks.{task}.planned.speedup", "{:.2f}")
+
+
+def _without(part: str) -> Figure:
+    """Median error of predictions without a part of the model."""
+    return _field("prediction/prediction.json", f"all.median_error_without.{part}", "{:.0%}")
+
+
+def _largest_promise() -> str:
+    """What `explain` promises over a new plan for the changed machine."""
+    tasks = _json("advice/advice.json")["tasks"].values()
+    return f"{max(row['ratio'] for task in tasks for row in task['changes']):.3f}"
 
 
 def _guard(costs: str, words: Callable[[list[float], list[float]], str], what: str) -> Figure:
@@ -150,13 +168,21 @@ FIGURES: dict[str, Figure] = {
         lambda: (1 + errors.ERROR_OF_ESTIMATED_COSTS) * (1 + errors.ERROR_OF_LAUNCHES) - 1,
         "{:.0%}",
     ),
-    "error.percentile": _sentence("benchmarks.md", r"less 1, at the (\d+)th percentile"),
+    "error.percentile": _sentence("guard.md", r"less 1, at the (\d+)th percentile"),
     "guard.least_gain": _code(_ERRORS, _error("LEAST_GAIN"), "{:.0%}"),
     "guard.faster": _code(_ERRORS, _error("FASTER"), "{:.0f}"),
     "guard.slower_copies": _code(_ERRORS, _error("SLOWER_COPIES"), "{:.0f}"),
-    "gpu.other_placements": _sentence("accelerators.md", r"they take up to ([\d.]+) times as long"),
+    "gpu.other_placements": _sentence("accelerators.md", r"take up to ([\d.]+) times as long"),
     "gpu.copy": _sentence("accelerators.md", r"the CPU cost (\d+ to \d+) us"),
-    "gpu.copy.simulated": _sentence("accelerators.md", r"the simulator says (\d+) us"),
+    "gpu.copy.simulated": _sentence("accelerators.md", r"the simulator has (\d+) us"),
+    "predict.all": _field("prediction/prediction.json", "all.median_error", "{:.0%}"),
+    "predict.without.work": _without("work"),
+    "predict.without.turns": _without("turns"),
+    "predict.without.starts": _without("starts"),
+    "search.large.seconds": _field("search/search.json", "large.80000.seconds", "{:.0f}"),
+    "search.large.gb": _field("search/search.json", "large.80000.peak_bytes", "{:.2f}", 1e-9),
+    "search.large.to_etf": _field("search/search.json", "large.80000.to_etf", "{:.2f}"),
+    "advice.largest": Figure("docs/results/advice/advice.json", _largest_promise),
     "options.budget_s": _code("options.py", lambda: Options().budget_s, "{:.0f}"),
 }
 
@@ -202,7 +228,7 @@ class Use:
 def uses(path: Path) -> Iterator[Use]:
     """The figures of a page, by kind of source, and those that have none."""
     page, text = str(path.relative_to(ROOT)), path.read_text()
-    samples = "".join(_BLOCK.findall(text))
+    lines, samples = text.splitlines(), "".join(_BLOCK.findall(text))
     text = _CODE_OR_LINK.sub(_only_lines, _BLOCK.sub(_only_lines, text))
     for found in _QUOTED.finditer(text):
         source = FIGURES[found["name"]].source
@@ -214,9 +240,10 @@ def uses(path: Path) -> Iterator[Use]:
             yield Use(page, line, found[0], f"tools/write_docs.py {part['name']}")
     text = _WRITTEN.sub(_only_lines, text)
     for found in _RESULT.finditer(text):
+        line = text.count("\n", 0, found.start()) + 1
         is_sample = _is_in(samples, found)
-        source = "the sample on this page" if is_sample else _typed(path, text[: found.start()])
-        yield Use(page, text.count("\n", 0, found.start()) + 1, found[0], source)
+        source = "the sample on this page" if is_sample else _typed(path, lines[:line])
+        yield Use(page, line, found[0], source)
 
 
 def _only_lines(found: re.Match[str]) -> str:
@@ -230,16 +257,18 @@ def _is_in(samples: str, figure: re.Match[str]) -> bool:
     return all(re.search(rf"(?<![\d.,]){re.escape(number)} ?{unit}", samples) for number in numbers)
 
 
-def _typed(path: Path, before: str) -> str:
+def _typed(path: Path, before: Sequence[str]) -> str:
     """What made a figure that is typed on a page of results, or in a file of a benchmark."""
     if RESULTS not in path.parents:
         return ""
     page = str(path.relative_to(RESULTS))
-    sections = re.findall(r"^## (.*)$", before, re.MULTILINE)
+    sections = [line.removeprefix("## ") for line in before if line.startswith("## ")]
     for part in _record():
         if page in part.files:
             return f"written by {part.command}"
-        if page == part.page and (not sections or part.section in ("", sections[-1])):
+        if page == part.page and (
+            not (sections and part.section) or sections[-1] in part.section.split(", ")
+        ):
             return f"typed here: {part.commit}, {part.date}, {part.machine}"
     return ""
 

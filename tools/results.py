@@ -35,7 +35,7 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "docs" / "results"
 RECORD = RESULTS / "record.yaml"
 KINDS = ("simulated", "measured", "device")
-HEADER = "results"  # tools/write_docs.py calls that of benchmarks.md results-benchmarks
+HEADER = "results"  # tools/write_docs.py calls that of guard.md results-guard
 
 
 @dataclass(frozen=True, kw_only=True)
