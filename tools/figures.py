@@ -25,12 +25,15 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any
 
 import results
 from hplacer_optimizer.measuring import running_trial
 from hplacer_optimizer.options import Options
+from hplacer_optimizer.problem import memory
 from hplacer_optimizer.problem import prediction_error as errors
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -137,6 +140,69 @@ def _code(where: str, value: Callable[[], float], form: str) -> Figure:
     return Figure(f"hplacer_optimizer/{where}", lambda: form.format(value()))
 
 
+def _constant(path: str, form: str, of: Callable[[Any], Any] = lambda found: found) -> Figure:
+    """What `of` makes of a constant, by its module and name below hplacer_optimizer."""
+    module, _, name = path.rpartition(".")
+
+    def value() -> str:
+        return form.format(of(getattr(import_module(f"hplacer_optimizer.{module}"), name)))
+
+    return Figure(f"hplacer_optimizer/{module.replace('.', '/')}.py: {name}", value)
+
+
+def _added(device_type: str, form: str) -> Figure:
+    """What frameworks add to the memory that a device needs."""
+
+    def of(added: dict[str, memory.Added]) -> str:
+        found = added[device_type]
+        return form.format(
+            fragmentation=found.fragmentation,
+            workspace_mib=found.workspace_bytes / memory.MIB,
+            process_mib=found.process_bytes / memory.MIB,
+        )
+
+    return _constant("problem.memory.ADDED", "{}", of)
+
+
+def _covered_peaks() -> Figure:
+    """How many peaks of TensorFlow's allocator on emulated GPUs are below what is added."""
+    file = "emulation/tasks.json"
+
+    def value() -> str:
+        runs = [run for task in _json(file).values() for run in task if "peak_bytes" in run]
+        peaks = [
+            (simulated, took)
+            for run in runs  # the first device is the CPU
+            for simulated, took in zip(
+                run["simulated_peak_bytes"][1:], run["peak_bytes"], strict=True
+            )
+            if simulated > 100 * memory.MIB
+        ]
+        covered = [
+            took
+            <= memory.memory_range(
+                "GPU", "GPU", peak_bytes=simulated, memory_bytes=0, is_limit=True
+            ).most_bytes
+            for simulated, took in peaks
+        ]
+        return f"{sum(covered)} of {len(covered)}"
+
+    return Figure(f"docs/results/{file}: peak_bytes", value)
+
+
+def _search_on_busy_cores(num_ops: int, form: str) -> Figure:
+    """When a search beside training begins where no core is idle, for a graph of so many ops."""
+
+    def value() -> str:
+        costs = vars(import_module("hplacer_optimizer.plugin.trials.search_beside"))
+        fixed_s = costs["_SHORT_S"] + costs["_AROUND_S"]
+        per_op_s = costs["_SHORT_S_PER_OP"] + costs["_AROUND_S_PER_OP"]
+        seconds = (fixed_s + num_ops * per_op_s) / running_trial.SHARE
+        return form.format(seconds=seconds, minutes=seconds / 60)
+
+    return Figure("hplacer_optimizer/plugin/trials/search_beside.py: _SHORT_S, _AROUND_S", value)
+
+
 def _error(name: str) -> Callable[[], float]:
     return lambda: float(getattr(errors, name))
 
@@ -157,7 +223,7 @@ FIGURES: dict[str, Figure] = {
     "trial.share": _code("measuring/running_trial.py", lambda: running_trial.SHARE, "{:.0%}"),
     "emulated.inception": _executed("inception_v3", "{least:.2f}"),
     "emulated.nmt": _executed("nmt_4", "{least:.2f} and {most:.2f}"),
-    "emulated.bert": _executed("bert_base-8xa100", "{most:.2f}"),
+    "emulated.bert": _executed("bert_base-8xa100", "{least:.2f} and {most:.2f}"),
     "error.measured.times": _code(_ERRORS, lambda: 1 + errors.ERROR_OF_MEASURED_COSTS, "{:.2f}"),
     "error.measured.percent": _code(_ERRORS, _error("ERROR_OF_MEASURED_COSTS"), "{:.0%}"),
     "error.estimated.times": _code(_ERRORS, lambda: 1 + errors.ERROR_OF_ESTIMATED_COSTS, "{:.2f}"),
@@ -184,6 +250,41 @@ FIGURES: dict[str, Figure] = {
     "search.large.to_etf": _field("search/search.json", "large.80000.to_etf", "{:.2f}"),
     "advice.largest": Figure("docs/results/advice/advice.json", _largest_promise),
     "options.budget_s": _code("options.py", lambda: Options().budget_s, "{:.0f}"),
+    # Of README, docs/start, docs/how-to, docs/reference and the FAQ.
+    "options.wait_s": _constant("options.WAIT_S", "{:.0f}"),
+    "trial.most": _constant("measuring.running_trial.MOST_S", "{:.0f}"),
+    "trial.clear": _constant("measuring.running_trial.CLEAR", "{:.0%}"),
+    "trial.width": _constant("measuring.running_trial.WIDTH", "{:.0%}"),
+    "trial.least": _constant("plans.guard.LEAST_TRIED", "{:.0%}"),
+    "trial.search.small": _search_on_busy_cores(0, "{seconds:.0f}"),
+    "trial.search.large": _search_on_busy_cores(50_000, "{minutes:.0f}"),
+    "turns.width": _constant("measuring.turns.WIDTH", "{:.0%}"),
+    "interval.level": _constant(
+        "measuring.turns._NORMAL", "{:.0%}", lambda z: 2 * NormalDist().cdf(z) - 1
+    ),
+    "advise.budget_s": _constant("inspection.advice.advising.SECONDS", "{:.0f}"),
+    "memory.gpu.pieces": _added("GPU", "{fragmentation:.0%}"),
+    "memory.gpu.workspace": _added("GPU", "{workspace_mib:.0f}"),
+    "memory.gpu.process": _added("GPU", "{process_mib:.0f}"),
+    "memory.cpu.pieces": _added("CPU", "{fragmentation:.0%}"),
+    "memory.cpu.workspace": _added("CPU", "{workspace_mib:.0f}"),
+    "memory.cpu.process": _added("CPU", "{process_mib:.0f}"),
+    "memory.covered": _covered_peaks(),
+    "planners.sct_s": _constant("planners.sct._DEFAULT_BUDGET", "{.seconds:.0f}"),
+    "planners.rollout.per_op": _constant(
+        "planners.rollout._SECONDS_PER_OP", "{:.1f}", lambda s: 1e3 * s
+    ),
+    "planners.rollout.least_s": _constant("planners.rollout._LEAST_SECONDS", "{:.1f}"),
+    "planners.search.per_op": _constant(
+        "planners.local_search._SECONDS_PER_OP", "{:.0f}", lambda s: 1e3 * s
+    ),
+    "planners.search.least_s": _constant("planners.local_search._LEAST_SECONDS", "{:.0f}"),
+    "planners.search.most_s": _constant("planners.local_search._MOST_SECONDS", "{:.0f}"),
+    "planners.learning_s": _constant("planners.learning.learner.DEFAULT_BUDGET", "{.seconds:.0f}"),
+    "planners.robust.tolerance": _constant("planners.robustness.TOLERANCE", "{:.0%}"),
+    "machines.executor_us": _constant(
+        "machines.machine_file._EXECUTOR_OVERHEAD_NS", "{:.0f}", lambda ns: ns / 1e3
+    ),
 }
 
 
