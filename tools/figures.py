@@ -246,7 +246,7 @@ FIGURES: dict[str, Figure] = {
     "predict.without.starts": _without("starts"),
     "search.large.seconds": _field("search/search.json", "large.80000.seconds", "{:.0f}"),
     "search.large.gb": _field("search/search.json", "large.80000.peak_bytes", "{:.2f}", 1e-9),
-    "search.large.to_etf": _field("search/search.json", "large.80000.to_etf", "{:.2f}"),
+    "search.large.to_etf": _field("search/search.json", "large.80000.to_etf", "{:.3f}"),
     "advice.largest": Figure("docs/results/advice/advice.json", _largest_promise),
     "emulator.limit_s": _text("cc/emulator/clock.h", r"limit_ns_ = (\d+)'000'000'000"),
     "errors.estimated.factor": _constant(
