@@ -34,7 +34,7 @@ def add_commands(commands: Any) -> None:
         type=whole(1, MAX_WORKERS),
         default=2,
         metavar="N",
-        help="so many, each a task of its own (default: 2)",
+        help="number of workers, each a task of its own (default: 2)",
     )
     add_output(start, "write a machine file (YAML) of the cluster", required=False)
     add_json(start)

@@ -194,7 +194,7 @@ def test_the_ratio_to_tensorflows_placement(tmp_path: Path) -> None:
         "lower bound 30 ms (critical path), gap 37.3%",
     ]
     reason = "41.2 ms instead of 82.4 ms is within the error of the prediction"
-    alone = f"training leaves the graph alone (option min_gain): {reason}"
+    alone = f"without a trial, training keeps TensorFlow's placement (option min_gain): {reason}"
     assert hplacer("show", hardly).stdout.splitlines()[1] == alone
     document = document_of("show", hardly)
     assert (document["speedup"], document["why_left_alone"]) == (2.0, reason)
@@ -413,7 +413,7 @@ def test_doctor_looks_at_every_directory_of_the_store(cache: Path, tmp_path: Pat
 @pytest.mark.parametrize(
     ("environment", "status", "text"),
     [
-        ({}, "ok", "no setting of the environment hides steps"),
+        ({}, "ok", "no environment variable makes XLA compile steps"),
         ({"TF_XLA_FLAGS": "--tf_xla_auto_jit=2"}, "note", "remove --tf_xla_auto_jit"),
         ({"TF_XLA_FLAGS": "--tf_xla_auto_jit=0"}, "ok", "no setting"),
         ({"TF_XLA_FLAGS": "--tf_xla_cpu_global_jit"}, "ok", "no setting"),
