@@ -42,7 +42,7 @@ RESULTS = ROOT / "docs" / "results"
 _QUOTED = re.compile(r"<!-- =(?P<name>[\w.]+) -->(?P<value>.*?)<!-- = -->", re.DOTALL)
 _WRITTEN = re.compile(r"<!-- (?P<name>[\w-]+): written by .*?<!-- end of (?P=name) -->", re.DOTALL)
 _NUMBER = r"\d[\d,]*(?:\.\d+)?"
-_UNITS = "times|us|ms|s|seconds?|minutes?|hours?|GB|MB|kB|ops"
+_UNITS = "times|ns|us|µs|ms|s|seconds?|minutes?|hours?|GiB|MiB|GB|MB|kB|TFLOP/s|ops"
 # A number of a result, by what follows it.
 _RESULT = re.compile(
     rf"(?P<first>{_NUMBER})(?: (?:to|and) (?P<last>{_NUMBER}))?"
@@ -147,6 +147,16 @@ def _constant(path: str, form: str, of: Callable[[Any], Any] = lambda found: fou
         return form.format(of(getattr(import_module(f"hplacer_optimizer.{module}"), name)))
 
     return Figure(f"hplacer_optimizer/{module.replace('.', '/')}.py: {name}", value)
+
+
+def _size(path: str, of: Callable[[Any], float] = lambda found: found) -> Figure:
+    """A constant that is a number of bytes, in MiB or GiB."""
+
+    def words(found: Any) -> str:
+        mib = round(of(found) / memory.MIB)
+        return f"{mib // 1024} GiB" if mib >= 1024 else f"{mib} MiB"
+
+    return _constant(path, "{}", words)
 
 
 def _added(device_type: str, form: str) -> Figure:
@@ -280,6 +290,18 @@ FIGURES: dict[str, Figure] = {
     "memory.cpu.workspace": _added("CPU", "{workspace_mib:.0f}"),
     "memory.cpu.process": _added("CPU", "{process_mib:.0f}"),
     "memory.covered": _covered_peaks(),
+    "size.gradients": _size("inspection.advice.replicas.BUCKET_BYTES"),
+    "size.chain": _size(
+        "measuring.calibration.calibrate._LARGE_ELEMENTS", lambda elements: 4 * elements
+    ),
+    "size.messages": _size("measuring.calibration.calibrate.SIZES_BYTES", max),
+    "size.copies": _size("measuring.calibration.calibrate.LARGE_BYTES", max),
+    "size.graph": _size("capture.sources.MAX_BYTES"),
+    "size.store": _size("plans.store.layer.MAX_BYTES"),
+    "size.working_copy": _size("scripts.working_copy.MAX_COPY_BYTES"),
+    "size.yaml": _size("support.document.MAX_BYTES"),
+    "size.section": _size("plans.plan_file.MAX_SECTION_BYTES"),
+    "size.token": _text("python/engine_json_reader.h", r"than (\d+ MiB)"),
     "planners.sct_s": _constant("planners.sct._DEFAULT_BUDGET", "{.seconds:.0f}"),
     "planners.rollout.per_op": _constant(
         "planners.rollout._SECONDS_PER_OP", "{:.1f}", lambda s: 1e3 * s

@@ -5,6 +5,7 @@ tools/write_docs.py writes each into its page, between two marks that have its n
 
 from __future__ import annotations
 
+import json
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -34,7 +35,8 @@ _TITLES = {
 
 def read(file: str) -> Any:
     """A JSON or YAML file of docs/results."""
-    return yaml.safe_load((RESULTS / file).read_text())
+    text = (RESULTS / file).read_text()
+    return json.loads(text) if file.endswith(".json") else yaml.safe_load(text)
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
