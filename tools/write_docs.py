@@ -20,6 +20,7 @@ from typing import Any
 
 import architecture
 import figures
+import result_tables
 import results
 import tutorial_notebook
 import workloads_table
@@ -137,6 +138,10 @@ PARTS = (
             page=f"results/{page}", text=functools.partial(results.header, page)
         )
         for page in sorted({part.page for part in results.read()})
+    }
+    | {
+        f"table-{name}": Part(page=f"results/{page}", text=text)
+        for name, (page, text) in result_tables.TABLES.items()
     }
     | {
         f"figures-{'-'.join(path.relative_to(ROOT).with_suffix('').parts)}": Part(
