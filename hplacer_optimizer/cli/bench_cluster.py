@@ -74,7 +74,7 @@ def add_commands(sets: Any) -> None:
         metavar="TIME",
         help="time for the search by measured steps (default: 60s)",
     )
-    text = "begin no turn of a graph after this; sooner if speedups are clear (default: 60s)"
+    text = "longest time to measure a graph; less if speedups are clear (default: 60s)"
     add_time(compare, text, "60s")
     compare.add_argument(
         "--learn",

@@ -23,7 +23,7 @@ MAX_WORKERS = 256
 
 def add_commands(commands: Any) -> None:
     """Adds the command of this module to the parser."""
-    text = "clusters of TensorFlow servers on this machine"
+    text = "start TensorFlow servers on this machine"
     example = "hplacer cluster start --workers 2 -o cluster.yaml"
     cluster = commands.add_parser("cluster", help=text, epilog=f"example: {example}")
     actions = cluster.add_subparsers(metavar="ACTION", required=True)

@@ -441,7 +441,7 @@ class Plan(Described):
 
 
 def load_plan(path: str | os.PathLike[str]) -> Plan:
-    """Reads a plan file, whose problem stays there until somebody asks for it.
+    """Reads a plan file; its problem is read when somebody asks for it.
 
     Args:
         path: of the file, or an address such as gs://bucket/x.hplan. The file of a `ModelPlan`

@@ -378,7 +378,7 @@ def test_doctor_prints_a_remedy_below_a_fault(
     fault, remedy, fine = capsys.readouterr().out.splitlines()
     assert fault.startswith(f"failed  plan store: {cache}: other users can write here")
     assert remedy.startswith(f"        -> run `chmod go-w {cache}`, or set trust_shared")
-    assert fine.startswith("ok      XLA: no setting")
+    assert fine.startswith("ok      XLA: no environment variable")
     assert doctor._report(checks[1:], as_json=False) == 0
 
 
@@ -415,8 +415,8 @@ def test_doctor_looks_at_every_directory_of_the_store(cache: Path, tmp_path: Pat
     [
         ({}, "ok", "no environment variable makes XLA compile steps"),
         ({"TF_XLA_FLAGS": "--tf_xla_auto_jit=2"}, "note", "remove --tf_xla_auto_jit"),
-        ({"TF_XLA_FLAGS": "--tf_xla_auto_jit=0"}, "ok", "no setting"),
-        ({"TF_XLA_FLAGS": "--tf_xla_cpu_global_jit"}, "ok", "no setting"),
+        ({"TF_XLA_FLAGS": "--tf_xla_auto_jit=0"}, "ok", "no environment variable"),
+        ({"TF_XLA_FLAGS": "--tf_xla_cpu_global_jit"}, "ok", "no environment variable"),
         ({"TF_FUNCTION_JIT_COMPILE_DEFAULT": "1"}, "failed", "unset TF_FUNCTION_JIT_COMPILE"),
     ],
 )
@@ -472,7 +472,7 @@ esac
     [
         (0, ["note GPUs: TensorFlow finds none of them"]),
         (1, ["note GPUs: 2.0 of 140.4 GiB free", "ok links of GPUs: 1 pairs by NVLink",
-             "ok TF32: on", "note gain: one GPU and the CPU only"]),
+             "ok TF32: on", "note gain: this GPU and the CPU"]),
         (2, ["note GPUs: 2.0 of 140.4 GiB free", "ok links of GPUs: 1 pairs by NVLink",
              "ok TF32: on"]),
     ],
