@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import result_tables
 import results
 from hplacer_optimizer.problem.simulator import SIMULATOR_VERSION
 
@@ -62,3 +63,12 @@ def test_pages_stay_short() -> None:
         lines = written.sub("", page.read_text()).splitlines()
         prose = [line for line in lines if line.strip() and not line.startswith(("#", "|"))]
         assert len(prose) <= _MOST_PROSE_LINES, page
+
+
+@pytest.mark.parametrize("name", result_tables.TABLES)
+def test_rows_of_a_table_are_as_wide_as_its_head(name: str) -> None:
+    _, make = result_tables.TABLES[name]
+    head, _, *rows = make().splitlines()
+    assert rows
+    assert {row.count(" | ") for row in rows} == {head.count(" | ")}
+    assert not any("nan" in row or "inf" in row for row in rows)

@@ -32,7 +32,6 @@ from typing import Any
 
 import results
 from hplacer_optimizer.measuring import running_trial
-from hplacer_optimizer.options import Options
 from hplacer_optimizer.problem import cost_errors, memory
 from hplacer_optimizer.problem import prediction_error as errors
 
@@ -135,10 +134,6 @@ def _sentence(page: str, pattern: str) -> Figure:
     return _text(f"docs/results/{page}", pattern)
 
 
-def _code(where: str, value: Callable[[], float], form: str) -> Figure:
-    return Figure(f"hplacer_optimizer/{where}", lambda: form.format(value()))
-
-
 def _constant(path: str, form: str, of: Callable[[Any], Any] = lambda found: found) -> Figure:
     """What `of` makes of a constant, by its module and name below hplacer_optimizer."""
     module, _, name = path.rpartition(".")
@@ -212,11 +207,7 @@ def _search_on_busy_cores(num_ops: int, form: str) -> Figure:
     return Figure("hplacer_optimizer/plugin/trials/search_beside.py: _SHORT_S, _AROUND_S", value)
 
 
-def _error(name: str) -> Callable[[], float]:
-    return lambda: float(getattr(errors, name))
-
-
-_ERRORS = "problem/prediction_error.py"
+_ERRORS = "problem.prediction_error"
 FIGURES: dict[str, Figure] = {
     "cluster.huge": _cluster("few_huge_products"),
     "cluster.towers": _cluster("two_tower"),
@@ -229,24 +220,30 @@ FIGURES: dict[str, Figure] = {
     "guard.estimated.range": _guard(
         "estimated", lambda used, _: f"{min(used):.2f} to {max(used):.2f}", "in effect"
     ),
-    "trial.share": _code("measuring/running_trial.py", lambda: running_trial.SHARE, "{:.0%}"),
+    "trial.share": _constant("measuring.running_trial.SHARE", "{:.0%}"),
     "emulated.inception": _executed("inception_v3", "{least:.2f}"),
     "emulated.nmt": _executed("nmt_4", "{least:.2f} and {most:.2f}"),
     "emulated.bert": _executed("bert_base-8xa100", "{least:.2f} and {most:.2f}"),
-    "error.measured.times": _code(_ERRORS, lambda: 1 + errors.ERROR_OF_MEASURED_COSTS, "{:.2f}"),
-    "error.measured.percent": _code(_ERRORS, _error("ERROR_OF_MEASURED_COSTS"), "{:.0%}"),
-    "error.estimated.times": _code(_ERRORS, lambda: 1 + errors.ERROR_OF_ESTIMATED_COSTS, "{:.2f}"),
-    "error.estimated.percent": _code(_ERRORS, _error("ERROR_OF_ESTIMATED_COSTS"), "{:.0%}"),
-    "error.launches.times": _code(_ERRORS, lambda: 1 + errors.ERROR_OF_LAUNCHES, "{:.2f}"),
-    "error.launches.percent": _code(
-        _ERRORS,
-        lambda: (1 + errors.ERROR_OF_ESTIMATED_COSTS) * (1 + errors.ERROR_OF_LAUNCHES) - 1,
+    "error.measured.times": _constant(
+        f"{_ERRORS}.ERROR_OF_MEASURED_COSTS", "{:.2f}", lambda error: 1 + error
+    ),
+    "error.measured.percent": _constant(f"{_ERRORS}.ERROR_OF_MEASURED_COSTS", "{:.0%}"),
+    "error.estimated.times": _constant(
+        f"{_ERRORS}.ERROR_OF_ESTIMATED_COSTS", "{:.2f}", lambda error: 1 + error
+    ),
+    "error.estimated.percent": _constant(f"{_ERRORS}.ERROR_OF_ESTIMATED_COSTS", "{:.0%}"),
+    "error.launches.times": _constant(
+        f"{_ERRORS}.ERROR_OF_LAUNCHES", "{:.2f}", lambda error: 1 + error
+    ),
+    "error.launches.percent": _constant(
+        f"{_ERRORS}.ERROR_OF_LAUNCHES",
         "{:.0%}",
+        lambda error: (1 + errors.ERROR_OF_ESTIMATED_COSTS) * (1 + error) - 1,
     ),
     "error.percentile": _sentence("guard.md", r"less 1, at the (\d+)th percentile"),
-    "guard.least_gain": _code(_ERRORS, _error("LEAST_GAIN"), "{:.0%}"),
-    "guard.faster": _code(_ERRORS, _error("FASTER"), "{:.0f}"),
-    "guard.slower_copies": _code(_ERRORS, _error("SLOWER_COPIES"), "{:.0f}"),
+    "guard.least_gain": _constant(f"{_ERRORS}.LEAST_GAIN", "{:.0%}"),
+    "guard.faster": _constant(f"{_ERRORS}.FASTER", "{:.0f}"),
+    "guard.slower_copies": _constant(f"{_ERRORS}.SLOWER_COPIES", "{:.0f}"),
     "gpu.other_placements": _sentence("accelerators.md", r"take up to ([\d.]+) times as long"),
     "gpu.copy": _sentence("accelerators.md", r"the CPU cost (\d+ to \d+) us"),
     "gpu.copy.simulated": _sentence("accelerators.md", r"the simulator has (\d+) us"),
@@ -269,7 +266,7 @@ FIGURES: dict[str, Figure] = {
         "{:,.0f}",
         lambda ops: round(ops // cost_errors._LEAST_DRAWS, -3),
     ),
-    "options.budget_s": _code("options.py", lambda: Options().budget_s, "{:.0f}"),
+    "options.budget_s": _constant("options.Options", "{:.0f}", lambda options: options().budget_s),
     # Of README, docs/start, docs/how-to, docs/reference and the FAQ.
     "options.wait_s": _constant("options.WAIT_S", "{:.0f}"),
     "trial.most": _constant("measuring.running_trial.MOST_S", "{:.0f}"),
