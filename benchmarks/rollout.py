@@ -1,6 +1,6 @@
 """What rollouts give, what each part of them gives, and what `auto` gains from them.
 
-    python benchmarks/rollout.py [--output DIR] [--problems DIR] [--seeds 3] [--earlier FILE]
+    python benchmarks/rollout.py [--output DIR] [--problems DIR] [--seeds 3]
     python benchmarks/rollout.py --parts rollout --tasks nmt_2 --generated 5
 
 The papers' six tasks, the modern workloads, and generated problems (hplacer_optimizer/bench/
@@ -17,10 +17,6 @@ five families, 2 to 16 accelerators, half of them with tight memory. By the simu
              of the short one: as it is, and without each of its parts. For the short time seeds 0
              to --seeds - 1, for its own budget seed 0 and the parts that pay late.
     busy     `auto` with its own budget, seed 0, while each core runs another process.
-
---earlier is a file of what an earlier version found, by problem: "before" are its steps in ns,
-"before, s" its seconds, "before, curve" seconds and steps. `auto` is compared with it, also in a
-picture of how the steps of the tasks fall over time.
 
 Problem files of the tasks are kept in --problems. Results are written to DIR/rollout.json after
 every problem, and problems that it has are not run again.
@@ -53,7 +49,6 @@ from hplacer_optimizer.planners import (
     PLANNERS,
     Budget,
     PlannerResult,
-    Progress,
     local_search,
     rollout,
 )
@@ -107,7 +102,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--tasks", nargs="*", choices=TASKS, default=DEFAULT_TASKS, metavar="TASK")
     parser.add_argument("--generated", type=int, default=30, help="problems, default: 30")
     parser.add_argument("--seeds", type=int, default=3, help="default: 3")
-    parser.add_argument("--earlier", type=Path, metavar="FILE", help="of an earlier version")
     options = parser.parse_args(argv)
     options.problems = options.problems or options.output
     for directory in (options.output, options.problems):
@@ -123,10 +117,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             found[name] = {"ops": problem.num_ops, **_RUN[part](problem, options)}
             path.write_text(result_json(results) + "\n")
             print(part, name, found[name], flush=True)
-    earlier = json.loads(options.earlier.read_text()) if options.earlier else {}
-    if "auto" in results and earlier:
-        draw(results["auto"], earlier, options.output / "rollout.png")
-    for line in summary(results, earlier):
+    for line in summary(results):
         if not line.endswith(": none"):
             print(line)
     return 0
@@ -249,41 +240,17 @@ def busy(problem: Problem, _: argparse.Namespace) -> dict[str, Any]:
 def searched(
     name: str, problem: Problem, plan: Callable[..., PlannerResult], budget: Budget, seeds: int
 ) -> dict[str, Any]:
-    """Steps and seconds of seeds 0 to `seeds` - 1; of `auto`, for the picture, a curve."""
+    """Steps and seconds of seeds 0 to `seeds` - 1."""
     found: dict[str, Any] = {name: [], f"{name}, s": []}
     for seed in range(seeds):
-        curve = Curve()
-        result = plan(problem, budget=budget, seed=seed, on_progress=curve)
-        found[f"{name}, s"].append(curve.seconds())
+        begin_s = time.monotonic()
+        result = plan(problem, budget=budget, seed=seed)
+        found[f"{name}, s"].append(round(time.monotonic() - begin_s, 3))
         found[name].append(step_ns(problem, result.placement))
-        if name == "auto" and seed == 0:
-            found[f"{name}, curve"] = [curve.points]
     return found
 
 
-class Curve:
-    """Seconds and step times of the improvements of a search by 0.5%, which a picture shows."""
-
-    def __init__(self) -> None:
-        self._begin_s = time.monotonic()
-        self.points: list[tuple[float, int]] = []
-
-    def seconds(self) -> float:
-        return round(time.monotonic() - self._begin_s, 3)
-
-    def __call__(self, progress: Progress) -> None:
-        best_ns = progress.best_ns
-        if best_ns is not None and (not self.points or best_ns < 0.995 * self.points[-1][1]):
-            self.points.append((self.seconds(), best_ns))
-
-
-def without_rollouts(
-    problem: Problem,
-    *,
-    budget: Budget,
-    seed: int,
-    on_progress: Callable[[Progress], None],
-) -> PlannerResult:
+def without_rollouts(problem: Problem, *, budget: Budget, seed: int) -> PlannerResult:
     """`local_search` from planners that do not search."""
     begin_s = time.monotonic()
     starts = []
@@ -293,37 +260,15 @@ def without_rollouts(
         except PlannerUnavailableError:
             continue
     return local_search.search(
-        problem, starts, budget=budget.left(begin_s), seed=seed, on_progress=on_progress
+        problem, starts, budget=budget.left(begin_s), seed=seed, on_progress=None
     )
-
-
-def draw(found: dict[str, Any], earlier: dict[str, Any], path: Path) -> None:
-    """The first seed of each task."""
-    from matplotlib.figure import Figure
-
-    columns, tasks = 4, [name for name in TASKS if name in found and name in earlier]
-    figure = Figure(figsize=(14, 9), layout="constrained")
-    for i, name in enumerate(tasks):
-        axes = figure.add_subplot(-(-len(tasks) // columns), columns, i + 1)
-        lowest = np.inf
-        for row, of, label in ((earlier, "before", "before"), (found, "auto", "auto")):
-            points = [(s, ns) for s, ns in row[name][f"{of}, curve"][0] if ns is not None]
-            seconds = [s for s, _ in points] + [row[name][f"{of}, s"][0]]
-            steps = [ns / 1e6 for _, ns in points] + [points[-1][1] / 1e6]
-            lowest = min(lowest, steps[-1])
-            axes.step(seconds, steps, where="post", label=label)
-        axes.set(xscale="log", title=name, xlabel="seconds", ylabel="ms per step")
-        axes.set_ylim(0.97 * lowest, 1.6 * lowest)
-    figure.axes[0].legend()
-    figure.savefig(path, dpi=80)
 
 
 # ---- summary ----
 
 
-def summary(results: dict[str, Any], earlier: dict[str, Any]) -> Iterator[str]:
+def summary(results: dict[str, Any]) -> Iterator[str]:
     """Geometric means of ratios, and in how many problems a row is at or below another."""
-    before = {name: median(row["before"]) for name, row in earlier.items()}
     for kind in ("tasks", "generated"):
 
         def of(part: str, row: str, kind: str = kind) -> dict[str, float]:
@@ -340,11 +285,6 @@ def summary(results: dict[str, Any], earlier: dict[str, Any]) -> Iterator[str]:
             yield f"{kind}: {variant} / best quick: {compared(of('rollout', variant), quick)}"
         for row in ("auto, short", "auto"):
             yield f"{kind}: {row} / best quick: {compared(of('auto', row), quick)}"
-        for part, row in (
-            *(("rollout", "rollout"), ("auto", "auto, short"), ("auto", "auto")),
-            *(("without", "without, short"), ("without", "without"), ("busy", "busy")),
-        ):
-            yield f"{kind}: {row} / before: {compared(of(part, row), before)}"
         for variant in SEARCH:
             for row in (f"{variant}, short", variant):
                 whole = of("search", row.replace(variant, "search"))

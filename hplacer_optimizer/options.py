@@ -67,12 +67,14 @@ class Options:
         {'planner': 'etf', 'budget_s': 5.0}
     """
 
-    planner: str = _option("auto", "planner by name, or one's own as package.module:function")
+    planner: str = _option(
+        "auto", "name of the planner, or your own one as package.module:function"
+    )
     seed: int = _option(0, "seed of every random choice", minimum=0, maximum=_INT64_MAX)
     budget_s: float = _option(
         10.0,
-        "seconds a planner may take; it ends earlier where nothing gets better, and at 80% of a "
-        "given timeout_s",
+        "seconds that a planner may take; it ends earlier if nothing gets better, and at 80% of "
+        "timeout_s if you set that",
         minimum=0.001,
         maximum=_YEARS_S,
     )
@@ -82,7 +84,7 @@ class Options:
     timeout_s: float | None = _option(
         None,
         "longest wait of the training process for a lookup or a plan, in seconds; None: 30, or "
-        "longer where budget_s needs it",
+        "longer if budget_s needs it",
         minimum=0.001,
         maximum=_YEARS_S,
     )
@@ -95,15 +97,15 @@ class Options:
         "empty: every device of the session's own task",
     )
     batch_size: int | None = _option(
-        None, "assumed where the graph leaves it open", minimum=1, maximum=_INT64_MAX
+        None, "batch size to assume if the graph has none", minimum=1, maximum=_INT64_MAX
     )
     loop_trip_count: int = _option(
         10, "trips assumed for a while loop without a constant bound", minimum=1, maximum=_INT64_MAX
     )
     bitwise: bool = _option(
         False,
-        "the results are those of TensorFlow's own placement to the last bit: devices of one "
-        "kind, which take effect after TensorFlow has rewritten the graph",
+        "results are equal to those of TensorFlow's own placement to the last bit: a plan uses "
+        "devices of one kind, and takes effect after TensorFlow has rewritten the graph",
     )
     cost_table: str | None = _option(
         None, "file of measured op costs (docs/reference/costs.md); None: all costs are estimated"
@@ -115,7 +117,7 @@ class Options:
     )
     cache_max_bytes: int = _option(
         2**30,
-        "of the plans in a local directory; the least recently used ones go first",
+        "largest size of the plans in a local directory; the least recently used are removed",
         minimum=0,
         maximum=_INT64_MAX,
     )
@@ -123,27 +125,27 @@ class Options:
     on_miss: str = _option(
         "trial",
         "what to do without a stored plan: 'trial': start at once, search beside training, and "
-        "keep the plan if its steps are measured to be faster; 'plan' at once; 'learn' for the "
-        "whole budget while training waits, search in the 'background' for the next start, 'skip' "
-        "the graph",
+        "keep the plan if its steps are measured to be faster; 'plan': search before the first "
+        "step; 'learn': the same, for all of budget_s; 'background': search for the next start; "
+        "'skip': do not search",
         choices=("trial", "plan", "background", "learn", "skip"),
     )
 
     min_gain: float | None = _option(
         None,
-        "predicted gain, as a share, below which a graph keeps TensorFlow's own placement; -1: "
-        "every plan takes effect; None: by how much such predictions may be wrong",
+        "predicted gain, as a share, that a plan needs to take effect; -1: every plan takes "
+        "effect; None: more than such predictions may be wrong",
         minimum=EVERY_PLAN,
         maximum=1e6,
     )
     host_offload: bool = _option(
         False,
-        "offer the host's CPU for what can run on an accelerator, also where its cost is estimated",
+        "let planners move ops from an accelerator to its host's CPU, even if costs are estimated",
     )
     verify: bool = _option(
         False,
-        "of sessions: starts run with the plan and without it in turn, and time their own steps, "
-        "until it is known whether the plan pays; one that does not is retired",
+        "for sessions: starts run with the plan and without it in turn and time their steps, "
+        "until it is known which is faster; a slower plan is retired",
     )
     plan: str | None = _option(
         None,

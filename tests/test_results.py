@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
 
 import pytest
 
+import result_tables
 import results
 from hplacer_optimizer.problem.simulator import SIMULATOR_VERSION
 
 _MOST_LINES = 15_000
+_MOST_PROSE_LINES = 60
 
 
 def test_each_file_is_of_one_part() -> None:
@@ -51,3 +54,21 @@ def test_the_record_changes_one_part_alone(monkeypatch: pytest.MonkeyPatch, tmp_
 def test_results_stay_small() -> None:
     files = [path for path in results.RESULTS.glob("**/*") if path.suffix in {".json", ".md"}]
     assert sum(len(path.read_text().splitlines()) for path in files) < _MOST_LINES
+
+
+def test_pages_stay_short() -> None:
+    """Beside their headings and tables."""
+    for page in results.RESULTS.glob("*.md"):
+        written = re.compile(r"<!-- ([\w-]+): written by .*?<!-- end of \1 -->", re.DOTALL)
+        lines = written.sub("", page.read_text()).splitlines()
+        prose = [line for line in lines if line.strip() and not line.startswith(("#", "|"))]
+        assert len(prose) <= _MOST_PROSE_LINES, page
+
+
+@pytest.mark.parametrize("name", result_tables.TABLES)
+def test_rows_of_a_table_are_as_wide_as_its_head(name: str) -> None:
+    _, make = result_tables.TABLES[name]
+    head, _, *rows = make().splitlines()
+    assert rows
+    assert {row.count(" | ") for row in rows} == {head.count(" | ")}
+    assert not any("nan" in row or "inf" in row for row in rows)

@@ -7,8 +7,9 @@
 
 docs/results/record.yaml says what made each part. A run writes into build/results/. What a
 benchmark finds there it does not run again, so a run may be stopped at any time and goes on later.
-Once a part is complete, its files are copied to docs/results/, and the record and the headers of
-the pages are brought up to date. The text of the pages is yours: read it against the new tables.
+Once a part is complete, its files are copied to docs/results/. Then the record, and the headers,
+tables and quoted figures of the pages, are brought up to date. The text of the pages is yours: read
+it against the new tables.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "docs" / "results"
 RECORD = RESULTS / "record.yaml"
 KINDS = ("simulated", "measured", "device")
-HEADER = "results"  # tools/write_docs.py calls that of benchmarks.md results-benchmarks
+HEADER = "results"  # tools/write_docs.py calls that of guard.md results-guard
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,8 +149,7 @@ def run(part: Part) -> bool:
             stale="",
         )
     )
-    name = f"{HEADER}-{part.page.removesuffix('.md')}"
-    subprocess.run([sys.executable, "tools/write_docs.py", name], cwd=ROOT, check=True)
+    subprocess.run([sys.executable, "tools/write_docs.py"], cwd=ROOT, check=True)
     return True
 
 

@@ -20,6 +20,7 @@ from typing import Any
 
 import architecture
 import figures
+import result_tables
 import results
 import tutorial_notebook
 import workloads_table
@@ -139,7 +140,11 @@ PARTS = (
         for page in sorted({part.page for part in results.read()})
     }
     | {
-        f"figures-{path.stem}": Part(
+        f"table-{name}": Part(page=f"results/{page}", text=text)
+        for name, (page, text) in result_tables.TABLES.items()
+    }
+    | {
+        f"figures-{'-'.join(path.relative_to(ROOT).with_suffix('').parts)}": Part(
             page=os.path.relpath(path, DOCS),
             text=functools.partial(_with_figures, path),
             is_whole=True,

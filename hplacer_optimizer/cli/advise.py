@@ -79,13 +79,13 @@ def add_commands(commands: Any) -> None:
         "graph's own)",
     )
     parser.add_argument(
-        "--script-args", type=shlex.split, metavar="ARGS", help="of the script, in quotes"
+        "--script-args", type=shlex.split, metavar="ARGS", help="arguments of the script, in quotes"
     )
     add_in_place(parser, "a copy of it")
     parser.add_argument(
-        "--cost-table", metavar="FILE", help="measured op costs, as of `hplacer calibrate`"
+        "--cost-table", metavar="FILE", help="a file of measured op costs, from `hplacer calibrate`"
     )
-    add_budget(parser, f"of each search for a plan (default: {SECONDS:g}s)")
+    add_budget(parser, f"time of each search for a plan (default: {SECONDS:g}s)")
     add_seed(parser)
     add_step_options(parser, batch_size=False)
     add_output(parser, "write a picture: .svg, .png or .pdf", required=False)

@@ -61,7 +61,7 @@ def add_host_offload(parser: argparse.ArgumentParser) -> None:
         "--host-offload",
         action="store_true",
         default=None,
-        help="offer the host's CPU for what can run on an accelerator, also where its cost is "
+        help="let planners move ops from an accelerator to its host's CPU, even if costs are "
         "estimated",
     )
 
@@ -110,7 +110,11 @@ def add_planner(parser: argparse.ArgumentParser, text: str, default: str | None 
 
 def add_seed(parser: argparse.ArgumentParser, default: int | None = 0) -> None:
     advanced(parser).add_argument(
-        "--seed", type=whole(0), default=default, metavar="N", help="of the search (default: 0)"
+        "--seed",
+        type=whole(0),
+        default=default,
+        metavar="N",
+        help="seed of the search (default: 0)",
     )
 
 
@@ -140,8 +144,8 @@ def add_emulate(parser: argparse.ArgumentParser, text: str) -> None:
         "--emulate",
         type=machine,
         metavar="MACHINE",
-        help=f"{text}: a shipped machine or a YAML file. Its GPUs are emulated: their kernels "
-        "compute here, and take virtual time",
+        help=f"{text}: a name, see `hplacer machine list`, or a YAML file. Its GPUs are emulated: "
+        "their kernels compute here, and take virtual time",
     )
 
 

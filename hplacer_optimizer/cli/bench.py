@@ -82,12 +82,12 @@ def _add_options(parser: argparse.ArgumentParser, name: str) -> None:
         "--placements",
         type=count,
         metavar="N",
-        help="so many scored placements for each planner that learns, in place of its budget",
+        help="scored placements of each planner that learns, instead of its budget",
     )
     add_output_directory(
         parser, f"hplacer-bench-{name}", "journal, tables.md, results.json and charts"
     )
-    parser.add_argument("--resume", action="store_true", help="go on with the run in the directory")
+    parser.add_argument("--resume", action="store_true", help="continue the run in the directory")
     add_json(parser)
 
 

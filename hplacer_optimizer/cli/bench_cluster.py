@@ -66,7 +66,7 @@ def add_commands(sets: Any) -> None:
         metavar="N",
         help="how often each placement has its turn of 5 steps (default: %(default)s)",
     )
-    add_budget(compare, "of the planner that simulates (default: 20s)", "20s")
+    add_budget(compare, "for the planner that simulates (default: 20s)", "20s")
     compare.add_argument(
         "--refine",
         type=duration,
@@ -74,13 +74,13 @@ def add_commands(sets: Any) -> None:
         metavar="TIME",
         help="time for the search by measured steps (default: 60s)",
     )
-    text = "begin no turn of a graph later; fewer do where speedups are plain (default: 60s)"
+    text = "longest time to measure a graph; less if speedups are clear (default: 60s)"
     add_time(compare, text, "60s")
     compare.add_argument(
         "--learn",
         type=duration,
         metavar="TIME",
-        help="also learn from measured steps, with hierarchical, for that time",
+        help="also search by measured steps with hierarchical, for this long",
     )
 
 

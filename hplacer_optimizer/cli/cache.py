@@ -41,7 +41,7 @@ _SPARE = ("ops", "devices", "gap", "planner", "created")
 
 def add_commands(commands: Any) -> None:
     """Adds the commands of this module to the parser."""
-    text = "look after the stored plans"
+    text = "list, check, copy and remove stored plans"
     cache = commands.add_parser("cache", help=text, epilog="example: hplacer cache list")
     actions = cache.add_subparsers(metavar="ACTION", required=True)
 
@@ -53,28 +53,28 @@ def add_commands(commands: Any) -> None:
     text = "read all of every stored plan; exit code 1 if one is damaged"
     verify = add("verify", _verify, text, "verify --json")
     remove = add("remove", _remove, "remove stored plans", "remove 3f9c2b1a")
-    text = "take back the verdict of `hplacer try` on a plan, so that a retired one is used again"
+    text = "delete the verdict of a plan, so that a retired one can be used again"
     restore = add("restore", _restore, text, "restore 3f9c2b1a")
     for action in (remove, restore):
         action.add_argument("fingerprints", nargs="+", metavar="PLAN", help=PLAN_HELP)
-    text = "remove the plans that were not used for longest, until a limit holds"
+    text = "remove the least recently used plans, until a limit holds"
     prune = add("prune", _prune, text, "prune --max-size '200 MB' --unused-for 90")
     prune.add_argument(
         "--max-size",
         type=_size,
         metavar="SIZE",
-        help=f"of all plans of a directory (default, if nothing else is asked for: "
+        help=f"largest size of all plans in a directory (default, without other options: "
         f"{SIZE.format(MAX_BYTES)}, the limit that writers keep)",
     )
     prune.add_argument(
-        "--unused-for", type=_days, metavar="DAYS", help="remove plans unused for so many days"
+        "--unused-for", type=_days, metavar="DAYS", help="remove plans unused for this many days"
     )
     prune.add_argument("--damaged", action="store_true", help="remove files that hold no plan")
-    prune.add_argument("--dry-run", action="store_true", help="only tell what would be removed")
-    text = "copy plans to another directory or address, where they are better than what is there"
+    prune.add_argument("--dry-run", action="store_true", help="only print what would be removed")
+    text = "copy plans to another directory or address, if they are better than those there"
     export = add("export", _export, text, "export gs://team/plans 3f9c2b1a")
     export.add_argument("target", metavar="TO", help="a directory or an address")
-    text = "copy plans from a file, a directory or an address, where they are better"
+    text = "copy plans from a file, a directory or an address, if they are better"
     imported = add("import", _import, text, "import colleague.hplan")
     imported.add_argument("source", metavar="FROM", help="a plan file, a directory or an address")
     for action in (export, imported):
@@ -197,7 +197,7 @@ def _restore(options: argparse.Namespace) -> int:
         print_json({"restored": changed})
     else:
         for path in changed:
-            print(f"restored {path}: its verdict is forgotten")
+            print(f"restored {path}: its verdict is deleted")
     return OK
 
 

@@ -137,14 +137,14 @@ def gpu_checks(tensorflow_gpus: int, *, tf32: bool) -> Iterator[Check]:
     if tf32:
         yield Check(
             name="TF32",
-            detail="on: GPUs since Ampere compute products of float32 with 10 bits, and several "
-            "times as fast as plans count on without measured costs (hplacer calibrate)",
+            detail="on: GPUs since Ampere compute products of float32 faster and with 10 bits, and "
+            "plans count on that",
         )
     if tensorflow_gpus == 1:
         yield Check(
             name="gain",
-            detail="a plan can move ops between one GPU and the CPU only, which seldom pays",
-            remedy="rehearse several GPUs: hplacer try train.py --emulate 4xa100 (beside the "
+            detail="a plan can only move ops between this GPU and the CPU, which is rarely faster",
+            remedy="try several emulated GPUs: hplacer try --emulate 4xa100 train.py (with the "
             "package tensorflow-cpu)",
             note=True,
         )
@@ -187,13 +187,13 @@ def _check_xla(environment: Mapping[str, str]) -> Check:
     if _AUTO_JIT.search(flags):
         return Check(
             name=name,
-            detail=f"TF_XLA_FLAGS={flags}: XLA compiles clusters of ops, which a plan would "
-            "cut, so that training leaves every graph alone",
+            detail=f"TF_XLA_FLAGS={flags}: XLA compiles clusters of ops. A plan would cut "
+            "these, so training keeps TensorFlow's placement of every graph",
             remedy="remove --tf_xla_auto_jit from TF_XLA_FLAGS to have graphs planned",
             note=True,
         )
     return Check(
         name=name,
-        detail="no setting of the environment hides steps; jit_compile=True in a script does, and "
-        "compile() of Keras with its default where there is a GPU",
+        detail="no environment variable makes XLA compile steps; a script does with "
+        "jit_compile=True, and Keras by default if there is a GPU",
     )

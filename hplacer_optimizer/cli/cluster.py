@@ -23,7 +23,7 @@ MAX_WORKERS = 256
 
 def add_commands(commands: Any) -> None:
     """Adds the command of this module to the parser."""
-    text = "clusters of TensorFlow servers on this machine"
+    text = "start TensorFlow servers on this machine"
     example = "hplacer cluster start --workers 2 -o cluster.yaml"
     cluster = commands.add_parser("cluster", help=text, epilog=f"example: {example}")
     actions = cluster.add_subparsers(metavar="ACTION", required=True)
@@ -34,7 +34,7 @@ def add_commands(commands: Any) -> None:
         type=whole(1, MAX_WORKERS),
         default=2,
         metavar="N",
-        help="so many, each a task of its own (default: 2)",
+        help="number of workers, each a task of its own (default: 2)",
     )
     add_output(start, "write a machine file (YAML) of the cluster", required=False)
     add_json(start)

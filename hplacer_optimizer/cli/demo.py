@@ -31,7 +31,7 @@ def add_commands(commands: Any) -> None:
         help=f"{', '.join(demo.NAMES)} or all (default: all)",
     )
     parser.add_argument(
-        "--steps", type=count, default=5, metavar="N", help="of each training (default: 5)"
+        "--steps", type=count, default=5, metavar="N", help="steps of each training (default: 5)"
     )
     parser.add_argument(
         "--cache",

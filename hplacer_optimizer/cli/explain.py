@@ -47,7 +47,7 @@ def add_commands(commands: Any) -> None:
     example = "hplacer explain latest --budget 30s"
     parser = add_command(commands, "explain", _explain, text, example)
     add_plan_arguments(parser, "plan")
-    text = "of all searches together, one for each change of the machine, as 30s or 5m"
+    text = "time of all searches together, one for each change of the machine, as 30s or 5m"
     add_budget(parser, f"{text} (default: 8s for up to 2,000 ops)")
     add_seed(parser)
     add_simulation_options(parser)
@@ -104,7 +104,7 @@ def _headline(found: Explanation, names: dict[str, str]) -> Iterator[str]:
     before = found.unchanged
     if found.feasible and before.best_ns and found.step_time_ns > _WORTH * before.best_ns:
         gain = found.step_time_ns / before.best_ns
-        yield f"another plan would do for this machine: a search makes it {times_as_fast(gain)}"
+        yield f"this machine has a better plan: a search found one that is {times_as_fast(gain)}"
     helps = [tried for tried in found.changes if _helps(before, tried)]
     shown = [f"{tried.change} ({_speedup(before, tried)})" for tried in helps[:_MAX_CHANGES]]
     if len(helps) > _MAX_CHANGES:

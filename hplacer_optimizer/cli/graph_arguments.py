@@ -50,7 +50,7 @@ def add_graph_options(parser: argparse.ArgumentParser) -> None:
         help="a machine's name, see `hplacer machine list`, or a YAML file (default: this machine)",
     )
     parser.add_argument(
-        "--cost-table", metavar="FILE", help="measured op costs, as of `hplacer calibrate`"
+        "--cost-table", metavar="FILE", help="a file of measured op costs, from `hplacer calibrate`"
     )
     add_step_options(parser)
 
@@ -73,13 +73,13 @@ def add_step_options(parser: argparse.ArgumentParser, *, batch_size: bool = True
             "--batch-size",
             type=count,
             metavar="N",
-            help="for unknown batch dimensions (default: the largest static one, else 32)",
+            help="size of unknown batch dimensions (default: the largest known one, else 32)",
         )
     group.add_argument(
         "--loop-trip-count",
         type=count,
         metavar="N",
-        help="for while loops without a constant bound (default: 10)",
+        help="trips of while loops without a constant bound (default: 10)",
     )
     group.add_argument(
         "--shape",
@@ -88,7 +88,7 @@ def add_step_options(parser: argparse.ArgumentParser, *, batch_size: bool = True
         type=_shape,
         dest="shapes",
         metavar="NAME=2,3",
-        help="the shape of a fed tensor; repeatable",
+        help="the shape of an input; repeatable",
     )
     group.add_argument(
         "--soft-placement",

@@ -32,7 +32,7 @@ _MAX_MATRIX = 16  # devices of which a matrix fits a screen
 
 def add_commands(commands: Any) -> None:
     """Adds the commands of this module to the parser."""
-    text = "machines: shipped, described in a file, or detected"
+    text = "list, show and detect machines"
     machine = commands.add_parser("machine", help=text, epilog="example: hplacer machine list")
     actions = machine.add_subparsers(metavar="ACTION", required=True)
     text = "list the machines that come with this package"

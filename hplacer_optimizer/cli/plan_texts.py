@@ -13,7 +13,7 @@ from hplacer_optimizer.support.formats import format_ratio
 
 
 def print_plan(plan: Plan) -> None:
-    """What it gains, and whether a training run would follow it."""
+    """What it gains, and whether training that does not try plans would use it."""
     print_line(f"{plan.label}: {plan.summary_line()}")
     for line in verdict_lines(plan):
         print_line(line)
@@ -22,9 +22,13 @@ def print_plan(plan: Plan) -> None:
 
 
 def training_note(plan: Plan) -> str:
-    """That a training run with default options leaves the graph alone; "": it does not."""
+    """That training which does not try plans leaves the graph alone; "": it does not."""
     reason = _why_left_alone(plan)
-    return f"training leaves the graph alone (option min_gain): {reason}" if reason else ""
+    return (
+        f"without a trial, training keeps TensorFlow's placement (option min_gain): {reason}"
+        if reason
+        else ""
+    )
 
 
 def speedup(plan: Plan) -> str:

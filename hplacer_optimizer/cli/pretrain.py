@@ -61,7 +61,7 @@ ends the process. Exit code 1: no plan, or a job of the list failed.
 
 def add_commands(commands: Any) -> None:
     """Adds the command of this module to the parser."""
-    text = "search long for a plan and store it where the training script looks for it"
+    text = "search for minutes or hours, and store the plan where a training script looks for it"
     parser = add_command(commands, "pretrain", _pretrain, text, _EXAMPLES)
     parser.add_argument(
         "graph",
@@ -105,10 +105,16 @@ def _add_search_options(parser: argparse.ArgumentParser) -> None:
     add_host_offload(parser)
     group = advanced(parser)
     group.add_argument(
-        "--steps", type=count, metavar="N", help="end after so many steps: the same plan every time"
+        "--steps",
+        type=count,
+        metavar="N",
+        help="end after N steps, with the same plan every time",
     )
     group.add_argument(
-        "--patience", type=count, metavar="N", help="end after so many steps without a better plan"
+        "--patience",
+        type=count,
+        metavar="N",
+        help="end after N steps without a better plan",
     )
     group.add_argument(
         "--preset",
@@ -118,7 +124,7 @@ def _add_search_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--checkpoint", type=_directory, metavar="DIR", help="keep what was learned here"
     )
-    group.add_argument("--resume", action="store_true", help="go on from the checkpoint")
+    group.add_argument("--resume", action="store_true", help="continue from the checkpoint")
     group.add_argument(
         "--logdir", type=_directory, metavar="DIR", help="write TensorBoard event files here"
     )
@@ -291,7 +297,9 @@ def _lines(outcome: Outcome, is_one_of_many: bool) -> Iterator[str]:
         return
     for note in filter(None, [_effort(plan), *plan.planner_notes, training_note(plan)]):
         yield f"{title}: {note}"
-    place = outcome.path if outcome.stored else f"not stored, as good a plan is in {outcome.path}"
+    place = (
+        outcome.path if outcome.stored else f"not stored: there is a plan as good, {outcome.path}"
+    )
     yield f"{title}: plan {plan.summary_line()}: {place}"
 
 

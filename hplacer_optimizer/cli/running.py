@@ -28,7 +28,7 @@ def add_commands(commands: Any) -> None:
     """Adds the command of this module to the parser."""
     text = "run a training script with the optimizer switched on, also on emulated GPUs"
     running = add_command(commands, "run", _run, text, _EXAMPLES)
-    add_emulate(running, "give the script the GPUs of this machine, which need not be here")
+    add_emulate(running, "give the script the GPUs of this machine")
     running.add_argument(
         "--options",
         metavar="TEXT",

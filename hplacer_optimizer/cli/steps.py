@@ -85,7 +85,10 @@ def add_commands(commands: Any) -> None:
     add_budget(plan, text)
     add_seed(plan)
     advanced(plan).add_argument(
-        "--steps", type=count, metavar="N", help="end after so many steps: the same plan every time"
+        "--steps",
+        type=count,
+        metavar="N",
+        help="end after N steps, with the same plan every time",
     )
     add_host_offload(plan)
     _add_trace(plan)

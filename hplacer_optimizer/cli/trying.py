@@ -100,10 +100,10 @@ def add_commands(commands: Any) -> None:
         "take two seconds, at least 30, or ten seconds if that is less)",
     )
     add_time(trying, _TIME, "5m")
-    add_emulate(trying, "give the script the GPUs of this machine, which need not be here")
+    add_emulate(trying, "give the script the GPUs of this machine")
     add_in_place(trying, "a copy of it for each start")
     add_planner(trying, "plan anew, with this planner")
-    add_budget(trying, "plan anew, for at most so long: 90s, 10m or 1h30m")
+    add_budget(trying, "plan anew, for at most this long: 90s, 10m or 1h30m")
     trying.add_argument("--cost-table", metavar="FILE", help="plan anew, with measured op costs")
     add_seed(trying, default=None)
     add_host_offload(trying)
@@ -130,11 +130,11 @@ def add_commands(commands: Any) -> None:
         "--graph",
         required=True,
         metavar="GRAPH",
-        help="the plan's: a MetaGraphDef (.meta), a GraphDef (.pb), a SavedModel directory",
+        help="the graph of the plan: a MetaGraphDef (.meta), GraphDef (.pb), SavedModel directory",
     )
     add_graph_options(measure)
     add_cluster_option(measure)
-    add_emulate(measure, "measure on this machine, which need not be here")
+    add_emulate(measure, "measure on the GPUs of this machine")
     add_time(measure, _TIME, "5m")
     add_json(measure)
 

@@ -1,4 +1,4 @@
-"""GPUs that nobody has to own: a machine's devices emulated under TensorFlow's own runtime.
+"""Emulates the GPUs of a machine under TensorFlow's own runtime.
 
     enable, environment --> the environment of a process: its GPUs are emulated
                               |

@@ -1,4 +1,4 @@
-"""Steps that are run: how long they take under a placement, on real devices.
+"""Runs steps to measure how long they take under a placement.
 
 measure(graph, placement)        one Measurement
 Measurer(step, problem)          many of one step, in one process that may die

@@ -126,7 +126,7 @@ _SET_BY_HAND = (
 
 # Chosen one by one on generated problems and small training graphs: each lowers the mean step the
 # most, given those before it. All twenty leave searches of a second for 10,000 ops less time for
-# sweeps (docs/results/benchmarks.md).
+# sweeps (docs/results/planners.md).
 BY_HAND = Portfolio(
     policies=_SET_BY_HAND,
     chains=(

@@ -1,4 +1,4 @@
-"""A placement with where it came from: Plan, its file, fingerprint and store, and making one.
+"""Plans: what they hold, their files, fingerprints and store, and how one is made.
 
 making.py       problem, planner, simulate, check       plan.py             Plan
 plan_file.py    the container of a plan file            fields.py           checks of its fields

@@ -66,13 +66,13 @@ def _beside_here(plan: Plan, there: Machine) -> str:
         return ""
     here = gpus_here()
     if here is None:
-        return "; this host has no GPUs that NVIDIA's driver tells"
+        return "; NVIDIA's driver finds no GPUs on this host"
     if why := why_elsewhere(plan, here):
         return f"; training here makes it anew: {why}"
     found = sum(device.type != "CPU" for device in here.devices)
     if found < len(wanted):
         return f"; this host has {found} GPU{'s' if found > 1 else ''}"
-    return "; the GPUs of this host are such ones" if _models(there) else ""
+    return "; this host has such GPUs" if _models(there) else ""
 
 
 def _models(machine: Machine) -> dict[str, str]:

@@ -141,8 +141,8 @@ def plan(
 ) -> Plan:
     """Plans which device runs each op of a training step.
 
-    A training script finds the plan of a graph, once a `PlanStore` has it. That of a Problem or a
-    problem file has no fingerprint: it can be looked at and compared, and no script finds it.
+    A training script finds the plan of a graph, once a `PlanStore` has it. The plan of a Problem or
+    a problem file has no fingerprint: you can look at it and compare it, but no script finds it.
 
     Args:
         graph: what `load_problem` takes, or a Problem.

@@ -254,7 +254,7 @@ class Plan(Described):
         return self.baseline if self.measured_ns is None else self.measured_baseline
 
     def why_left_alone(self, min_gain: float | None = None) -> str:
-        """Why a training run keeps TensorFlow's own placement, as a sentence; "": it does not.
+        """Why training that does not try the plan keeps TensorFlow's placement; "": it does not.
 
         Args:
             min_gain: as the option; None: more than the prediction may be wrong.
@@ -441,7 +441,7 @@ class Plan(Described):
 
 
 def load_plan(path: str | os.PathLike[str]) -> Plan:
-    """Reads a plan file, whose problem stays there until somebody asks for it.
+    """Reads a plan file; its problem is read when somebody asks for it.
 
     Args:
         path: of the file, or an address such as gs://bucket/x.hplan. The file of a `ModelPlan`

@@ -20,10 +20,10 @@ thread_state = _ThreadState()
 
 @contextlib.contextmanager
 def disabled() -> Iterator[None]:
-    """On this thread, within this block, TensorFlow's configs do not switch the optimizer on.
+    """Within this block, and on this thread, nothing switches the optimizer on.
 
     Planners run in it, so that the TensorFlow they use never plans its own graphs. A session or a
-    function call takes its config when it starts: those made outside the block are not affected.
+    function call takes its config when it starts, so the block does not change earlier ones.
 
     Example:
         >>> import hplacer_optimizer as hp

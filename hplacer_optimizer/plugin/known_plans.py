@@ -95,7 +95,7 @@ class KnownPlans:
 def _write(store: PlanStore, plan: Plan, stored_fits: bool) -> None:
     try:
         if not store.put(plan, stored_fits=stored_fits) and not stored_fits:
-            LOGGER.info("%s: the stored plan stays, the new one is for this process", plan.label)
+            LOGGER.info("%s: the stored plan stays, only this process uses the new one", plan.label)
     except StoreError as error:
         _warn_of_store(store, error)
 

@@ -77,7 +77,7 @@ def start() -> None:
 
 
 def history() -> list[GraphRecord]:
-    """What the pass did with each graph of this process, oldest first.
+    """What the optimizer did with each graph of this process, oldest first.
 
     Raises:
         NativeBuildError: the native part is missing or built for another TensorFlow.

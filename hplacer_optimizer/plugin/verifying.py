@@ -181,8 +181,8 @@ class Verifier(StepObserver):
             return
         if self._batches is None:
             LOGGER.info(
-                "option verify: what size the batches have cannot be seen, so starts of "
-                "this script are not compared"
+                "option verify: the batch size cannot be seen, so starts of this script are "
+                "not compared"
             )
             return
         if len({start.applied for start in mine.values() if start.moves}) > 1:

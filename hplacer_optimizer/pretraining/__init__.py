@@ -1,4 +1,4 @@
-"""Plans made and tried outside of training: job by job, from a list, on Ray, in the background.
+"""Makes and tries plans outside of training: from a list of jobs, on Ray, or in the background.
 
 jobs.py        a graph, a machine, a planner: load, plan, store
 job_fields.py  what jobs are made of, in a list and on the command line

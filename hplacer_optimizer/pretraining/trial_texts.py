@@ -68,8 +68,8 @@ def facts(found: Comparison) -> Iterator[str]:
         yield "; ".join(before)
     if (found.outside_share or 0.0) > _WORTH_TELLING:
         yield (
-            f"{found.outside_share:.0%} of a step without the plan pass between the calls, such as "
-            "in Python and in the input: no plan shortens them"
+            f"{found.outside_share:.0%} of a step without the plan passes between the calls, such "
+            "as in Python and in the input: no plan shortens that"
         )
     if found.own_s is not None:
         yield _own_work(found, found.own_s)

@@ -1,4 +1,4 @@
-"""A user's own script, run until somebody has seen of it what they want.
+"""Runs a user's own script until its training step has been seen.
 
     observed_run.py ---> [__main__.py runs script.py in a process group of its own]
                     <--- exchange.py: what the two tell each other, as files of a directory

@@ -79,7 +79,7 @@ def _why_not(run: ObservedRun) -> str:
         return f"{ended}; {compiled_by_xla(json.loads(compiled.read_text()))}"
     if seen.exists():
         graphs = seen.read_text().splitlines()[-_MAX_LISTED:]
-        return f"{ended}; seen were {', '.join(graphs)}"
+        return f"{ended}; the optimizer saw {', '.join(graphs)}"
     return (
         f"{ended}; the pass saw no graph of it. It needs two devices, a graph (tf.function, Keras "
         "or a session) of at least min_ops ops, and the optimizer not switched off"

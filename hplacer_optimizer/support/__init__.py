@@ -1,1 +1,1 @@
-"""What every package needs: processes, new files, strict YAML, quantities, and how things look."""
+"""What every package needs: processes, new files, strict YAML, quantities, and formats."""

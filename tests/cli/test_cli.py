@@ -194,7 +194,7 @@ def test_the_ratio_to_tensorflows_placement(tmp_path: Path) -> None:
         "lower bound 30 ms (critical path), gap 37.3%",
     ]
     reason = "41.2 ms instead of 82.4 ms is within the error of the prediction"
-    alone = f"training leaves the graph alone (option min_gain): {reason}"
+    alone = f"without a trial, training keeps TensorFlow's placement (option min_gain): {reason}"
     assert hplacer("show", hardly).stdout.splitlines()[1] == alone
     document = document_of("show", hardly)
     assert (document["speedup"], document["why_left_alone"]) == (2.0, reason)
@@ -378,7 +378,7 @@ def test_doctor_prints_a_remedy_below_a_fault(
     fault, remedy, fine = capsys.readouterr().out.splitlines()
     assert fault.startswith(f"failed  plan store: {cache}: other users can write here")
     assert remedy.startswith(f"        -> run `chmod go-w {cache}`, or set trust_shared")
-    assert fine.startswith("ok      XLA: no setting")
+    assert fine.startswith("ok      XLA: no environment variable")
     assert doctor._report(checks[1:], as_json=False) == 0
 
 
@@ -413,10 +413,10 @@ def test_doctor_looks_at_every_directory_of_the_store(cache: Path, tmp_path: Pat
 @pytest.mark.parametrize(
     ("environment", "status", "text"),
     [
-        ({}, "ok", "no setting of the environment hides steps"),
+        ({}, "ok", "no environment variable makes XLA compile steps"),
         ({"TF_XLA_FLAGS": "--tf_xla_auto_jit=2"}, "note", "remove --tf_xla_auto_jit"),
-        ({"TF_XLA_FLAGS": "--tf_xla_auto_jit=0"}, "ok", "no setting"),
-        ({"TF_XLA_FLAGS": "--tf_xla_cpu_global_jit"}, "ok", "no setting"),
+        ({"TF_XLA_FLAGS": "--tf_xla_auto_jit=0"}, "ok", "no environment variable"),
+        ({"TF_XLA_FLAGS": "--tf_xla_cpu_global_jit"}, "ok", "no environment variable"),
         ({"TF_FUNCTION_JIT_COMPILE_DEFAULT": "1"}, "failed", "unset TF_FUNCTION_JIT_COMPILE"),
     ],
 )
@@ -472,7 +472,7 @@ esac
     [
         (0, ["note GPUs: TensorFlow finds none of them"]),
         (1, ["note GPUs: 2.0 of 140.4 GiB free", "ok links of GPUs: 1 pairs by NVLink",
-             "ok TF32: on", "note gain: one GPU and the CPU only"]),
+             "ok TF32: on", "note gain: this GPU and the CPU"]),
         (2, ["note GPUs: 2.0 of 140.4 GiB free", "ok links of GPUs: 1 pairs by NVLink",
              "ok TF32: on"]),
     ],

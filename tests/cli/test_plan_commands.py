@@ -249,7 +249,9 @@ def test_explain_beside_tensorflows_placement(problem: hp.Problem, tmp_path: Pat
     summary, alone, because, helps, not_helps, bound, more = shown.splitlines()
     compared = "8.5 times as fast as TensorFlow's placement (9.42 ms), both predicted"
     assert f"1.11 ms/step, {compared}" in summary
-    assert alone.startswith("training leaves the graph alone (option min_gain): 1.11 ms instead")
+    assert alone.startswith(
+        "without a trial, training keeps TensorFlow's placement (option min_gain): 1.11 ms instead"
+    )
     assert because.startswith("the step is as long as: compute on ")
     assert helps.startswith("helps most (times as fast): gpu twice as fast (")
     assert not_helps.startswith("helps less than 1%: ")

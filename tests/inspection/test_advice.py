@@ -361,7 +361,7 @@ def test_what_frameworks_add(
 
 
 def test_what_is_added_covers_what_allocators_took() -> None:
-    """Of emulated GPUs with TensorFlow's own allocator, as docs/how-to/advise.md tells it."""
+    """Of emulated GPUs with TensorFlow's own allocator; docs/how-to/advise.md counts them, too."""
     tasks = json.loads((ROOT / "docs" / "results" / "emulation" / "tasks.json").read_text())
     covered = []
     for run in (run for runs in tasks.values() for run in runs if "peak_bytes" in run):
@@ -370,8 +370,6 @@ def test_what_is_added_covers_what_allocators_took() -> None:
             if peak > 100 * MIB:
                 found = memory_range("d", "GPU", peak_bytes=peak, memory_bytes=0, is_limit=True)
                 covered.append(took <= found.most_bytes)
-    page = (ROOT / "docs" / "how-to" / "advise.md").read_text()
-    assert f"They cover {sum(covered)} of {len(covered)} peaks above 100 MiB" in page
     assert sum(covered) / len(covered) > 0.95
 
 

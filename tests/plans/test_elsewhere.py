@@ -83,14 +83,14 @@ def test_what_was_measured_here_is_used() -> None:
     [
         (
             "NVIDIA A100-SXM4-40GB, 40960 MiB, 40000 MiB\n" * 2,
-            "; the GPUs of this host are such ones",
+            "; this host has such GPUs",
         ),
         ("NVIDIA A100-SXM4-40GB, 40960 MiB, 40000 MiB\n", "; this host has 1 GPU"),
         (
             "Tesla K40m, 11441 MiB, 11000 MiB\n" * 2,
             "; training here makes it anew: it was made for 2 x a100, and here are 2 x k40",
         ),
-        (None, "; this host has no GPUs that NVIDIA's driver tells"),
+        (None, "; NVIDIA's driver finds no GPUs on this host"),
     ],
 )
 def test_what_it_was_made_for_beside_what_is_here(

@@ -127,7 +127,7 @@ def test_a_plan_is_restored(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert main(["cache", "restore", FINGERPRINT[:6], "--cache", store.directory]) == 0
     said = capsys.readouterr().out.splitlines()
     assert said == [
-        f"restored {directory}/{FINGERPRINT}.hplan: its verdict is forgotten"
+        f"restored {directory}/{FINGERPRINT}.hplan: its verdict is deleted"
         for directory in directories
     ]
     assert store.get(FINGERPRINT) == plan(baseline=BASELINE)

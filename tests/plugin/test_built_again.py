@@ -87,7 +87,7 @@ report(before=before, builds=[towers(seed=0, cache=CACHE + "old") for _ in range
     assert "several nodes are alike" in builds[0]["reason"]
     assert {build["file"] for build in builds} == {outcome.report["before"]}
     assert [line for line in outcome.log if "the stored plan stays" in line] == [
-        "hplacer: session graph: the stored plan stays, the new one is for this process"
+        "hplacer: session graph: the stored plan stays, only this process uses the new one"
     ]
 
 

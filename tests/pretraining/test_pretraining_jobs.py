@@ -314,7 +314,8 @@ def test_what_is_told_of_a_job(capsys: pytest.CaptureFixture[str]) -> None:
     assert last == f"{title}: plan 3f9c2b1a (etf): {summary}: x.hplan"
     assert notes == [f"{title}: a note"]
     _, alone, last = cli_pretrain._lines(hardly, True)
-    assert alone.startswith(f"{title}: training leaves the graph alone (option min_gain): 41.2 ms")
+    kept = "without a trial, training keeps TensorFlow's placement (option min_gain)"
+    assert alone.startswith(f"{title}: {kept}: 41.2 ms")
     assert summary in last
     documents = [cli_pretrain._document(outcome) for outcome in (good, hardly, failed)]
     assert len({tuple(document) for document in documents}) == 1

@@ -356,7 +356,7 @@ def test_tables_are_for_people(desk: Desk) -> None:
     assert "TensorFlow's placement 200 ms" in said
     assert "plan 66b53989 (etf) 100 ms" in said
     assert "the first step ends 0.2 s later, with the plan from the store; planning took" in said
-    assert "50% of a step without the plan pass between the calls" in said
+    assert "50% of a step without the plan passes between the calls" in said
     assert "The plan pays: 2.0 times" in said
     assert "train.py: with the plan, turn 1" in said
 

@@ -377,14 +377,14 @@ def _groups_of(problem: Problem, devices: Sequence[int]) -> list[list[int]]:
 def _notes(rows: Sequence[Way], step: Step) -> Iterator[str]:
     if any(way.origin == SCALED for way in rows):
         yield (
-            "the graph does not let it be captured at another batch size: the step of a share of "
-            "the batch is scaled, not captured"
+            "the graph cannot be captured with another batch size: the step with a share of the "
+            "batch is scaled, not captured"
         )
     if any(way.origin == INTERPOLATED for way in rows):
         yield "the step of a group is interpolated between two that were captured"
     gradients = find_gradients(step.problem)
     if not gradients.size_bytes:
-        yield "no op updates variables, so data parallelism is taken to exchange nothing"
+        yield "no op updates variables, so data parallelism is assumed to exchange nothing"
     elif gradients.note:
         yield gradients.note
     if step.batch_size is None:

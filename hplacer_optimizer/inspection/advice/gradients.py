@@ -57,7 +57,7 @@ def find_gradients(problem: Problem) -> Gradients:
     note = ""
     if not dense:
         dense = [op for op, kind in enumerate(types) if _PLAIN.fullmatch(kind)]
-        note = "gradients are taken to be as large as what is subtracted from variables"
+        note = "gradients are assumed to be as large as what is subtracted from variables"
     found_dense, found_sparse = inputs.largest(dense), inputs.largest(sparse)
     producers, sizes = np.array([*found_dense, *found_sparse], np.int64).reshape(-1, 2).T
     return Gradients(

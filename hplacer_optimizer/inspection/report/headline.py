@@ -66,7 +66,7 @@ def notes(plan: Provenance) -> Iterator[str]:
         yield f"Measured {found.source}; the 95% interval is {low} to {high}."
     reason = plan.why_left_alone() if plan.fingerprint and plan.baseline else ""
     if reason:
-        yield f"A training run with default options does not follow this plan: {reason}."
+        yield f"Without a trial, training keeps TensorFlow's placement: {reason}."
 
 
 def why_not_shown(default: Reference | None) -> str:

@@ -22,7 +22,7 @@ def conclusion(label: str, result: TrialResult, error: BaseException | None, *, 
         )
     if not result.is_known:
         return (
-            f"{label}: more of the plan's trial would cost more than it may, before it is known "
+            f"{label}: the trial of the plan has cost what it may, before it is known "
             f"whether the plan pays: {own}, and the next start goes on"
         )
     low, high = format_ratio(result.low), format_ratio(result.high)

@@ -23,8 +23,8 @@ from hplacer_optimizer.plugin.variables.slots import follow
 def migrate(model: Any, optimizer: Any, plan: ModelPlan) -> None:
     """Moves variables to the devices of the plan; their values do not change.
 
-    One after the other, so that the memory for one more variable is enough. Nothing may train, save
-    or read the model meanwhile. Nothing moves where HPLACER_DISABLE=1 switches the optimizer off.
+    They move one after the other, so you need free memory for one variable only. Nothing may train,
+    save or read the model meanwhile. Nothing moves if HPLACER_DISABLE=1 switches the optimizer off.
 
     Args:
         model: a Keras model, a `tf.Module`, or variables in lists and dicts.

@@ -52,7 +52,7 @@ def plan_model(
 ) -> ModelPlan:
     """Plans a model's training step and its variables, none of which is allocated.
 
-    What is None is as the switch has it (`tf.config.optimizer`, HPLACER_OPTIONS), else as default.
+    For arguments that are None, the options that are switched on count, else the defaults.
 
     Args:
         model_fn: builds the model, as `variable_scope` will see it built; whatever it returns.

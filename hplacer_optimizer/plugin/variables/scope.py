@@ -30,9 +30,9 @@ def variable_scope(plan: ModelPlan) -> Iterator[None]:
 
     The step's plan goes into the plan store that the switch names, so that training finds it: set
     the switch before. A variable that asks for a device itself, by `tf.device` or as an optimizer's
-    slot, gets that one, inside of the block and outside. Where model and plan are not of one kind,
-    one warning tells the variables, which TensorFlow then places. Nothing moves, and the log says
-    why, if the plan would not take effect in training (option min_gain, HPLACER_DISABLE).
+    slot, gets that one, inside of the block and outside. If model and plan differ, one warning
+    names the variables, and TensorFlow places them. Nothing moves, and the log says why, if the
+    plan would not take effect in training (option min_gain, HPLACER_DISABLE).
 
     Args:
         plan: of `plan_model`, for a model of the same names and shapes.

@@ -1,0 +1,558 @@
+"""The tables on the pages of docs/results, from the JSON beside them.
+
+tools/write_docs.py writes each into its page, between two marks that have its name.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results"
+
+_TITLES = {
+    "inception_v3": "Inception-V3",
+    "resnet_152": "ResNet-152",
+    "rnnlm": "RNNLM",
+    "nmt_2": "NMT, 2 layers",
+    "nmt_4": "NMT, 4 layers",
+    "nmt_8": "NMT, 8 layers",
+    "transformer-8xa100": "Transformer, 8 A100",
+    "bert_base-8xa100": "BERT base, 8 A100",
+    "efficientnet_b0-8xa100": "EfficientNet-B0, 8 A100",
+    "mobilenet_v2-8xa100": "MobileNet-V2, 8 A100",
+    "two_tower-8xa100": "two-tower recommender, 8 A100",
+    "two_tower": "two-tower recommender",
+    "nmt": "NMT, 2 layers",
+}
+
+
+def read(file: str) -> Any:
+    """A JSON or YAML file of docs/results."""
+    text = (RESULTS / file).read_text()
+    return json.loads(text) if file.endswith(".json") else yaml.safe_load(text)
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """In Markdown."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _title(task: str) -> str:
+    return _TITLES.get(task, task.replace("_", " "))
+
+
+def _ms(ns: float | None) -> str:
+    return "does not fit" if ns is None else f"{ns / 1e6:.4g}"
+
+
+def _least(steps_ns: Iterable[float | None]) -> float:
+    return min(ns for ns in steps_ns if ns is not None)
+
+
+# ---- two workers ----
+
+
+def predictions() -> str:
+    """A row per graph: how near predicted steps come to measured ones."""
+    found = read("prediction/prediction.json")
+
+    def row(name: str, of: Mapping[str, Any]) -> list[str]:
+        again = of["again"]
+        return [
+            name,
+            str(of["placements"]),
+            f"{of['rank_correlation']:.2f}, {again['rank_correlation']:.2f}",
+            f"{of['median_error']:.0%}, {again['median_error']:.0%}",
+            f"{of['most_optimistic_plan']:+.0%}, {again['most_optimistic_plan']:+.0%}",
+            f"{again['apart']:.0%}",
+        ]
+
+    rows = [row(_title(task), of) for task, of in found["tasks"].items()]
+    head = ["graph", "placements", "rank correlation", "median error", "plan of `auto`", "apart"]
+    return table(head, [*rows, row("all", found["all"])])
+
+
+def cluster() -> str:
+    """A row per graph: measured placements, as times as fast as TensorFlow's."""
+    rows = [
+        [
+            _title(task),
+            *(f"{of[name]['speedup']:.2f}" for name in ("by hand", "planned")),
+            f"{of['default']['predicted_ns'] / of['planned']['predicted_ns']:.2f}",
+            f"{of['refined']['speedup']:.2f}",
+        ]
+        for task, of in read("cluster/cluster.json")["tasks"].items()
+    ]
+    return table(["graph", "by hand", "plan of `auto`", "predicted", "refined"], rows)
+
+
+# ---- the guard ----
+
+
+def guard() -> str:
+    """Measured beside estimated costs: what plans gain, with and without the guard."""
+    lines = (RESULTS / "guard/table.md").read_text().splitlines()
+    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if "|" in line]
+    of_costs = []
+    for costs in ("measured", "estimated"):
+        mine = [
+            (float(row[6]), row[8] == "yes") for row in cells if len(row) == 9 and row[2] == costs
+        ]
+        speedups, used = (
+            [speedup for speedup, _ in mine],
+            [speedup for speedup, is_used in mine if is_used],
+        )
+        slower = [speedup for speedup in speedups if speedup < 1 / 1.03]
+        paying = [is_used for speedup, is_used in mine if speedup >= 1.1]
+        of_costs.append(
+            [
+                f"{len(slower)} of {len(mine)}, the worst at {min(speedups):.2f} times its speed",
+                f"{len(paying)}, the best at {max(speedups):.2f} times its speed",
+                f"{len(used)}, at {min(used):.2f} to {max(used):.2f} times its speed",
+                f"{sum(paying)} of {len(paying)}",
+                " and ".join(f"{error:.2f}" for error in _optimism(costs)),
+            ]
+        )
+    names = (
+        "plans more than 3% slower than TensorFlow's placement",
+        "plans at least 10% faster",
+        "plans in effect",
+        "of the plans at least 10% faster, in effect",
+        "gains predicted too large, at the 95th percentile: both runs, this run",
+    )
+    return table(["", "measured costs", "estimated costs"], zip(names, *of_costs, strict=True))
+
+
+def _optimism(costs: str) -> tuple[float, float]:
+    """Predicted over measured speedup, less 1, at the 95th percentile: both runs, this run."""
+    runs = [
+        [
+            row["predicted_speedup"] / row["speedup"] - 1
+            for row in read(file)["rows"]
+            if row["costs"] == costs
+        ]
+        for file in ("guard/guard.json", "guard/earlier.json")
+    ]
+    both, this = np.percentile(runs[0] + runs[1], 95), np.percentile(runs[0], 95)
+    return float(both), float(this)
+
+
+# ---- planners ----
+
+
+def autos() -> str:
+    """A row per task: `auto` in short and in its own time, over what does not search."""
+    found = read("rollout/rollout.json")
+    columns = (
+        ("rollout", "rollout"),
+        ("without", "without, short"),
+        ("auto", "auto, short"),
+        ("auto", "auto"),
+        ("busy", "busy"),
+    )
+    rows, ratios = [], []
+    for task in found["without"]:
+        best = _least(found["rollout"][task]["quick"].values())
+        ratio = [statistics.median(found[part][task][row]) / best for part, row in columns]
+        ratios.append(ratio)
+        rows.append([_title(task), f"{best / 1e6:.1f}", *(f"{value:.2f}" for value in ratio)])
+    means = np.exp(np.log(ratios).mean(axis=0))
+    rows.append(["geometric mean", "", *(f"{value:.2f}" for value in means)])
+    head = ["task", "best without search, ms", "`rollout`", "no rollouts, short", "`auto`, short"]
+    return table([*head, "`auto`", "`auto`, busy cores"], rows)
+
+
+def rollout_parts() -> str:
+    """A row per way to build rollouts, over the best planner that does not search."""
+    found = read("rollout/rollout.json")["rollout"]
+    tasks, generated = (
+        {task: of for task, of in found.items() if (task in _TITLES) == is_task}
+        for is_task in (True, False)
+    )
+
+    def cell(problems: Mapping[str, Any], variant: str) -> str:
+        ratios = [
+            statistics.median(of[variant]) / _least(of["quick"].values())
+            for of in problems.values()
+            if None not in of[variant] and any(of["quick"].values())
+        ]
+        return f"{statistics.geometric_mean(ratios):.3f}"
+
+    variants = (
+        "rollout",
+        "one pass",
+        "units alone",
+        "all chains",
+        "no sweeps",
+        "earliest finish alone",
+    )
+    rows = [[name, cell(tasks, name), cell(generated, name)] for name in variants]
+    return table(["", f"{len(tasks)} tasks", f"{len(generated)} generated problems"], rows)
+
+
+def robust() -> str:
+    """Mean steps over drawn costs, as shares of that of what search found."""
+    found = read("robustness/robustness.json")
+    names = {
+        "moved": "as many moves, by the costs as they stand",
+        "settled": "moves that do not pay taken back, by the costs as they stand",
+        "robust": "made robust against errors of measured costs",
+        "auto": "and moves that do not pay taken back, by the mean step: `auto`",
+    }
+    rows = [
+        [
+            text,
+            *(
+                f"{mean['mean']:.3f}, {mean['worst']:.3f}"
+                for mean in (found["means"][costs][name] for costs in ("measured", "analytic"))
+            ),
+            f"{statistics.mean(row['as the costs stand'][name] for row in found['rows']):.3f}",
+        ]
+        for name, text in names.items()
+    ]
+    head = ["", "errors of measured costs", "errors of estimated costs", "costs as they stand"]
+    return table(head, rows)
+
+
+def paper() -> str:
+    """Seconds per step of the papers' tasks, beside what was published."""
+    learned = read("learning/learning.json")
+    planners = (
+        "cpu_only",
+        "gpu_only",
+        "human_expert",
+        "scotch",
+        "mincut",
+        "metis",
+        "etf",
+        "heft",
+        "auto",
+    )
+    rows = []
+    for task in read("paper/results.json")["tasks"]:
+        steps = {
+            row["planner"]: row["step_time_ns"] if row["cells"][0]["feasible"] else None
+            for row in task["planners"]
+        }
+        drawn = statistics.median(
+            run["best_ns"] for run in learned[task["name"]]["runs"]["hierarchical"]
+        )
+        every = [*(steps[name] for name in planners), drawn, task["facts"]["lower_bound_ns"]]
+        every.append(task["published_ns"]["hierarchical:paper"])
+        rows.append(
+            [_title(task["name"]), *("–" if ns is None else f"{ns / 1e9:.3g}" for ns in every)]
+        )
+    head = ["", "CPU", "GPU", "expert", "Scotch", "MinCut", "METIS", "m-ETF", "HEFT", "`auto`"]
+    return table([*head, "`hierarchical`", "lower bound", "published"], rows)
+
+
+def paper_devices() -> str:
+    """Steps on one device: published, and on the fitted machine."""
+    rows = []
+    for planner, device in (("cpu_only", "CPU"), ("gpu_only", "GPU")):
+        for task in read("paper/results.json")["tasks"]:
+            row = next(row for row in task["planners"] if row["planner"] == planner)
+            published = task["published_ns"].get(planner)
+            if published is None or not row["cells"][0]["feasible"]:
+                continue
+            simulated = row["step_time_ns"]
+            cells = [f"{published / 1e9:.2f}", f"{simulated / 1e9:.2f}"]
+            rows.append(
+                [f"{_title(task['name'])}, {device}", *cells, f"{simulated / published - 1:+.0%}"]
+            )
+    return table(["step on one device", "published, s", "simulated, s", "apart"], rows)
+
+
+def planning_time() -> str:
+    """Seconds that each planner took on the smallest and the largest of the papers' tasks."""
+    tasks = {task["name"]: task for task in read("paper/results.json")["tasks"]}
+    names = ("inception_v3", "nmt_8")
+    head = [
+        f"{_title(name)}: {facts['num_ops']:,} ops, {len(facts['device_names'])} devices"
+        for name, facts in ((name, tasks[name]["facts"]) for name in names)
+    ]
+    seconds = [
+        {row["planner"]: row["cells"][0]["planning_s"] for row in tasks[name]["planners"]}
+        for name in names
+    ]
+    rows = [[f"`{name}`", *(f"{of[name]:.2f}" for of in seconds)] for name in seconds[0]]
+    return table(["planner, s", *head], rows)
+
+
+# ---- learning ----
+
+
+def learning() -> str:
+    """A row per task: what `hierarchical` draws, in medians of seeds."""
+    rows = []
+    for task, of in read("learning/learning.json").items():
+        runs, rivals = of["runs"]["hierarchical"], of["rivals"]
+        best, last, fresh = (
+            statistics.median(run[key] for run in runs)
+            for key in ("best_ns", "last_ns", "fresh_ns")
+        )
+        rival, seeds = _least(rivals.values()), [run["best_ns"] for run in runs]
+        cells = [
+            _ms(ns) for ns in (rivals["gpu_only"], rivals["human_expert"], rival, best, last, fresh)
+        ]
+        cells += [f"{ratio:.2f}" for ratio in (best / rival, last / rival, max(seeds) / min(seeds))]
+        rows.append([_title(task), *cells])
+    head = ["task", "one GPU", "expert", "best of 7", "best draw", "last tenth", "fresh draws"]
+    ratios = ["best draw / best of 7", "last tenth / best of 7", "seeds: highest / lowest"]
+    return table([*head, *ratios], rows)
+
+
+def ablation() -> str:
+    """A row per part that is left out: best draw and last tenth over those of `hierarchical`."""
+    found = {task: of["runs"] for task, of in read("learning/learning.json").items()}
+    tasks = [task for task in found if len(found[task]) > 3]  # all kinds were run
+    kinds = [kind for kind in found[tasks[0]] if kind != "hierarchical"]
+
+    def cell(runs: Mapping[str, Any], kind: str) -> str:
+        if kind not in runs:
+            return "–"
+        base = {run["seed"]: run for run in runs["hierarchical"]}
+        ratios = [
+            statistics.mean(run[key] / base[run["seed"]][key] for run in runs[kind])
+            for key in ("best_ns", "last_ns")
+        ]
+        return ", ".join(f"{ratio:.2f}" for ratio in ratios)
+
+    rows = [[kind, *(cell(found[task], kind) for task in tasks)] for kind in kinds]
+    return table(["left out", *map(_title, tasks)], rows)
+
+
+def in_auto() -> str:
+    """A row per task: `auto` in ten seconds with and without its ways to get away, in ms."""
+    parts = {
+        "neither": "search alone",
+        "auto": "`auto`: both",
+        "no learner": "no learner",
+        "no race": "no race",
+    }
+    rows, of_parts = [], []
+    for task, of in read("search/parts/search.json")["parts"].items():
+        steps = {part: sorted(ns for ns, _ in of["10"][part]) for part in parts}
+        of_parts.append([statistics.geometric_mean(steps[part]) for part in parts])
+        cells = [", ".join(f"{ns / 1e6:.4g}" for ns in steps[part]) for part in parts]
+        rows.append([_title(task), *cells])
+    means = np.exp(np.log(of_parts).mean(axis=0))
+    rows.append(["geometric mean of ratios", *(f"{mean / means[0]:.3f}" for mean in means)])
+    return table(["10 s", *parts.values()], rows)
+
+
+def drawn() -> str:
+    """Answers of searches by measured steps, over that of one that knows the true costs."""
+    found = read("measured_search/measured_search.json")["drawn"]
+    names = {
+        "first": "first placement: the simulator's best",
+        "moves only": "moves only",
+        "without learning": "without learning",
+        "learning": "learning",
+    }
+    columns = []
+    head = [""]
+    for costs in ("measured", "estimated"):
+        rows = [of for name, of in found.items() if name.endswith(f", {costs}")]
+        whole = [of for of in rows if all(of[name] for name in ("knowing", *names))]
+        head.append(f"errors of {costs} costs, {len(whole)} problems")
+        columns.append(
+            [
+                f"{statistics.geometric_mean(of[name] / of['knowing'] for of in whole):.3f}"
+                for name in names
+            ]
+        )
+    return table(head, zip(names.values(), *columns, strict=True))
+
+
+def measured_workers() -> str:
+    """Answers of searches on two workers, as times as fast as one worker; a figure per seed."""
+    found = {
+        f"{_title(task)}{starts}": of
+        for file, starts in (("", ""), ("auto/", ", starts of `auto`"))
+        for task, of in read(f"measured_search/{file}measured_search.json")["workers"].items()
+    }
+
+    def cell(answers: Mapping[str, Any], name: str) -> str:
+        return ", ".join(
+            f"{of['speedup']:.2f}"
+            for answer, of in answers.items()
+            if answer.split(", seed")[0] == name
+        )
+
+    names = ("by hand", "learning", "without learning", "moves only")
+    rows = [[name, *(cell(of["answers"], name) for of in found.values())] for name in names]
+    return table(["", *found], rows)
+
+
+# ---- advice ----
+
+
+def ways() -> str:
+    """A row per graph: measured and predicted steps of three ways to use two workers, in ms."""
+    rows = read("advise/measured.yaml")["rows"]
+    ways = {"one device": "one worker", "plan": "plan", "data parallelism": "data parallelism"}
+    lines = []
+    for graph in dict.fromkeys(row["graph"] for row in rows):
+        of = {row["way"]: row for row in rows if row["graph"] == graph}
+        best, said = (
+            min(of, key=lambda way: of[way][key]) for key in ("measured_s", "predicted_s")
+        )
+        cells = [
+            f"{of[way]['measured_s'] * 1e3:.2f} ({of[way]['predicted_s'] * 1e3:.2f})"
+            for way in ways
+        ]
+        lines.append([graph, str(of["plan"]["batch_size"]), *cells, ways[best], ways[said]])
+    head = ["graph", "batch", *ways.values(), "best", "best by `advise`"]
+    return table(head, lines)
+
+
+# ---- emulated GPUs ----
+
+
+def agreement() -> str:
+    """A row per task: how near simulated steps come to executed ones."""
+    files = {"10 us, TF32": "costs_of_today", "5 us": "agreement"}
+    return table(
+        [
+            "task",
+            "launches",
+            "placements",
+            "median error",
+            "largest",
+            "plans of `auto` are longer by",
+        ],
+        [
+            _agreement_row(task, costs, rows)
+            for costs, file in files.items()
+            for task, rows in read(f"emulation/{file}.json").items()
+        ],
+    )
+
+
+def _agreement_row(task: str, costs: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    ran = [row for row in rows if "error" not in row]
+    errors = [abs(row["simulated_ns"] / row["step_ns"] - 1) for row in ran]
+    autos = [
+        f"{row['step_ns'] / row['simulated_ns'] - 1:+.1%}"
+        for row in ran
+        if row["placement"].startswith("auto")
+    ]
+    middle = f"{statistics.median(errors):.1%}"
+    return [_title(task), costs, str(len(ran)), middle, f"{max(errors):.1%}", ", ".join(autos)]
+
+
+def executed_gains() -> str:
+    """A row per task: plans of `auto` against TensorFlow's placement, executed."""
+    rows = []
+    for task, of in read("emulation/costs_of_today.json").items():
+        ran = {row["placement"]: row for row in of if "error" not in row}
+        default = ran["TensorFlow's"]
+        autos = [row for name, row in ran.items() if name.startswith("auto")]
+        cells = [
+            ", ".join(f"{default[key] / row[key]:.2f}" for row in autos)
+            for key in ("step_ns", "simulated_ns")
+        ]
+        rows.append([_title(task), f"{default['step_ns'] / 1e6:.1f}", *cells])
+    return table(["task", "TensorFlow's, ms", "`auto`: times as fast", "predicted"], rows)
+
+
+def emulated_memory() -> str:
+    """A row per task: what steps took of memory and of real time."""
+    rows = []
+    for task, of in read("emulation/tasks.json").items():
+        ran = [row for row in of if "steps_ns" in row]
+        held = []
+        for row in ran:
+            peaks = np.array(row["peak_bytes"], float)
+            simulated = np.array(row["simulated_peak_bytes"][-len(peaks) :], float)
+            is_full = peaks * 2 >= peaks.max()
+            held += list(peaks[is_full] / np.maximum(simulated[is_full], 1))
+        real_s = [row["real_s"] for row in ran]
+        size = max(row["process_peak_bytes"] for row in ran) / 2**30
+        rows.append(
+            [
+                _title(task),
+                f"{len(ran)} of {len(of)}",
+                f"{min(held):.2f} to {max(held):.2f}",
+                f"{min(real_s):.2f} to {max(real_s):.2f}",
+                f"{size:.1f}",
+            ]
+        )
+    head = ["task", "placements that fit", "memory over simulated", "real s a step", "process, GiB"]
+    return table(head, rows)
+
+
+# ---- a real GPU ----
+
+
+def gpu_steps() -> str:
+    """A row per task on one GPU, in ms."""
+    rows = []
+    for task, of in read("accelerators/h200.json")["tasks"].items():
+        executed = of["executed_ms"]
+        if "TensorFlow's" not in executed:
+            continue
+        cells = [float(np.mean(executed[name])) for name in ("TensorFlow's", "without TF32")]
+        cells += [
+            of["simulated_ms"]["TensorFlow's"]["data sheet"],
+            of.get("kernels_by_data_sheet_ms"),
+        ]
+        cells += [of.get("kernels_ms"), of.get("launch_us")]
+        rows.append([_title(task), *("" if cell is None else f"{cell:.1f}" for cell in cells)])
+    head = [
+        "task",
+        "executed",
+        "without TF32",
+        "simulated",
+        "kernels, data sheet",
+        "kernels, traced",
+    ]
+    return table([*head, "launch, us"], rows)
+
+
+def gpu_placements() -> str:
+    """A row per placement that moves units to the CPU at random, in ms."""
+    rows = []
+    for task, of in read("accelerators/h200.json")["tasks"].items():
+        for name, executed_ms in of["executed_ms"].items():
+            simulated = of["simulated_ms"].get(name, {})
+            if "random moves" in name and "measured kernels" in simulated:
+                cells = (executed_ms, simulated["data sheet"], simulated["measured kernels"])
+                rows.append(
+                    [_title(task), name.split(" random")[0], *(f"{ms:.1f}" for ms in cells)]
+                )
+    return table(["task", "moved", "executed", "data sheet", "measured kernels"], rows)
+
+
+TABLES: dict[str, tuple[str, Callable[[], str]]] = {
+    "predictions": ("two-workers.md", predictions),
+    "cluster": ("two-workers.md", cluster),
+    "guard": ("guard.md", guard),
+    "autos": ("planners.md", autos),
+    "rollouts": ("planners.md", rollout_parts),
+    "robust": ("planners.md", robust),
+    "paper": ("paper.md", paper),
+    "paper-devices": ("paper.md", paper_devices),
+    "planning": ("optimizer.md", planning_time),
+    "learning": ("learning.md", learning),
+    "ablation": ("learning.md", ablation),
+    "in-auto": ("learning.md", in_auto),
+    "drawn": ("learning.md", drawn),
+    "measured-workers": ("learning.md", measured_workers),
+    "ways": ("advice.md", ways),
+    "agreement": ("emulation.md", agreement),
+    "executed": ("emulation.md", executed_gains),
+    "emulated-memory": ("emulation.md", emulated_memory),
+    "gpu-steps": ("accelerators.md", gpu_steps),
+    "gpu-placements": ("accelerators.md", gpu_placements),
+}
+"""The page of each table, and what makes it."""
