@@ -32,8 +32,10 @@ build: preflight .venv/.build ## Make .venv with the locked packages, build the 
 	@.venv/bin/python setup.py --quiet build_ext --inplace
 	@$(MAKE) --no-print-directory .venv/.installed
 
+# The demo has real devices: the emulator of GPUs is built with all else.
 .PHONY: demo
-demo: build ## Build, then run `hplacer demo`
+demo: export HPLACER_WITHOUT_EMULATOR = 1
+demo: build ## Build all but the emulator of GPUs, then run `hplacer demo`
 	@mkdir -p build
 	@.venv/bin/hplacer demo -o build/demo.html
 

@@ -56,7 +56,8 @@ def interpreters_of_slow_tests(
 
 def pytest_configure(config: pytest.Config) -> None:
     """Only slow tests, for a share of them; what would import TensorFlow is forked."""
-    processes.fork_what_imports_tensorflow()
+    has_workers = bool(config.getoption("numprocesses", None))
+    processes.fork_what_imports_tensorflow(in_workers=has_workers)
     if config.getoption("slow_share") or config.getoption("slow_dates"):
         config.option.markexpr = "slow"
 

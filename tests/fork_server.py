@@ -1,6 +1,7 @@
 """A process that has imported TensorFlow, and forks what runs a script: in 0.1 s, not in 3 s.
 
-    ForkServer(environment).run(["script.py", "--all"], cwd=..., environment=..., timeout_s=90)
+    server = ForkServer.started(environment, address)
+    server.run(["script.py", "--all"], cwd=..., environment=..., timeout_s=90)
 
 A script finds what it would find in a fresh interpreter right after `import tensorflow`: its own
 environment, working directory, arguments, `sys.path`, `__main__` and random numbers, an empty
@@ -13,9 +14,9 @@ scripts of one server share the addresses of what was imported, the seed of hash
 TensorFlow read of the environment. So a test of any of these, or of the order of imports, needs a
 fresh interpreter.
 
-Processes that a script starts may be forks of the same server: forked_python.py asks for them at
-the server's address. When the owner of a server is gone, it kills all scripts and ends. When
-whoever else asked for a script is gone, it kills that one.
+Others reach the server at its address: the workers of a test run, which share one, and processes
+that a script starts (forked_python.py). When the owner of a server is gone, it kills all scripts
+and ends. When whoever else asked for a script is gone, it kills that one.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from multiprocessing.connection import Connection, Pipe, wait
+from multiprocessing.connection import Client, Connection, Pipe, wait
 from multiprocessing.reduction import recv_handle, send_handle
 from pathlib import Path
 from types import ModuleType
@@ -48,8 +49,14 @@ _PARENT = "HPLACER_PARENT"  # whom a process of the package takes for its parent
 _FIRST_SPARE = 100  # descriptors that no script has
 _NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
 # How those are called that no import of TensorFlow reads.
-_OF_SCRIPTS = ("HPLACER_", "PWD", "PYTEST_", "PYTHONPATH", "TEST_", "TMPDIR", "XDG_CACHE_HOME")
-_OF_SCRIPTS += ("TF_DUMP_GRAPH_", "TF_FORCE_GPU_ALLOW_GROWTH", "TF_GRAPH_CACHING", "TF_NUM_INT")
+_OF_SCRIPTS = ("COLUMNS", "LINES", "HPLACER_", "PWD", "PYTEST_", "PYTHONPATH", "TEST_", "TMPDIR")
+_OF_SCRIPTS += (
+    "XDG_CACHE_HOME",
+    "TF_DUMP_GRAPH_",
+    "TF_FORCE_GPU_ALLOW_GROWTH",
+    "TF_GRAPH_CACHING",
+    "TF_NUM_INT",
+)
 _DEVICES = "TF_PLUGGABLE_DEVICE_LIBRARY_PATH"  # which the import loads last: a fork can, too
 _OF_SCRIPTS += ("OMP_NUM_THREADS", "TPU_ML_PLATFORM", _DEVICES, _NO_BYTECODE)
 _LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
@@ -64,26 +71,36 @@ _AS_IF_UNSET = {  # the last ones are set by the import
 
 
 class ForkServer:
-    """The server as its owner sees it; it imports TensorFlow in this environment.
+    """The server, which imports TensorFlow in this environment, as one that asks it sees it."""
 
-    `address` is the path of a socket at which others can ask for scripts, too.
-    """
-
-    def __init__(self, environment: Mapping[str, str], address: str) -> None:
+    def __init__(self, environment: Mapping[str, str], connection: Connection) -> None:
         self._environment = _shared(environment)
-        self._connection, theirs = Pipe()
+        self._connection = connection
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @classmethod
+    def started(cls, environment: Mapping[str, str], address: str) -> ForkServer:
+        """A new one, which this process owns; `address`: the path of a socket, for others."""
+        ours, theirs = Pipe()
+        server = cls(environment, ours)
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(address)
             listener.listen()
-            self._process = subprocess.Popen(
+            server._process = subprocess.Popen(
                 [sys.executable, __file__, str(theirs.fileno()), str(listener.fileno())],
-                env={**self._environment, _NO_BYTECODE: environment.get(_NO_BYTECODE, "")},
+                env={**server._environment, _NO_BYTECODE: environment.get(_NO_BYTECODE, "")},
                 pass_fds=[theirs.fileno(), listener.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
             )
         theirs.close()
+        return server
+
+    @classmethod
+    def of_another_process(cls, environment: Mapping[str, str], address: str) -> ForkServer:
+        """The one at this address, which was started in the same environment."""
+        return cls(environment, Client(address, "AF_UNIX"))
 
     def fits(self, environment: Mapping[str, str]) -> bool:
         """Whether TensorFlow would find the same environment while it is imported."""
@@ -117,15 +134,11 @@ class ForkServer:
                 raise subprocess.TimeoutExpired(arguments, timeout_s)
             return subprocess.CompletedProcess(arguments, returncode, _text(stdout), _text(stderr))
 
-    @property
-    def pid(self) -> int:
-        """The parent of what it runs."""
-        return self._process.pid
-
     def close(self) -> None:
-        """Ends the server."""
+        """Ends the server, if this process owns it."""
         self._connection.close()
-        self._process.wait()
+        if self._process is not None:
+            self._process.wait()
 
 
 def ask(

@@ -47,11 +47,12 @@ def install(directory: Path, start_server: Callable[[], object]) -> None:
     program = directory / "python"
     own = Path(__file__)
     # -S: this program needs no package, and starts in 20 ms.
-    program.write_text(
-        f"#!{sys.executable} -SE\nimport sys\nsys.path.insert(0, {str(own.parents[1])!r})\n"
-        f"from tests import forked_python\nforked_python.main({sys.executable!r})\n"
-    )
-    program.chmod(0o755)
+    if not program.exists():  # else other tests run it
+        program.write_text(
+            f"#!{sys.executable} -SE\nimport sys\nsys.path.insert(0, {str(own.parents[1])!r})\n"
+            f"from tests import forked_python\nforked_python.main({sys.executable!r})\n"
+        )
+        program.chmod(0o755)
 
     def look(event: str, arguments: tuple[object, ...]) -> None:
         if event == "subprocess.Popen" and arguments[0] == str(program):

@@ -25,6 +25,7 @@ from tests import forked_python
 from tests.fork_server import ForkServer
 
 PYTHON = sys.executable  # where another program will stand for it
+SERVED = "TEST_FORK_DIRECTORY"  # the variable with the directory of a server that has started
 LIMIT_S = 300.0  # for what would never end; on busy cores a snippet takes many times its time
 
 IMPORTS = """
@@ -270,28 +271,40 @@ def has_ended(pid: int) -> bool:
     return state == "Z"
 
 
-def fork_what_imports_tensorflow() -> None:
-    """From now on in this process and in scripts, by another `sys.executable`."""
+def fork_what_imports_tensorflow(*, in_workers: bool = False) -> None:
+    """From now on in this process and in scripts, by another `sys.executable`.
+
+    `in_workers`: this process starts workers for the tests, which share its fork server.
+    """
     directory = _directory()
     os.environ["CUDA_VISIBLE_DEVICES"] = ""  # as scripts have it
     if directory is not None:
         forked_python.install(directory, _fork_server)
+        if in_workers:
+            _fork_server()
 
 
 @functools.cache
 def _fork_server() -> ForkServer:
     directory = _directory()
     assert directory is not None
-    server = ForkServer(clean_environment(Path()), forked_python.address(directory))
+    environment, address = clean_environment(Path()), forked_python.address(directory)
+    if SERVED in os.environ:
+        server = ForkServer.of_another_process(environment, address)
+    else:
+        server = ForkServer.started(environment, address)
+        os.environ[SERVED] = str(directory)
     atexit.register(server.close)
     return server
 
 
 @functools.cache
 def _directory() -> Path | None:
-    """Of this process's fork server; None: every process is to start afresh."""
+    """Of the fork server; None: every process is to start afresh."""
     if "HPLACER_TEST_FRESH" in os.environ:
         return None
+    if SERVED in os.environ:
+        return Path(os.environ[SERVED])
     directory = tempfile.TemporaryDirectory(prefix="hplacer-tests-")
     atexit.register(directory.cleanup)
     return Path(directory.name)

@@ -204,7 +204,8 @@ def test_two_containers_share_a_store(tmp_path: Path) -> None:
     need(*container, "hostname tried")
     (tmp_path / "train.py").write_text(PRELUDE + TRAINS_WITH_OTHERS)
     train = f"hostname container-$0; exec {shlex.quote(sys.executable)} train.py $0"
-    for _ in range(2):  # none has a plan, then both find the same three
+    losses: set[str] = set()
+    for numbers in ((0, 1), (1,)):  # none has a plan, then one finds all three
         processes = [
             subprocess.Popen(
                 [*container, train, str(number)],
@@ -215,15 +216,16 @@ def test_two_containers_share_a_store(tmp_path: Path) -> None:
                 cwd=tmp_path,
                 env=clean_environment(tmp_path) | {"container": "podman", "HPLACER_LOG": "info"},
             )
-            for number in range(2)
+            for number in numbers
         ]
         outputs = [process.communicate(timeout=300) for process in processes]
-        assert [process.returncode for process in processes] == [0, 0], outputs
-        assert outputs[0][0] == outputs[1][0]
+        assert {process.returncode for process in processes} == {0}, outputs
+        losses.update(printed for printed, _ in outputs)
         stored = PlanStore(tmp_path / "cache")
         assert len([*stored.entries()]) == 3
         assert all(stored.get(entry.fingerprint) for entry in stored.entries())
-    for _, said in outputs:
-        assert said.count("hplacer: plan loaded for function train_step") == 3
+    assert len(losses) == 1
+    ((_, said),) = outputs
+    assert said.count("hplacer: plan loaded for function train_step") == 3
     left = {path.name for path in (tmp_path / "cache").iterdir() if path.suffix != ".hplan"}
     assert left <= {".lock"}

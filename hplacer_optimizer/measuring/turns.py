@@ -44,6 +44,8 @@ class Turns:
     """Of each step."""
     logarithms: list[float] = field(default_factory=list)
     """Of the speedup over the base, by turn; none for the base itself."""
+    known: tuple[float, float, float] | None = None
+    """The speedup and its interval, where they were found in another way than from the mean."""
 
     @property
     def step_s(self) -> float:
@@ -59,11 +61,15 @@ class Turns:
     @property
     def speedup(self) -> float:
         """The geometric mean over the turns; 1 for the base."""
+        if self.known is not None:
+            return self.known[0]
         return math.exp(statistics.fmean(self.logarithms)) if self.logarithms else 1.0
 
     @property
     def interval(self) -> tuple[float, float]:
         """Of the speedup, at 95%."""
+        if self.known is not None:
+            return self.known[1:]
         if not self.logarithms:
             return 1.0, 1.0
         low, high = interval(self.logarithms)

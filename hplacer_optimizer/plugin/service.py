@@ -245,6 +245,8 @@ class Service:
         is_tried = report.outcome in ("loaded", "shared") and self.trials.is_of_trial(
             report.fingerprint
         )
+        if report.trains and not self.trials.is_of_trial(report.fingerprint):
+            exchange.tell_result(None)
         log_report(report, known[0] if known else None, is_tried=is_tried)
 
     def _dispatch(self) -> None:

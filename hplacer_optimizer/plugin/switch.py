@@ -280,7 +280,7 @@ def _explicit_config(config: Any) -> Any:
     has_entry = _has_entry(config)
     options = current_options() if environment_options() is not None else None
     on = not is_disabled() and (has_entry or options is not None) and _starts()
-    if on and has_entry and exchange.directory(exchange.TIMES) is not None:
+    if on and has_entry and exchange.orders().get("observed") in exchange.WITH_OPTIONS:
         options = _options_of_entry(config)
     elif on == has_entry:
         return config

@@ -2,7 +2,8 @@
 
     look     one start finds the stored plans, and what the script asks of the optimizer
     plan     another one plans what has none, as training would
-    turns    a start without the optimizer and one with the plans, until their ratio is known
+    trial    in another one the calls of the training function take turns, without and with its plan
+    turns    where that cannot be: a start without the optimizer and one with the plans, in turn
 
 Every start is a process of its own, in a copy of the working directory. Until the end the plans are
 in a store of their own; then they go into the script's store, with the verdict.
@@ -36,7 +37,8 @@ from hplacer_optimizer.plans.plan import Plan, load_plan
 from hplacer_optimizer.plans.store import PlanStore
 from hplacer_optimizer.plans.verdict import Verdict, emulated_here
 from hplacer_optimizer.scripts.observed_run import script_name
-from hplacer_optimizer.scripts.step_timing import ScriptSteps, time_script
+from hplacer_optimizer.scripts.script_trial import try_in_script
+from hplacer_optimizer.scripts.step_timing import SESSION, ScriptSteps, time_script
 from hplacer_optimizer.support.own_directory import default_directory
 
 __all__ = ["SAME", "UNCERTAIN", "Comparison", "Trial", "compare_steps", "try_script"]
@@ -46,6 +48,7 @@ UNCERTAIN, SAME = "uncertain", "same placement"  # outcomes besides those of a v
 _IN_EFFECT = {"planned", "loaded", "shared"}
 KEPT_REAL = "the plan keeps the verdict of real devices, which one of emulated ones never replaces"
 _LEAST_TURNS = 3  # an interval of two is too wide to tell anything
+_ANY_GAIN = -0.99  # EVERY_PLAN would have the plan take effect at once
 _FEW = 1  # steps are enough where times do not matter
 
 OnStart = Callable[[str], None]  # told what begins
@@ -81,6 +84,7 @@ class Comparison:
         plans: that were tried together, the one of the longest step first; with the verdict, where
             there is one.
         timed: what a step is, such as "function train_step".
+        is_of_script: the steps were those of a script, and not run by themselves.
         baseline, planned: the steps without and with the plans; None: the placements are the same.
         first_step_s: how much later the first step ends with the plans, from the store; None:
             unknown.
@@ -96,6 +100,7 @@ class Comparison:
 
     plans: list[Plan]
     timed: str
+    is_of_script: bool = False
     baseline: Turns | None = None
     planned: Turns | None = None
     verdict: Verdict | None = None
@@ -106,11 +111,6 @@ class Comparison:
     emulated: str | None = None
     stored: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-
-    @property
-    def is_of_script(self) -> bool:
-        """Whether the steps were those of a script, and not run by themselves."""
-        return self.first_step_s is not None or self.own_s is not None
 
     @property
     def outcome(self) -> str:
@@ -158,16 +158,24 @@ def try_script(trial: Trial, on_start: OnStart = lambda what: None) -> Compariso
             runs[which].append(starts.run(which))
             return [runs[which][-1].step_s]
 
-        turns = take_turns(
-            [WITHOUT, WITH],
-            measure,
-            limit_s=ends - time.monotonic(),
-            is_known=is_decided,
-            least=_LEAST_TURNS,
-        )
-        found = _compared(plans, turns, f"hplacer try {name}", runs[WITHOUT][-1].name)
-        if also := runs[WITHOUT][-1].also:
-            starts.notes.append(f"a step is a whole round: {', '.join(also)} trains, too")
+        turns = None
+        if starts.may_be_tried_as_it_runs(looked.name):
+            on_start("without the plan and with it, in turns")
+            turns = starts.try_as_it_runs(limit_s=(ends - time.monotonic()) / 2)
+        if turns is None:
+            turns = take_turns(
+                [WITHOUT, WITH],
+                measure,
+                limit_s=ends - time.monotonic(),
+                is_known=is_decided,
+                least=_LEAST_TURNS,
+            )
+            looked = runs[WITHOUT][-1]
+            if looked.also:
+                starts.notes.append(
+                    f"a step is a whole round: {', '.join(looked.also)} trains, too"
+                )
+        found = _compared(plans, turns, f"hplacer try {name}", looked.name)
         stored: list[str] = []
         if found.verdict is not None:
             if not pinned:
@@ -182,12 +190,18 @@ def try_script(trial: Trial, on_start: OnStart = lambda what: None) -> Compariso
             stored=stored,
             planned_now=planned_now,
             notes=starts.notes,
+            is_of_script=True,
             **_around(runs),
         )
 
 
 def _around(runs: Mapping[str, Sequence[ScriptSteps]]) -> dict[str, Any]:
-    """What there is of a script besides its steps; emulated devices leave all that out."""
+    """What there is of a script besides its steps; emulated devices leave all that out.
+
+    One start with both placements tells nothing of it.
+    """
+    if not runs[WITHOUT]:
+        return {}
     if emulated_here() is not None:
         known = [run.own_s for run in runs[WITHOUT] if run.own_s is not None]
         return {"own_s": float(np.median(known)) if known else None}
@@ -248,7 +262,7 @@ def _compared(plans: list[Plan], turns: Mapping[str, Turns], by: str, timed: str
     """With a verdict, if the ratio is known."""
     baseline, planned = turns[WITHOUT], turns[WITH]
     verdict = None
-    if is_decided(planned.logarithms):
+    if planned.known is not None or is_decided(planned.logarithms):
         verdict = Verdict.of_turns(baseline, planned, by)
         plans = [replace(plan, verdict=verdict) for plan in plans]
     return Comparison(
@@ -303,6 +317,37 @@ class _Starts:
             raise MeasuringError(f"{error}; this was a start {which}") from None
         self._check_effect(found)
         return found
+
+    def may_be_tried_as_it_runs(self, timed: str) -> bool:
+        """Whether the plan of what is timed may be tried within one start, as far as is known now.
+
+        Emulated devices leave out the script's own work, which starts tell.
+        """
+        is_one_function = len(self.tried) == 1 and timed != SESSION
+        return is_one_function and self._trial.steps is None and emulated_here() is None
+
+    def try_as_it_runs(self, limit_s: float) -> dict[str, Turns] | None:
+        """Within one start; None: it could not be, or did not come to an end."""
+        changes = self._changes() | {"on_miss": "trial", "min_gain": _ANY_GAIN}
+        found = try_in_script(
+            self._trial.command,
+            directory=self._trial.directory,
+            in_place=self._trial.in_place,
+            free=[self._private],
+            changes=changes,
+            limit_s=limit_s,
+        )
+        if found is None:
+            return None
+        without_s, with_s = found.blocks_s
+        return {
+            WITHOUT: Turns(times_s=without_s or [found.baseline_s]),
+            WITH: Turns(
+                times_s=with_s or [found.plan_s],
+                logarithms=found.logarithms,
+                known=(found.speedup, found.low, found.high),
+            ),
+        }
 
     def plans(self) -> list[Plan]:
         """Those of training steps, without verdicts, the longest step first."""

@@ -57,12 +57,15 @@ def facts(found: Comparison) -> Iterator[str]:
         yield f"a step is {what}; medians of the turns, and how wide their middle half is"
     if predicted := predicted_speedup(found):
         yield f"predicted: {times_as_fast(predicted)}"
+    before = []
     if found.first_step_s is not None:
         later = max(0.0, found.first_step_s)
+        before.append(f"the first step ends {later:.2g} s later, with the plan from the store")
+    if found.planned_now:
         planning_s = sum(plan.planning_s for plan in found.plans)
-        first = f"the first step ends {later:.2g} s later, with the plan from the store"
-        planned = f"; planning took {planning_s:.2g} s, once" if found.planned_now else ""
-        yield first + planned
+        before.append(f"planning took {planning_s:.2g} s, once")
+    if before:
+        yield "; ".join(before)
     if (found.outside_share or 0.0) > _WORTH_TELLING:
         yield (
             f"{found.outside_share:.0%} of a step without the plan passes between the calls, such "

@@ -23,14 +23,16 @@ from hplacer_optimizer.support.child_process import end_with_parent
 if __name__ == "__main__":
     end_with_parent()
     where, orders = Path(os.environ[exchange.VARIABLE]), exchange.orders()
-    observer: StepObserver
+    observer: StepObserver | None = None
     if orders["observed"] == exchange.TIMES:
         observer = StepTimer(where, orders["steps"])
     elif orders["observed"] == exchange.GRAPH:
         observer = GraphCatcher(where)
-    else:
+    elif orders["observed"] == exchange.STEP:
         observer = CompiledStepObserver(where)
-    wrapt.register_post_import_hook(lambda _: observer.install(), "tensorflow")
+    if observer is not None:
+        install = observer.install
+        wrapt.register_post_import_hook(lambda _: install(), "tensorflow")
     if orders["free"] is not None:
         guard = FileGuard(where, orders["free"])
         guard.install()

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,9 @@ from hplacer_optimizer.support.child_process import kill_group
 VARIABLE = "HPLACER_SCRIPT"  # names the directory, also to processes that the script starts
 ORDERS, FAILURE, INPUT = "orders.json", "failure.txt", "input"
 OPTIONS = "options.json"  # those of the optimizer that a timed script has set itself
-STEP, GRAPH, TIMES = "step", "graph", "times"  # what is observed
+STEP, GRAPH, TIMES, TRIAL = "step", "graph", "times", "trial"  # what is observed
+WITH_OPTIONS = (TIMES, TRIAL)  # the orders of these change options of the optimizer
+RESULT = "result.json"  # of a trial, as `tell_result` has it
 
 
 def orders() -> dict[str, Any]:
@@ -39,9 +42,9 @@ def directory(observed: str) -> Path | None:
 
 
 def trial_options(options: Options) -> Options:
-    """The options that are in force instead of these, which a timed script has set."""
+    """The options that are in force instead of these, which a timed or tried script has set."""
     trial = orders()
-    if trial.get("observed") != TIMES:
+    if trial.get("observed") not in WITH_OPTIONS:
         return options
     where = Path(os.environ[VARIABLE])
     if not (where / OPTIONS).exists():
@@ -50,6 +53,16 @@ def trial_options(options: Options) -> Options:
     if trial["behind"] is not None:
         changes["cache"] += f";{options.cache or trial['behind']}"
     return replace(options, **changes)
+
+
+def tell_result(result: Mapping[str, Any] | None) -> None:
+    """What the trial of this process has found, once it is over; None: there can be no trial.
+
+    Nothing, where nobody has asked for one. The first one counts.
+    """
+    where = directory(TRIAL)
+    if where is not None and not (where / RESULT).exists():
+        write(where / RESULT, result)
 
 
 def give_up(where: Path, why: str) -> None:

@@ -37,7 +37,7 @@ def step_ns(problem: Problem, placement: NDArray[np.int32]) -> int:
 
 
 @settings(
-    max_examples=35,
+    max_examples=25,
     deadline=None,
     phases=[Phase.generate],
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
@@ -71,7 +71,7 @@ def test_chains_share_devices_where_a_transfer_takes_longer(
     assert step_ns(problem, placement) == optimum
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(document=problems(placeable=True, max_ops=40))
 def test_scopes_with_units_of_unlike_candidates_are_searched(document: dict[str, Any]) -> None:
     for i, op in enumerate(document["ops"]):

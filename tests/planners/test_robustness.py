@@ -89,7 +89,7 @@ def test_there_is_no_time_for_large_problems() -> None:
         assert (MeanStep.over_draws(problem, [on_gpu]) is not None) is is_small
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(placed_problems(), st.integers(0, 2**32), st.data())
 def test_a_robust_placement_fits_and_is_hardly_longer(
     case: tuple[dict[str, Any], list[int]], seed: int, data: st.DataObject

@@ -70,7 +70,7 @@ def failing_new(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return library
 
 
-@pytest.mark.parametrize("faults", [16, pytest.param(128, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("faults", [8, pytest.param(128, marks=pytest.mark.slow)])
 def test_training_goes_on_under_tensorflows_placement(
     failing_new: Path, faults: int, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

@@ -27,6 +27,7 @@ from hplacer_optimizer.plans import verdict as verdict_module
 from hplacer_optimizer.plans.plan import Plan
 from hplacer_optimizer.plans.store import PlanStore
 from hplacer_optimizer.pretraining import trial
+from hplacer_optimizer.scripts.script_trial import ScriptTrial
 from hplacer_optimizer.scripts.step_timing import ScriptSteps
 from hplacer_optimizer.workloads.graphs import write_graph
 from testbed.documents import problem_from_dict, problem_to_dict
@@ -62,7 +63,21 @@ class Script:
     fails: str = ""
     outcome: str = "loaded"
     other_graph: bool = False  # in every start after the third
+    trial: ScriptTrial | None = None  # None: it cannot be tried as it runs
     starts: list[Mapping[str, Any] | None] = field(default_factory=list)
+
+    def stands_in(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """From now on."""
+        monkeypatch.setattr(trial, "time_script", self.time)
+        monkeypatch.setattr(trial, "try_in_script", self.try_running)
+
+    def try_running(
+        self, command: Sequence[str], *, changes: Mapping[str, Any], **_: Any
+    ) -> ScriptTrial | None:
+        """In place of `try_in_script`."""
+        if self.trial is not None:
+            self.starts.append(changes)
+        return self.trial
 
     def time(
         self,
@@ -125,7 +140,7 @@ class Desk:
 
     def tried(self, script: Script, *more: str) -> tuple[int, dict[str, Any]]:
         """Exit code and document."""
-        self.monkeypatch.setattr(trial, "time_script", script.time)
+        script.stands_in(self.monkeypatch)
         code = main(["try", "--json", *more, "train.py", "--json"])
         printed = self.capsys.readouterr()
         return code, json.loads(printed.out) if printed.out else {"error": printed.err}
@@ -133,7 +148,7 @@ class Desk:
     def told(self, script: Script) -> str:
         """What people read, on one line each of both streams."""
         self.monkeypatch.setenv("COLUMNS", "200")
-        self.monkeypatch.setattr(trial, "time_script", script.time)
+        script.stands_in(self.monkeypatch)
         assert main(["try", "train.py"]) == 0
         return " ".join(" ".join(self.capsys.readouterr()).split())
 
@@ -193,8 +208,44 @@ def test_a_plan_that_does_not_pay_is_retired_and_tried_again(desk: Desk) -> None
     assert kept.is_confirmed
 
 
+def running_trial(speedup: float) -> ScriptTrial:
+    """A trial of two blocks of each side, in steps of 0.2 s without the plan."""
+    step_s = 0.2 / speedup
+    return ScriptTrial(
+        speedup=speedup,
+        low=0.9 * speedup,
+        high=1.1 * speedup,
+        logarithms=[float(np.log(speedup))],
+        plan_s=step_s,
+        baseline_s=0.2,
+        blocks_s=([0.2, 0.2], [step_s, step_s]),
+    )
+
+
+@pytest.mark.parametrize(("speedup", "code"), [(1.6, 0), (1.05, 3), (0.5, 3)])
+def test_a_function_is_tried_within_one_start(speedup: float, code: int, desk: Desk) -> None:
+    script = Script(trial=running_trial(speedup))
+    assert desk.tried(script)[0] == code
+    assert [changes and changes["on_miss"] for changes in script.starts] == [
+        *("skip", "plan", "trial")
+    ]
+    kept = desk.stored
+    assert kept.verdict is not None
+    assert (kept.verdict.speedup, kept.verdict.by) == (speedup, "hplacer try train.py")
+    assert (kept.is_confirmed, kept.is_retired) == (speedup == 1.6, speedup == 0.5)
+    told = desk.told(Script(trial=running_trial(1.6)))
+    assert "a step is a call of function train_step" in told
+    assert "first step" not in told
+
+
+def test_steps_of_starts_are_timed_in_starts(desk: Desk) -> None:
+    script = Script(trial=running_trial(0.5))
+    code, told = desk.tried(script, "--steps", "30")
+    assert (code, told["outcome"], len(script.starts)) == (0, "faster", 8)
+
+
 def test_the_plans_of_a_comparison_outlive_it(desk: Desk) -> None:
-    desk.monkeypatch.setattr(trial, "time_script", Script().time)
+    Script().stands_in(desk.monkeypatch)
     found = trial.try_script(trial.Trial(command=["train.py"], cache=str(desk.path / "plans")))
     found.plans[0].report(desk.path / "report.html")
     assert (desk.path / "report.html").stat().st_size > 10_000
@@ -413,6 +464,44 @@ def hplacer(directory: Path, *arguments: str) -> tuple[int, dict[str, Any], str]
         timeout_s=600,
     )
     return done.returncode, json.loads(done.stdout) if done.stdout else {}, done.stderr
+
+
+FUNCTION = """
+import tensorflow as tf
+cpu = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+weights = [tf.Variable(tf.random.stateless_normal([8, 8], [0, i])) for i in range(8)]
+
+@tf.function
+def train_step():
+    with tf.GradientTape() as tape:
+        hidden = tf.ones([4, 8])
+        for weight in weights:
+            hidden = tf.tanh(hidden @ weight){noise}
+        loss = tf.reduce_mean(hidden**2)
+    for weight, gradient in zip(weights, tape.gradient(loss, weights)):
+        weight.assign_sub(1e-3 * gradient)
+
+for _ in range(100_000):
+    train_step()
+"""
+
+
+@pytest.mark.parametrize(
+    "noise", ["", pytest.param(" + tf.random.uniform([8])", marks=pytest.mark.slow)]
+)
+@needs_tensorflow
+def test_calls_of_a_function_take_turns_unless_its_kernels_keep_state(
+    noise: str, tmp_path: Path
+) -> None:
+    (tmp_path / "train.py").write_text(FUNCTION.format(noise=noise))
+    arguments = ["--planner", "random", "--seed", "1", "--time", "90s"]
+    code, told, log = hplacer(tmp_path, "try", "--json", *arguments, "train.py")
+    assert code in (0, 3, 4), log  # tiny ops on devices that share cores
+    assert "without the plan and with it, in turns" in log
+    assert ("with the plan, turn 1" in log) == bool(noise)
+    assert (told["first_step_later_s"] is None) == (not noise)
+    assert told["without_plan"]["step_time_ns"] > 0
 
 
 @pytest.mark.slow

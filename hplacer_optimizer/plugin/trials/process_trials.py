@@ -40,6 +40,7 @@ from hplacer_optimizer.plugin.trials.kernel_state import op_with_state
 from hplacer_optimizer.plugin.trials.search_beside import SearchBeside
 from hplacer_optimizer.plugin.trials.tried_function import Clock, TriedFunction
 from hplacer_optimizer.pretraining import background
+from hplacer_optimizer.scripts import exchange
 
 _AT_EXIT_S = 2.0
 _MOST_WAITING = 16  # captured steps, until they are searched
@@ -92,6 +93,7 @@ class Trials:
         for one in self._candidates:
             if one.fingerprint == request.fingerprint:
                 one.function.settle()
+                exchange.tell_result(None)
 
     def is_of_trial(self, fingerprint: str) -> bool:
         """Whether the graph has a plan that is tried, or was."""
@@ -222,6 +224,7 @@ class Trials:
         self, tried: _Candidate, result: TrialResult, error: BaseException | None
     ) -> None:
         """Tells what was measured, and keeps it."""
+        exchange.tell_result(_told(result) if result.is_known and error is None else None)
         label, plan, stays = tried.function.label, tried.plan, tried.function.keeps_plan
         assert plan is not None
         LOGGER.log(tried.level, "%s", trial_lines.conclusion(label, result, error, stays=stays))
@@ -321,6 +324,19 @@ class Trials:
             tried.store.keep_unfinished_trial(tried.fingerprint, trial)
         except HPlacerError as error:
             warn_once("unfinished", f"what a trial has measured is not kept: {error}")
+
+
+def _told(result: TrialResult) -> dict[str, Any]:
+    """For who has asked for this trial."""
+    return {
+        "speedup": result.speedup,
+        "low": result.low,
+        "high": result.high,
+        "logarithms": result.observed.logarithms,
+        "plan_s": result.observed.plan_s,
+        "baseline_s": result.observed.baseline_s,
+        "blocks_s": result.blocks_s,
+    }
 
 
 def _clock() -> Clock:
