@@ -137,8 +137,8 @@ report(outcomes=outcomes(), stored=PlanStore(CACHE).fingerprints())
     assert done.report["outcomes"][:2] == ["kept", "loaded"]
     assert len(done.report["stored"]) == 1
     assert done.log[:2] == [
-        "hplacer: function train_step is left alone: a plan is searched for beside training, and "
-        "tried once it is there",
+        "hplacer: function train_step is left alone: a search for a plan runs beside training, and "
+        "its plan is tried once it is found",
         "hplacer: random searches for a plan for function train_step beside training",
     ]
 
@@ -229,7 +229,8 @@ report(outcomes=outcomes(), calls=with_plan)
     assert "planned" in done.report["outcomes"]
     text = "\n".join(done.log)
     assert "RandomUniform keeps state in its kernel, which would exist twice" in text
-    assert "session graph is planned before it runs, not tried as it runs: it is the graph" in text
+    planned = "session graph is planned before it runs, as it cannot be tried while it runs"
+    assert f"{planned}: it is the graph" in text
 
 
 def test_which_ops_keep_state_in_their_kernels(tmp_path: Path) -> None:

@@ -44,8 +44,8 @@ from hplacer_optimizer.scripts import exchange
 
 _AT_EXIT_S = 2.0
 _MOST_WAITING = 16  # captured steps, until they are searched
-_WAITS = "a plan is searched for beside training, and tried once it is there"
-_TRIED = "its plan is tried in turns with TensorFlow's placement, as training goes on"
+_WAITS = "a search for a plan runs beside training, and its plan is tried once it is found"
+_TRIED = "calls run with its plan and without it in turn, to measure which is faster"
 
 
 @dataclass(kw_only=True)
@@ -155,7 +155,8 @@ class Trials:
             log_once(
                 level(request),
                 f"not tried {request.label}",
-                f"{request.label} is {what} before it runs, not tried as it runs: {why}",
+                f"{request.label} is {what} before it runs, as it cannot be tried while it runs: "
+                f"{why}",
             )
         return not why
 
