@@ -95,9 +95,9 @@ def add_commands(commands: Any) -> None:
         "--steps",
         type=count,
         metavar="N",
-        help="time starts with and without the plan in turn, and so many steps of each (default: "
-        "calls of one function take turns within one start; else as many steps of each start as "
-        "take two seconds, at least 30, or ten seconds if that is less)",
+        help="time N steps of each start, with the plan and without it in turn (default: calls of "
+        "one function take turns within one start; else as many steps of each start as take two "
+        "seconds, at least 30, or ten seconds if that is less)",
     )
     add_time(trying, _TIME, "5m")
     add_emulate(trying, "give the script the GPUs of this machine")
