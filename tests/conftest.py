@@ -103,6 +103,7 @@ def _is_over(config: pytest.Config) -> bool:
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Fails above the limit. Wall time would depend on what else runs."""
+    processes.end_fork_server()
     if not hasattr(session.config, "workerinput") and _is_over(session.config):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 

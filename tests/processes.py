@@ -298,6 +298,12 @@ def _fork_server() -> ForkServer:
     return server
 
 
+def end_fork_server() -> None:
+    """If this process has one: only then does the time of its scripts count as this process's."""
+    if _fork_server.cache_info().currsize:
+        _fork_server().close()
+
+
 @functools.cache
 def _directory() -> Path | None:
     """Of the fork server; None: every process is to start afresh."""
