@@ -91,9 +91,11 @@ class Branches {
 bool MayBeTakenApart(const Node* node) {
   if (node->type_string() != "IdentityN") return false;
   if (!node->requested_device().empty() || node->has_assigned_device_name()) return false;
+  // Of what Python alone reads.
+  static const auto* const ignored = new absl::flat_hash_set<std::string>(
+      {"_gradient_op_type", "_has_manual_control_dependencies", "_output_shapes"});
   for (const auto& [name, value] : node->attrs()) {
-    // The exceptions are for gradients, which are there by now, and of Python's shapes.
-    if (name[0] == '_' && name != "_gradient_op_type" && name != "_output_shapes") return false;
+    if (name[0] == '_' && !ignored->contains(name)) return false;
   }
   return absl::c_none_of(node->in_edges(), [](const Edge* edge) {
     if (edge->IsControlEdge()) return edge->src()->IsOp();
