@@ -29,45 +29,43 @@ def left(nodes):
     return sorted(node.name.split("/")[-1] for node in nodes if node.op == "IdentityN")
 """
 
-# All IdentityN that only one device could do without, by what keeps them together. The ends of the
-# chains are on two devices, so that Grappler keeps what is left.
+# Each IdentityN has inputs of its own, or they would be merged. These come from two devices, and so
+# do the readers: Grappler keeps the op.
 FORMS = """
 x = normal([64], 1)
-
-def work(value, device):
-    with tf.device(DEVICES[device]):
-        for _ in range(8):
-            value = tf.tanh(value * 1.5)
-    return value
-
-def end(value, device):
-    with tf.device(DEVICES[device]):
-        return tf.reduce_sum(tf.sin(value))
-
-def ends(values):
-    return [end(values[0], 0), end(values[1], 1)]
-
 state = tf.Variable(tf.zeros([]))
 
+def pair(number):
+    values = []
+    for device in DEVICES:
+        with tf.device(device):
+            values.append(tf.tanh(x * (number + 1.5)))
+    return values
+
+def ends(values):
+    found = []
+    for device, value in zip(DEVICES, values):
+        with tf.device(device):
+            found.append(tf.reduce_sum(tf.sin(value)))
+    return found
+
 @tf.function
-def step(x):
-    a, b = work(x, 0), work(x + 1.0, 1)
-    found = ends(tf.identity_n([a, b], name="plain"))
-    found += ends(tf.identity_n(tf.identity_n([b, a], name="inner"), name="outer"))
-    with tf.control_dependencies([tf.cos(x)]):
-        found += ends(tf.identity_n([a, b], name="waits"))
+def step():
+    found = ends(tf.identity_n(pair(0), name="plain"))
+    found += ends(tf.identity_n(tf.identity_n(pair(1), name="inner")[::-1], name="outer"))
+    with tf.control_dependencies([state.read_value()]):
+        found += ends(tf.identity_n(pair(2), name="waits"))
     with tf.device(DEVICES[1]):
-        pinned = tf.identity_n([a, b], name="pinned")
+        pinned = tf.identity_n(pair(3), name="pinned")
     found += ends(pinned)
-    waited_for = tf.identity_n([a, b], name="waited_for")
+    waited_for = tf.identity_n(pair(4), name="waited_for")
     with tf.control_dependencies([waited_for[0].op]):
         found += ends([tf.identity(waited_for[1]), tf.identity(x)])
-    group = tf.identity_n([a, b], name="group")
+    group = tf.identity_n(pair(5), name="group")
+    found += ends(group)
     with tf.compat.v1.colocate_with(group[0].op):
-        found += ends(group) + ends([tf.square(a), b])
-    read = tf.identity_n([state.handle, b], name="handle")
-    found += ends([tf.raw_ops.ReadVariableOp(resource=read[0], dtype=tf.float32), read[1]])
-    return tf.stack(found), tf.identity_n([a, b], name="result")
+        found.append(tf.square(found[-1]))
+    return tf.stack(found), tf.identity_n(pair(6), name="result")
 """
 
 
@@ -76,14 +74,14 @@ def test_all_that_may_be_taken_apart_is_and_the_results_are_the_same(tmp_path: P
         EXECUTED
         + FORMS
         + """
-values = lambda: [v.numpy().tolist() for v in tf.nest.flatten(step(x))]
-alone_left, alone = left(executed(step, x)), values()
+values = lambda: [v.numpy().tolist() for v in tf.nest.flatten(step())]
+alone_left, alone = left(executed(step)), values()
 on(min_gain=1e6)  # keeps TensorFlow's placement
-kept_left, kept = left(executed(step, x)), values()
+kept_left, kept = left(executed(step)), values()
 planned, planned_left = [], []
 for seed in range(3):
     on(seed=seed, cache=CACHE + str(seed), min_ops=0)
-    planned_left.append(left(executed(step, x)))
+    planned_left.append(left(executed(step)))
     planned.append(values())
 on(seed=0, cache=CACHE + "0", bitwise=True)
 report(alone=alone, kept=kept, planned=planned, bitwise=values(), alone_left=alone_left,
