@@ -91,7 +91,7 @@ class Branches {
 bool MayBeTakenApart(const Node* node) {
   if (node->type_string() != "IdentityN") return false;
   if (!node->requested_device().empty() || node->has_assigned_device_name()) return false;
-  // Of what Python alone reads.
+  // Only Python reads these.
   static const auto* const ignored = new absl::flat_hash_set<std::string>(
       {"_gradient_op_type", "_has_manual_control_dependencies", "_output_shapes"});
   for (const auto& [name, value] : node->attrs()) {
