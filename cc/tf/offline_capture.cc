@@ -23,6 +23,7 @@
 #include "tf/default_placement.h"
 #include "tf/fed_shapes.h"
 #include "tf/fingerprint.h"
+#include "tf/identity_n.h"
 #include "tf/pass_input.h"
 #include "tf/step.h"
 
@@ -151,6 +152,7 @@ class Capturing {
 
  private:
   absl::Status Capture(const GraphOptimizationPassOptions& options) {
+    TakenApart taken_apart(options);
     FreeArguments(options.graph->get());
     Step step;
     absl::Status status =

@@ -26,6 +26,7 @@
 #include "tf/fail_open.h"
 #include "tf/fingerprint.h"
 #include "tf/grappler_optimizer.h"
+#include "tf/identity_n.h"
 #include "tf/interrupt_watch.h"
 #include "tf/late_placement.h"
 #include "tf/pass_input.h"
@@ -211,6 +212,8 @@ class GraphPlacement {
       Timer timer(&report_.pass_s);
       std::string failure = WhatFails([this] {
         if (pass_options_.bitwise) late_.emplace(options_);
+        taken_apart_.emplace(options_);
+        fingerprint_input_.graph = options_.graph->get();
         absl::Status status = Place();
         if (!status.ok()) Fail(std::string(status.message()));
       });
@@ -372,8 +375,11 @@ class GraphPlacement {
         ResolveAssignment(fingerprint_input_, node_hashes_, *assignment, names_, &resolved);
     if (!status.ok()) return status;
     report_.num_placed = static_cast<int>(resolved.devices.size());
+    // Grappler gets the graph as it was, and takes IdentityN out where TensorFlow has all on one
+    // device.
     if (late_) return late_->Place(resolved, fingerprint_.key);
     ApplyDevices(resolved);
+    taken_apart_->Keep();
     // Without what it remembers, the plan is in effect all the same, and nobody checks what ran.
     WhatFails([&] {
       RememberPlan(step_, fingerprint_.key,
@@ -391,9 +397,10 @@ class GraphPlacement {
   const Clock::time_point deadline_;
   const InterruptWatch interrupts_;
   const std::function<bool()> gives_up_ = [this] { return interrupts_.interrupted(); };
+  std::optional<TakenApart> taken_apart_;
   Step step_;
-  const FingerprintInput fingerprint_input_{options_.graph->get(), &step_, options_.flib_def,
-                                            &devices_, AllowsSoftPlacement(options_)};
+  FingerprintInput fingerprint_input_{options_.graph->get(), &step_, options_.flib_def, &devices_,
+                                      AllowsSoftPlacement(options_)};
   Fingerprint fingerprint_;
   std::vector<uint64_t> node_hashes_;
   NameIndex names_;

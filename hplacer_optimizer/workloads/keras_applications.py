@@ -9,6 +9,7 @@ Both set Keras' and TensorFlow's random seeds and clear Keras' session.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from hplacer_optimizer.workloads.training_graph import (
@@ -104,7 +105,7 @@ def _graph(training: CapturedTraining, classes: int, seed: int) -> TrainingGraph
         definition = body.as_graph_def()
         kept = [node for node in definition.node if node.name not in inputs]
         del definition.node[:]
-        definition.node.extend(kept)
+        definition.node.extend(_without_identity_n(kept))
         updates = [op.name for op in body.control_outputs if op.type.startswith("Assign")]
         loss, *updates = tf.graph_util.import_graph_def(
             definition,
@@ -113,6 +114,26 @@ def _graph(training: CapturedTraining, classes: int, seed: int) -> TrainingGraph
             name="train_step",
         )
         return finished_graph(loss, tf.group(updates, name=TRAIN_OP))
+
+
+def _without_identity_n(nodes: Sequence[Any]) -> list[Any]:
+    """The nodes without ops IdentityN, as the optimizer's pass has a function's.
+
+    In a session's graph they would stay, because their outputs could be fed.
+    """
+    handed_on = {
+        f"{node.name}:{k}".removesuffix(":0"): source
+        for node in nodes
+        if node.op == "IdentityN"
+        for k, source in enumerate(node.input)
+    }
+    left = [node for node in nodes if node.op != "IdentityN"]
+    for node in left:
+        for i, source in enumerate(node.input):
+            while source in handed_on:
+                source = handed_on[source]
+            node.input[i] = source
+    return left
 
 
 def _copy(variable: Any, values: Any) -> Any:
