@@ -49,6 +49,11 @@ def _title(task: str) -> str:
     return _TITLES.get(task, task.replace("_", " "))
 
 
+def _model(task: str) -> str:
+    """The same without the machine of the task, where it ran on another one."""
+    return _title(task).removesuffix(", 8 A100")
+
+
 def _ms(ns: float | None) -> str:
     return "does not fit" if ns is None else f"{ns / 1e6:.4g}"
 
@@ -507,7 +512,7 @@ def gpu_steps() -> str:
             of.get("kernels_by_data_sheet_ms"),
         ]
         cells += [of.get("kernels_ms"), of.get("launch_us")]
-        rows.append([_title(task), *("" if cell is None else f"{cell:.1f}" for cell in cells)])
+        rows.append([_model(task), *("" if cell is None else f"{cell:.1f}" for cell in cells)])
     head = [
         "task",
         "executed",
@@ -528,7 +533,7 @@ def gpu_placements() -> str:
             if "random moves" in name and "measured kernels" in simulated:
                 cells = (executed_ms, simulated["data sheet"], simulated["measured kernels"])
                 rows.append(
-                    [_title(task), name.split(" random")[0], *(f"{ms:.1f}" for ms in cells)]
+                    [_model(task), name.split(" random")[0], *(f"{ms:.1f}" for ms in cells)]
                 )
     return table(["task", "moved", "executed", "data sheet", "measured kernels"], rows)
 
