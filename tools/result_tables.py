@@ -420,6 +420,28 @@ def ways() -> str:
     return table(head, lines)
 
 
+def trials_emulated() -> str:
+    """A row per training on emulated GPUs: whether its plan is in effect in the end."""
+
+    def end(of: Mapping[str, Any]) -> str:
+        share = of.get("charged_s", 0.0) / of.get("lasted_s", 1.0)
+        told = "in effect" if of["in_effect"] else "not in effect"
+        return f"{told}, {share:.1%}" if "lasted_s" in of else told
+
+    rows = [
+        [
+            of["model"],
+            of["machine"].removeprefix("1cpu-").replace("xk40", " K40"),
+            {"plan": "of `auto`", "stripes": "stripes"}[of["plan"]],
+            *(f"{of[name]:.2f}" for name in ("speedup", "predicted")),
+            *(end(of[kind]) for kind in ("guard", "trial", "no drop", "fixed")),
+        ]
+        for of in read("trials/emulated.json")
+    ]
+    head = ["model", "GPUs", "plan", "times as fast", "predicted", "guard alone", "trial"]
+    return table([*head, "no early drop", "100 steps a side"], rows)
+
+
 # ---- emulated GPUs ----
 
 
@@ -554,6 +576,7 @@ TABLES: dict[str, tuple[str, Callable[[], str]]] = {
     "drawn": ("learning.md", drawn),
     "measured-workers": ("learning.md", measured_workers),
     "ways": ("advice.md", ways),
+    "trials-emulated": ("guard.md", trials_emulated),
     "agreement": ("emulation.md", agreement),
     "executed": ("emulation.md", executed_gains),
     "emulated-memory": ("emulation.md", emulated_memory),
