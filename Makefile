@@ -47,9 +47,9 @@ test: system-packages lint build cc-test-if-possible py-test ## Lint, type check
 test-all: build .venv/.test lint cc-test cc-test-sanitize tsan ## The same with sanitizers and slow tests
 	@$(PYTEST) -m ''
 
-# Of the fast Python tests, in seconds: they took 750, which is 1,200 on a slow machine, and may not
+# Of the fast Python tests, in seconds: they took 580, which is 930 on a slow machine, and may not
 # grow by half.
-PROCESSOR_LIMIT = 1800
+PROCESSOR_LIMIT = 1400
 .PHONY: py-test
 py-test: build .venv/.test ## The fast Python tests, in an order that SEED decides; the ten slowest are listed
 	@$(PYTEST) --durations 10 --durations-min 1 --processor-limit $(PROCESSOR_LIMIT)
