@@ -420,6 +420,22 @@ def ways() -> str:
     return table(head, lines)
 
 
+def starts() -> str:
+    """A row per script: seconds to the first step, and how much later that is than without."""
+    rows = []
+    for script, of in read("trials/starts.json").items():
+        own = of["without"]
+        cells = []
+        for kind in ("first", "second"):
+            later = statistics.median(of[kind]) - statistics.median(own)
+            pairs = [one - other for one, other in zip(of[kind], own, strict=True)]
+            cells += [f"{later:+.2f}", f"{statistics.median(pairs):+.2f}"]
+        spread = f"{min(own):.1f} to {max(own):.1f}"
+        rows.append([f"`{script}`", f"{statistics.median(own):.2f}", spread, *cells])
+    head = ["script", "without, s", "spread", "first start", "in pairs", "second start", "in pairs"]
+    return table(head, rows)
+
+
 def trials_emulated() -> str:
     """A row per training on emulated GPUs: whether its plan is in effect in the end."""
 
@@ -576,6 +592,7 @@ TABLES: dict[str, tuple[str, Callable[[], str]]] = {
     "drawn": ("learning.md", drawn),
     "measured-workers": ("learning.md", measured_workers),
     "ways": ("advice.md", ways),
+    "starts": ("guard.md", starts),
     "trials-emulated": ("guard.md", trials_emulated),
     "agreement": ("emulation.md", agreement),
     "executed": ("emulation.md", executed_gains),
