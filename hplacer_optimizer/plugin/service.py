@@ -242,10 +242,9 @@ class Service:
             step_catcher.remember(capturing, report)
             return
         known = self.plans.of(report.fingerprint)
-        is_tried = report.outcome in ("loaded", "shared") and self.trials.is_of_trial(
-            report.fingerprint
-        )
-        if report.trains and not self.trials.is_of_trial(report.fingerprint):
+        is_of_trial = self.trials.is_of_trial(report.fingerprint)
+        is_tried = is_of_trial and report.outcome in ("loaded", "shared")
+        if report.trains and not is_of_trial:
             exchange.tell_result(None)
         log_report(report, known[0] if known else None, is_tried=is_tried)
 

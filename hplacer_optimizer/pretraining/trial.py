@@ -339,12 +339,12 @@ class _Starts:
         )
         if found is None:
             return None
-        without_s, with_s = found.blocks_s
+        without_s, with_s = map(list, found.blocks_s)
         return {
-            WITHOUT: Turns(times_s=without_s or [found.baseline_s]),
+            WITHOUT: Turns(times_s=without_s or [found.observed.baseline_s]),
             WITH: Turns(
-                times_s=with_s or [found.plan_s],
-                logarithms=found.logarithms,
+                times_s=with_s or [found.observed.plan_s],
+                logarithms=list(found.observed.logarithms),
                 known=(found.speedup, found.low, found.high),
             ),
         }

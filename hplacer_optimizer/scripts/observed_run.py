@@ -60,13 +60,16 @@ def observed_run(
             copy, and a guard keeps all other files.
         free: where else a script in a copy may overwrite something.
         until: the file that ends it.
-        quiet: what it prints is kept for `show_end`; else it goes to standard error.
+        quiet: what it prints is kept for `show_end`, and the package logs warnings alone if nobody
+            asks for more; else it goes to standard error.
         variables: environment variables.
         **orders: for the observer.
     """
     home = Path.cwd() if directory is None else directory.resolve()
     command = _from(home, command, error)
     changes = dict(variables or {})
+    if quiet:
+        changes["HPLACER_LOG"] = os.environ.get("HPLACER_LOG", "warning")
     with (
         tempfile.TemporaryDirectory(prefix="hplacer-", ignore_cleanup_errors=True) as kept,
         contextlib.nullcontext(home) if in_place else private_copy(home, error) as here,

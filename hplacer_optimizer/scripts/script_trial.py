@@ -7,31 +7,16 @@ run's time may be spent on it, and the script is ended as soon as there is a res
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from hplacer_optimizer.errors import MeasuringError
-from hplacer_optimizer.measuring.running_trial import VARIABLE
+from hplacer_optimizer.measuring.running_trial import VARIABLE, Observations, TrialResult
 from hplacer_optimizer.scripts import exchange
 from hplacer_optimizer.scripts.observed_run import observed_run
 
-__all__ = ["ScriptTrial", "try_in_script"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class ScriptTrial:
-    """What a trial has found; the fields are those of `TrialResult` and its `Observations`."""
-
-    speedup: float
-    low: float
-    high: float
-    logarithms: list[float]
-    plan_s: float
-    baseline_s: float
-    blocks_s: tuple[list[float], list[float]]
+__all__ = ["try_in_script"]
 
 
 def try_in_script(
@@ -42,7 +27,7 @@ def try_in_script(
     free: Sequence[Path] = (),
     changes: Mapping[str, Any],
     limit_s: float,
-) -> ScriptTrial | None:
+) -> TrialResult | None:
     """Runs `script.py ARGS` or `-m module ARGS` until a trial in it is over.
 
     Args:
@@ -68,10 +53,12 @@ def try_in_script(
         free=free,
         until=exchange.RESULT,
         quiet=True,
-        variables={"HPLACER_LOG": os.environ.get("HPLACER_LOG", "warning")} | rules,
+        variables=rules,
         options=dict(changes),
         behind=None,
     ) as run:
         result = run.where / exchange.RESULT
         found = json.loads(result.read_text()) if result.exists() else None
-        return None if found is None else ScriptTrial(**found)
+        if found is None:
+            return None
+        return TrialResult(**found | {"observed": Observations(**found["observed"])})

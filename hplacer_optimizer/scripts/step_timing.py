@@ -10,7 +10,6 @@ than ten of them take.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -97,8 +96,6 @@ def time_script(
     Raises MeasuringError, which says what kept the script from being timed.
     """
     name = script_name(command)
-    quiet = {"HPLACER_LOG": os.environ.get("HPLACER_LOG", "warning")}
-    disabled = {"HPLACER_DISABLE": "1"} if changes is None else {}
     with observed_run(
         command,
         exchange.TIMES,
@@ -108,7 +105,7 @@ def time_script(
         in_place=in_place,
         free=free,
         quiet=True,
-        variables=quiet | disabled,
+        variables={"HPLACER_DISABLE": "1"} if changes is None else None,
         steps=steps,
         options=dict(changes or {}),
         behind=behind,

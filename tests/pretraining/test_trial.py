@@ -23,11 +23,11 @@ from hplacer_optimizer.cli import main
 from hplacer_optimizer.errors import MeasuringError
 from hplacer_optimizer.machines import load_machine
 from hplacer_optimizer.machines.describe import describe_cluster
+from hplacer_optimizer.measuring.running_trial import Observations, TrialResult
 from hplacer_optimizer.plans import verdict as verdict_module
 from hplacer_optimizer.plans.plan import Plan
 from hplacer_optimizer.plans.store import PlanStore
 from hplacer_optimizer.pretraining import trial
-from hplacer_optimizer.scripts.script_trial import ScriptTrial
 from hplacer_optimizer.scripts.step_timing import ScriptSteps
 from hplacer_optimizer.workloads.graphs import write_graph
 from testbed.documents import problem_from_dict, problem_to_dict
@@ -63,7 +63,7 @@ class Script:
     fails: str = ""
     outcome: str = "loaded"
     other_graph: bool = False  # in every start after the third
-    trial: ScriptTrial | None = None  # None: it cannot be tried as it runs
+    trial: TrialResult | None = None  # None: it cannot be tried as it runs
     starts: list[Mapping[str, Any] | None] = field(default_factory=list)
 
     def stands_in(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,7 +73,7 @@ class Script:
 
     def try_running(
         self, command: Sequence[str], *, changes: Mapping[str, Any], **_: Any
-    ) -> ScriptTrial | None:
+    ) -> TrialResult | None:
         """In place of `try_in_script`."""
         if self.trial is not None:
             self.starts.append(changes)
@@ -208,17 +208,17 @@ def test_a_plan_that_does_not_pay_is_retired_and_tried_again(desk: Desk) -> None
     assert kept.is_confirmed
 
 
-def running_trial(speedup: float) -> ScriptTrial:
+def running_trial(speedup: float) -> TrialResult:
     """A trial of two blocks of each side, in steps of 0.2 s without the plan."""
     step_s = 0.2 / speedup
-    return ScriptTrial(
+    return TrialResult(
         speedup=speedup,
         low=0.9 * speedup,
         high=1.1 * speedup,
-        logarithms=[float(np.log(speedup))],
-        plan_s=step_s,
-        baseline_s=0.2,
-        blocks_s=([0.2, 0.2], [step_s, step_s]),
+        observed=Observations(
+            logarithms=(float(np.log(speedup)),), plan_s=step_s, baseline_s=0.2, steps=12
+        ),
+        blocks_s=((0.2, 0.2), (step_s, step_s)),
     )
 
 

@@ -7,7 +7,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -225,7 +225,7 @@ class Trials:
         self, tried: _Candidate, result: TrialResult, error: BaseException | None
     ) -> None:
         """Tells what was measured, and keeps it."""
-        exchange.tell_result(_told(result) if result.is_known and error is None else None)
+        exchange.tell_result(asdict(result) if result.is_known and error is None else None)
         label, plan, stays = tried.function.label, tried.plan, tried.function.keeps_plan
         assert plan is not None
         LOGGER.log(tried.level, "%s", trial_lines.conclusion(label, result, error, stays=stays))
@@ -325,19 +325,6 @@ class Trials:
             tried.store.keep_unfinished_trial(tried.fingerprint, trial)
         except HPlacerError as error:
             warn_once("unfinished", f"what a trial has measured is not kept: {error}")
-
-
-def _told(result: TrialResult) -> dict[str, Any]:
-    """For who has asked for this trial."""
-    return {
-        "speedup": result.speedup,
-        "low": result.low,
-        "high": result.high,
-        "logarithms": result.observed.logarithms,
-        "plan_s": result.observed.plan_s,
-        "baseline_s": result.observed.baseline_s,
-        "blocks_s": result.blocks_s,
-    }
 
 
 def _clock() -> Clock:
