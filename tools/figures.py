@@ -19,7 +19,6 @@ A figure without a source is an error.
 from __future__ import annotations
 
 import functools
-import json
 import operator
 import re
 import sys
@@ -34,12 +33,13 @@ import results
 from hplacer_optimizer.measuring import running_trial
 from hplacer_optimizer.problem import cost_errors, memory
 from hplacer_optimizer.problem import prediction_error as errors
+from result_tables import gains_of_auto, guarded_plans, read
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "docs" / "results"
 
 _QUOTED = re.compile(r"<!-- =(?P<name>[\w.]+) -->(?P<value>.*?)<!-- = -->", re.DOTALL)
-_WRITTEN = re.compile(r"<!-- (?P<name>[\w-]+): written by .*?<!-- end of (?P=name) -->", re.DOTALL)
+WRITTEN = re.compile(r"<!-- (?P<name>[\w-]+): written by .*?<!-- end of (?P=name) -->", re.DOTALL)
 _NUMBER = r"\d[\d,]*(?:\.\d+)?"
 _UNITS = "times|ns|us|µs|ms|s|seconds?|minutes?|hours?|GiB|MiB|GB|MB|kB|TFLOP/s|ops"
 # A number of a result, by what follows it.
@@ -59,15 +59,11 @@ class Figure:
     value: Callable[[], str]
 
 
-def _json(file: str) -> Any:
-    return json.loads((RESULTS / file).read_text())
-
-
 def _field(file: str, path: str, form: str, factor: float = 1.0) -> Figure:
     """A number of a JSON file, by the keys that lead to it."""
 
     def value() -> str:
-        found = functools.reduce(operator.getitem, path.split("."), _json(file))
+        found = functools.reduce(operator.getitem, path.split("."), read(file))
         return form.format(factor * found)
 
     return Figure(f"docs/results/{file}: {path}", value)
@@ -85,7 +81,7 @@ def _without(part: str) -> Figure:
 
 def _largest_promise() -> str:
     """What `explain` promises over a new plan for the changed machine."""
-    tasks = _json("advice/advice.json")["tasks"].values()
+    tasks = read("advice/advice.json")["tasks"].values()
     return f"{max(row['ratio'] for task in tasks for row in task['changes']):.3f}"
 
 
@@ -93,11 +89,9 @@ def _guard(costs: str, words: Callable[[list[float], list[float]], str], what: s
     """From the measured speedups of the plans in effect, and of all plans with these costs."""
 
     def value() -> str:
-        rows = (RESULTS / "guard/table.md").read_text().splitlines()
-        cells = [[cell.strip() for cell in row.split("|")[1:-1]] for row in rows if "|" in row]
-        of = [row for row in cells if len(row) == 9 and row[2] == costs]
-        in_effect = [float(row[6]) for row in of if row[8] == "yes"]
-        return words(in_effect, [float(row[6]) for row in of])
+        plans = guarded_plans(costs)
+        in_effect = [speedup for speedup, is_in_effect in plans if is_in_effect]
+        return words(in_effect, [speedup for speedup, _ in plans])
 
     return Figure(f"docs/results/guard/table.md: {costs} costs, {what}", value)
 
@@ -107,11 +101,7 @@ def _executed(task: str, words: str) -> Figure:
     file = "emulation/costs_of_today.json"
 
     def value() -> str:
-        steps = {
-            row["placement"]: row["step_ns"] for row in _json(file)[task] if "error" not in row
-        }
-        plans = [ns for name, ns in steps.items() if name.startswith("auto")]
-        found = sorted(steps["TensorFlow's"] / ns for ns in plans)
+        found = sorted(gains_of_auto(read(file)[task]))
         return words.format(least=found[0], most=found[-1])
 
     return Figure(f"docs/results/{file}: {task}", value)
@@ -173,7 +163,7 @@ def _covered_peaks() -> Figure:
     file = "emulation/tasks.json"
 
     def value() -> str:
-        runs = [run for task in _json(file).values() for run in task if "peak_bytes" in run]
+        runs = [run for task in read(file).values() for run in task if "peak_bytes" in run]
         peaks = [
             (simulated, took)
             for run in runs  # the first device is the CPU
@@ -359,11 +349,11 @@ def uses(path: Path) -> Iterator[Use]:
         source = FIGURES[found["name"]].source
         yield Use(page, text.count("\n", 0, found.start()) + 1, found["value"], source)
     text = _QUOTED.sub(_only_lines, text)
-    for part in _WRITTEN.finditer(text):
+    for part in WRITTEN.finditer(text):
         for found in _RESULT.finditer(part[0]):
             line = text.count("\n", 0, part.start() + found.start()) + 1
             yield Use(page, line, found[0], f"tools/write_docs.py {part['name']}")
-    text = _WRITTEN.sub(_only_lines, text)
+    text = WRITTEN.sub(_only_lines, text)
     for found in _RESULT.finditer(text):
         line = text.count("\n", 0, found.start()) + 1
         is_sample = _is_in(samples, found)

@@ -102,15 +102,18 @@ def cluster() -> str:
 # ---- the guard ----
 
 
-def guard() -> str:
-    """Measured beside estimated costs: what plans gain, with and without the guard."""
+def guarded_plans(costs: str) -> list[tuple[float, bool]]:
+    """Of the plans with these costs: times as fast as measured, and whether it is in effect."""
     lines = (RESULTS / "guard/table.md").read_text().splitlines()
     cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if "|" in line]
+    return [(float(row[6]), row[8] == "yes") for row in cells if len(row) == 9 and row[2] == costs]
+
+
+def guard() -> str:
+    """Measured beside estimated costs: what plans gain, with and without the guard."""
     of_costs = []
     for costs in ("measured", "estimated"):
-        mine = [
-            (float(row[6]), row[8] == "yes") for row in cells if len(row) == 9 and row[2] == costs
-        ]
+        mine = guarded_plans(costs)
         speedups, used = (
             [speedup for speedup, _ in mine],
             [speedup for speedup, is_used in mine if is_used],
@@ -493,18 +496,22 @@ def _agreement_row(task: str, costs: str, rows: Sequence[Mapping[str, Any]]) -> 
     return [_title(task), costs, str(len(ran)), middle, f"{max(errors):.1%}", ", ".join(autos)]
 
 
+def gains_of_auto(rows: Sequence[Mapping[str, Any]], key: str = "step_ns") -> list[float]:
+    """How many times as fast as TensorFlow's placement the plans of `auto` are, by this key."""
+    ran = {row["placement"]: row[key] for row in rows if "error" not in row}
+    return [ran["TensorFlow's"] / step for name, step in ran.items() if name.startswith("auto")]
+
+
 def executed_gains() -> str:
     """A row per task: plans of `auto` against TensorFlow's placement, executed."""
     rows = []
     for task, of in read("emulation/costs_of_today.json").items():
-        ran = {row["placement"]: row for row in of if "error" not in row}
-        default = ran["TensorFlow's"]
-        autos = [row for name, row in ran.items() if name.startswith("auto")]
+        own_ns = next(row["step_ns"] for row in of if row["placement"] == "TensorFlow's")
         cells = [
-            ", ".join(f"{default[key] / row[key]:.2f}" for row in autos)
+            ", ".join(f"{gain:.2f}" for gain in gains_of_auto(of, key))
             for key in ("step_ns", "simulated_ns")
         ]
-        rows.append([_title(task), f"{default['step_ns'] / 1e6:.1f}", *cells])
+        rows.append([_title(task), f"{own_ns / 1e6:.1f}", *cells])
     return table(["task", "TensorFlow's, ms", "`auto`: times as fast", "predicted"], rows)
 
 
