@@ -104,6 +104,15 @@ report(alone=alone, kept=kept, planned=planned, bitwise=values(), alone_left=alo
     assert report["differences"] == []
 
 
+# What `values` of a snippet returns without plans, and under four random ones.
+UNDER_PLANS = """
+expected = values()
+planned = []
+for seed in range(4):
+    on(seed=seed, cache=CACHE + str(seed), min_ops=0)
+    planned.append(values())
+report(expected=expected, planned=planned, outcomes=outcomes())
+"""
 # No control edges but those that are asked for: a body of TensorFlow 1. No Grappler, which takes an
 # IdentityN out of one device even where its outputs then outlive what was dead.
 ORDERS = """
@@ -142,18 +151,7 @@ def values():
 
 
 def test_what_waits_still_waits_and_what_is_dead_stays_dead(tmp_path: Path) -> None:
-    report = run(
-        ORDERS
-        + """
-expected = values()
-planned = []
-for seed in range(4):
-    on(seed=seed, cache=CACHE + str(seed), min_ops=0)
-    planned.append(values())
-report(expected=expected, planned=planned, outcomes=outcomes())
-""",
-        tmp_path,
-    ).report
+    report = run(ORDERS + UNDER_PLANS, tmp_path).report
     assert report["expected"] == [[2.0, 0.5]] * 3 + [2.5]
     assert report["planned"] == [report["expected"]] * 4
     assert "planned" in report["outcomes"]
@@ -175,25 +173,15 @@ def step(x, flag):
         w.assign_add(0.01 * a)
     c, d = tf.identity_n([a, b * 2.0])
     return c + tf.reverse(d, [0])
+
+def values():
+    w.assign(normal([64], 2))
+    return [step(normal([64], 3), tf.constant(flag)).numpy().tolist() for flag in (True, False)]
 """
 
 
 def test_branches_and_loops_give_the_same(tmp_path: Path) -> None:
-    report = run(
-        BRANCHES
-        + """
-def values():
-    w.assign(normal([64], 2))
-    return [step(normal([64], 3), tf.constant(flag)).numpy().tolist() for flag in (True, False)]
-expected = values()
-planned = []
-for seed in range(3):
-    on(seed=seed, cache=CACHE + str(seed), min_ops=0)
-    planned.append(values())
-report(expected=expected, planned=planned, outcomes=outcomes())
-""",
-        tmp_path,
-    ).report
+    report = run(BRANCHES + UNDER_PLANS, tmp_path).report
     for values in report["planned"]:
         for value, expected in zip(values, report["expected"], strict=True):
             assert value == pytest.approx(expected, rel=1e-5)
