@@ -37,11 +37,13 @@ const char* TypeName(JsonRule::Type type) {
   return "dict";
 }
 
+}  // namespace
+
 // Forwards a stream and refuses tokens that would fill the memory: the parser keeps all that it has
 // read since the last event, white space too.
-class BoundedInput final : public std::streambuf {
+class JsonReader::Input final : public std::streambuf {
  public:
-  explicit BoundedInput(std::streambuf* source) : source_(source) {}
+  explicit Input(std::streambuf* source) : source_(source) {}
 
   void ForgetToken() { token_bytes_ = 0; }
 
@@ -64,13 +66,11 @@ class BoundedInput final : public std::streambuf {
   char buffer_[1 << 16];
 };
 
-}  // namespace
-
 // The SAX handler. An error found before the format is known waits for the key "format": nothing
 // else is looked at until then.
 class JsonReader::Events {
  public:
-  Events(JsonReader* reader, BoundedInput* input) : reader_(reader), input_(input) {}
+  Events(JsonReader* reader, Input* input) : reader_(reader), input_(input) {}
 
   bool null() {
     return Handle([&] { reader_->Null(); });
@@ -159,14 +159,14 @@ class JsonReader::Events {
   }
 
   JsonReader* reader_;
-  BoundedInput* input_;
+  Input* input_;
   int64_t nesting_ = 0;
   bool format_seen_ = false;
   std::string error_;
 };
 
 void JsonReader::Read(std::istream* input) {
-  BoundedInput bounded(input->rdbuf());
+  Input bounded(input->rdbuf());
   std::istream stream(&bounded);
   Events events(this, &bounded);
   json::sax_parse(stream, &events);

@@ -81,6 +81,7 @@ class JsonReader {
   [[noreturn]] void Fail(const std::string& message, const char* field = "") const;
 
  private:
+  class Input;
   class Events;
 
   // An object or a list that has begun.

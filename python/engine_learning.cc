@@ -22,7 +22,7 @@ std::vector<T> ToVector(const Array<T>& array) {
   return std::vector<T>(array.data(), array.data() + array.size());
 }
 
-Array<double> Table(const std::vector<double>& values, int32_t columns) {
+Array<double> Matrix(const std::vector<double>& values, int32_t columns) {
   const py::ssize_t rows = columns == 0 ? 0 : static_cast<py::ssize_t>(values.size()) / columns;
   Array<double> array({rows, static_cast<py::ssize_t>(columns)});
   std::copy(values.begin(), values.end(), array.mutable_data());
@@ -30,8 +30,8 @@ Array<double> Table(const std::vector<double>& values, int32_t columns) {
 }
 
 py::tuple Tables(const LogitTable& table) {
-  return py::make_tuple(Table(table.logits, table.columns), Table(table.mean, table.columns),
-                        Table(table.square, table.columns));
+  return py::make_tuple(Matrix(table.logits, table.columns), Matrix(table.mean, table.columns),
+                        Matrix(table.square, table.columns));
 }
 
 LogitTable ToTable(const py::tuple& arrays) {

@@ -18,7 +18,7 @@ using tensorflow::OpKernel;
 using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
 
-constexpr int64_t kMostElements = 64;  // of an input whose values the cost model may look at
+constexpr int64_t kMostCostElements = 64;  // of an input whose values the cost model may look at
 
 // On CPUs, TensorFlow replaces ops by oneDNN's of another name, which cost what those did:
 // "_MklMatMul" is MatMul, "_MklNativeFusedConv2D" is _FusedConv2D.
@@ -94,7 +94,7 @@ class Estimates {
       }
       const Tensor& tensor = context->input(i);
       describe(tensor, input);
-      const bool is_small = tensor.NumElements() <= kMostElements;
+      const bool is_small = tensor.NumElements() <= kMostCostElements;
       if (is_small && tensorflow::DataTypeIsInteger(tensor.dtype())) {
         tensor.AsProtoTensorContent(input->mutable_value());
       }

@@ -40,7 +40,7 @@ struct Opened {
 OpKernelContext::Params* ParamsOf(OpKernelContext* context);
 template struct Opened<&OpKernelContext::params_>;
 
-constexpr int64_t kMostElements = 64;  // of an input whose values may decide about shapes
+constexpr int64_t kMostShapeElements = 64;  // of an input whose values may decide about shapes
 
 bool IsRealNumber(DataType type) {
   return type == tensorflow::DT_FLOAT || type == tensorflow::DT_HALF ||
@@ -163,7 +163,7 @@ class Kernel : public Forwarding<OpKernel> {
       input_shapes.push_back(inputs[i].shape());
       const bool is_read =
           context->input_memory_type(i) == tensorflow::HOST_MEMORY ||
-          (inputs[i].NumElements() <= kMostElements && !IsRealNumber(inputs[i].dtype()));
+          (inputs[i].NumElements() <= kMostShapeElements && !IsRealNumber(inputs[i].dtype()));
       values.push_back(is_read ? &inputs[i] : nullptr);
       *bytes += static_cast<int64_t>(inputs[i].TotalBytes());
     }

@@ -54,10 +54,6 @@ constexpr int kMaxAssumedRounds = 4;
 // shapes that are computed in the step may have six unknown ones, of which few are large.
 constexpr int kMaxBatchDims = 2;
 
-bool IsHandle(DataType dtype) {
-  return dtype == tensorflow::DT_RESOURCE || dtype == tensorflow::DT_VARIANT;
-}
-
 bool HasFunction(const NodeDef& def, const FunctionLibraryDefinition* library) {
   for (const auto& [name, value] : def.attr()) {
     if (value.has_func() || value.list().func_size() > 0) return true;

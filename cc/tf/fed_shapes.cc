@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "tensorflow/core/framework/partial_tensor_shape.h"
 #include "tensorflow/core/lib/gtl/edit_distance.h"
+#include "tf/tensor_bytes.h"
 
 namespace hplacer {
 namespace {
@@ -24,10 +25,6 @@ constexpr size_t kMaxSuggestions = 5;
 bool IsFed(const Node& node) {
   return node.IsArg() || absl::StartsWith(node.type_string(), "Placeholder") ||
          absl::StartsWith(node.type_string(), "IteratorGetNext");
-}
-
-bool IsHandle(tensorflow::DataType dtype) {
-  return dtype == tensorflow::DT_RESOURCE || dtype == tensorflow::DT_VARIANT;
 }
 
 // Of the outputs of a fed node, by output; unknown where the graph declares none.

@@ -11,6 +11,7 @@
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/types.h"
 #include "tensorflow/core/grappler/op_types.h"
+#include "tf/tensor_bytes.h"
 
 namespace hplacer {
 namespace {
@@ -42,11 +43,7 @@ bool IsComputable(const Node& node) {
   if (node.IsControlFlow() || node.type_string() == "LoopCond") return false;
   if (IsLeftAlone(node.type_string()) || HasFunction(node)) return false;
   if (absl::c_linear_search(node.input_types(), tensorflow::DT_STRING)) return false;
-  if (absl::c_any_of(node.output_types(), [](tensorflow::DataType type) {
-        return type == tensorflow::DT_VARIANT || type == tensorflow::DT_RESOURCE;
-      })) {
-    return false;
-  }
+  if (absl::c_any_of(node.output_types(), IsHandle)) return false;
   return tensorflow::grappler::IsFreeOfSideEffect(node.def()) &&
          tensorflow::KernelDefAvailable(tensorflow::DEVICE_CPU, node.def());
 }

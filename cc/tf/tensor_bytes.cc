@@ -76,10 +76,14 @@ int64_t DenseTableBytes(const Node& node) {
 
 }  // namespace
 
-int64_t NumBytes(tensorflow::DataType dtype, const TensorShapeProto& shape) {
+bool IsHandle(tensorflow::DataType dtype) {
   const tensorflow::DataType base = tensorflow::BaseType(dtype);
-  if (base == tensorflow::DT_RESOURCE || base == tensorflow::DT_VARIANT) return kHandleBytes;
-  int64_t bytes = std::max(tensorflow::DataTypeSize(base), 1);
+  return base == tensorflow::DT_RESOURCE || base == tensorflow::DT_VARIANT;
+}
+
+int64_t NumBytes(tensorflow::DataType dtype, const TensorShapeProto& shape) {
+  if (IsHandle(dtype)) return kHandleBytes;
+  int64_t bytes = std::max(tensorflow::DataTypeSize(tensorflow::BaseType(dtype)), 1);
   for (const auto& dim : shape.dim()) {
     if (dim.size() == 0) return 0;
     if (bytes > kMaxBytes / std::max<int64_t>(dim.size(), 1)) return kMaxBytes;

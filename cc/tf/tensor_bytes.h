@@ -10,6 +10,9 @@
 
 namespace hplacer {
 
+// Resources and variants: the tensor names something that lies elsewhere.
+bool IsHandle(tensorflow::DataType dtype);
+
 // A handle has 8 bytes, a string 1; unknown dimensions count as 1. At most 2^50.
 int64_t NumBytes(tensorflow::DataType dtype, const tensorflow::TensorShapeProto& shape);
 

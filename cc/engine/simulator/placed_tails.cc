@@ -9,7 +9,7 @@
 namespace hplacer {
 namespace {
 
-constexpr int64_t kUnknown = -1;
+constexpr int64_t kUnknownControl = -1;
 
 }  // namespace
 
@@ -34,7 +34,7 @@ bool PlacedTails::Compute(const int32_t* placement) {
   const auto num_tensors = static_cast<size_t>(problem_.num_tensors());
   tail_ns_.resize(problem_.num_ops());
   load_ns_.assign(problem_.num_pools(), 0);
-  control_ns_.assign(graph.controls.size(), kUnknown);
+  control_ns_.assign(graph.controls.size(), kUnknownControl);
   path_ns_ = 0;
   bool linked = true;
   const auto way_ns = [&](int32_t op) { return problem_.CostNs(op, placement[op]) + tail_ns_[op]; };
@@ -57,7 +57,7 @@ bool PlacedTails::Compute(const int32_t* placement) {
     if (graph.ops[op].control != kNoControl) {
       const StepGraph::Control& control = graph.controls[graph.ops[op].control];
       int64_t& longest_ns = control_ns_[graph.ops[op].control];
-      if (longest_ns == kUnknown) {
+      if (longest_ns == kUnknownControl) {
         for (int32_t c = control.begin; c < control.end; ++c) {
           longest_ns = std::max(longest_ns, way_ns(problem_.control_out()[c]));
         }

@@ -5,7 +5,7 @@
 namespace hplacer {
 namespace {
 
-constexpr int64_t kUnknown = -1;
+constexpr int64_t kUnknownSuccessor = -1;
 
 }  // namespace
 
@@ -20,7 +20,7 @@ void ScheduleSlack::Compute(const Problem& problem, const int32_t* placement,
   late_finish_ns_.assign(problem.num_ops(), end_ns_);
   pool_next_ns_.assign(problem.num_pools(), end_ns_);
   channel_next_ns_.assign(problem.num_channels(), end_ns_);
-  successor_ns_.assign(problem.step_graph().controls.size() * problem.num_devices(), kUnknown);
+  successor_ns_.assign(problem.step_graph().controls.size() * problem.num_devices(), kUnknownSuccessor);
   // From the end: what follows an op or a transfer has started after it.
   for (auto event = schedule.order.rbegin(); event != schedule.order.rend(); ++event) {
     if (*event < 0) {
@@ -90,7 +90,7 @@ int64_t ScheduleSlack::EarliestSuccessor(const Problem& problem, const int32_t* 
   const StepGraph::Control& control = graph.controls[graph.ops[op].control];
   int64_t& ns =
       successor_ns_[static_cast<size_t>(graph.ops[op].control) * problem.num_devices() + device];
-  if (ns != kUnknown) return ns;
+  if (ns != kUnknownSuccessor) return ns;
   ns = end_ns_;
   for (int32_t c = control.begin; c < control.end; ++c) {
     const int32_t successor = problem.control_out()[c];

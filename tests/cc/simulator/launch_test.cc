@@ -7,6 +7,7 @@
 #include "engine/simulator/critical_chain.h"
 #include "engine/simulator/simulator.h"
 #include "problem_builder.h"
+#include "simulator/run.h"
 
 namespace hplacer {
 namespace {
@@ -37,10 +38,6 @@ ProblemBuilder Chain(const Ns& costs_ns) {
     if (op > 0) b.Edge(static_cast<int32_t>(op) - 1, 0, static_cast<int32_t>(op));
   }
   return b;
-}
-
-StepTrace Run(const ProblemBuilder& b, const std::vector<int32_t>& placement) {
-  return Simulate(b.Build(), placement);
 }
 
 TEST_CASE("a chain of short ops is bound by launches") {

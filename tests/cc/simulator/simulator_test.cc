@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "problem_builder.h"
+#include "simulator/run.h"
 
 namespace hplacer {
 namespace {
@@ -24,10 +25,6 @@ ProblemBuilder Devices(int count, int64_t latency_ns = 0, int32_t slots = 1) {
     }
   }
   return b;
-}
-
-StepTrace Run(const ProblemBuilder& b, const std::vector<int32_t>& placement) {
-  return Simulate(b.Build(), placement);
 }
 
 TEST_CASE("nothing to do takes no time") {

@@ -7,6 +7,7 @@
 
 #include "engine/simulator/simulator.h"
 #include "problem_builder.h"
+#include "simulator/run.h"
 
 namespace hplacer {
 namespace {
@@ -27,10 +28,6 @@ ProblemBuilder Hosts(int64_t turn_ns, int32_t slots = 1) {
   b.spec.link_receive_ns = {kReceiveNs, kReceiveNs};
   b.spec.device_turn_ns = {turn_ns, turn_ns};
   return b;
-}
-
-StepTrace Run(const ProblemBuilder& b, const std::vector<int32_t>& placement) {
-  return Simulate(b.Build(), placement);
 }
 
 // Op 0 sends to op 1, and its device has op 2 to run, of 100 ns.
