@@ -18,7 +18,7 @@ https://example.org/project/blob/v0.1.0. A package index shows README.md with li
 `setup.py build_modules --targets=NAME,NAME` leaves modules in the build directory.
 
 `build_ext --engine` builds `_engine` alone, for which no TensorFlow has to be there. With
-HPLACER_WITHOUT_EMULATOR=1 the emulator of GPUs is left out, which takes a quarter of the build.
+HPLACER_WITHOUT_EMULATOR=1 the emulator of GPUs is left out, which takes a sixth of the build.
 """
 
 from __future__ import annotations

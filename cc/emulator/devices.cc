@@ -65,11 +65,11 @@ class Computing {
 constexpr bool kIsComputeLast = true;
 using CopyStreams = absl::InlinedVector<stream_executor::Stream*, 4>;
 template <auto kMember>
-struct Opened {
+struct OpenedDeviceContext {
   friend CopyStreams& CopyStreamsOf(PluggableDeviceContext* context) { return context->*kMember; }
 };
 CopyStreams& CopyStreamsOf(PluggableDeviceContext* context);
-template struct Opened<&PluggableDeviceContext::device_to_device_stream_>;
+template struct OpenedDeviceContext<&PluggableDeviceContext::device_to_device_stream_>;
 
 absl::Status GiveCopiesAStream(PluggableDeviceContext* context, stream_executor::Stream** stream) {
   if (*stream == nullptr) {

@@ -34,11 +34,11 @@ using tensorflow::TensorShape;
 
 // OpKernelContext hides its parameters, of which a kernel that runs another one needs a copy.
 template <auto kMember>
-struct Opened {
+struct OpenedKernelContext {
   friend OpKernelContext::Params* ParamsOf(OpKernelContext* context) { return context->*kMember; }
 };
 OpKernelContext::Params* ParamsOf(OpKernelContext* context);
-template struct Opened<&OpKernelContext::params_>;
+template struct OpenedKernelContext<&OpKernelContext::params_>;
 
 constexpr int64_t kMostShapeElements = 64;  // of an input whose values may decide about shapes
 
