@@ -6,13 +6,13 @@ and training goes on while a plan is written.
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 from hplacer_optimizer.errors import PlanError, StoreError
 from hplacer_optimizer.log import LOGGER, warn_once
 from hplacer_optimizer.plans.plan import Plan, load_plan
 from hplacer_optimizer.plans.store import PlanStore
+from hplacer_optimizer.support.threads import start_or_run
 
 _STORING_S = 1.0  # that training waits for a plan to be written
 
@@ -57,11 +57,8 @@ class KnownPlans:
         key = store.directory, plan.fingerprint
         fits = key not in self._of_stores  # else the stored one did not fit the graph
         self._of_stores[key] = plan
-        writer = threading.Thread(
-            target=_write, args=(store, plan, fits), name="hplacer-store", daemon=True
-        )
-        writer.start()
-        writer.join(_STORING_S)
+        if writer := start_or_run(_write, store, plan, fits, name="hplacer-store"):
+            writer.join(_STORING_S)
 
     def of(self, fingerprint: str) -> tuple[Plan, str] | None:
         """The plan of a graph, and the path of its file."""

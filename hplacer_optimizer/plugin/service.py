@@ -15,7 +15,6 @@ answered with a reason: the pass leaves the graph as it was and one warning is l
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import os
 import threading
@@ -47,8 +46,10 @@ from hplacer_optimizer.plugin.trials import function_calls
 from hplacer_optimizer.plugin.trials.process_trials import Trials
 from hplacer_optimizer.pretraining import background
 from hplacer_optimizer.scripts import exchange, step_catcher
+from hplacer_optimizer.support.threads import AtExit
 
-_CLOSE_TIMEOUT_S = 2.0
+_AT_EXIT_S = 4.0
+_CLOSING_S = 2.0  # of it, for searches and trials to store what they found
 _PATIENCE_S = 0.1  # between two looks at what others do
 _AT_ONCE = "etf"  # the planner that takes no time
 
@@ -69,7 +70,7 @@ def start() -> None:
     with _start_lock:
         if _service is None:
             tf_module.register_passes(_default_entry())
-            atexit.register(_stop)
+            AtExit(_stop, limit_s=_AT_EXIT_S, name="hplacer-exit")
             os.register_at_fork(after_in_child=_restart_in_child)
             _service = Service(KnownPlans())
         if not _service.is_running:
@@ -154,13 +155,14 @@ class Service:
         Searches that are told to end have a moment to store what they found.
         """
         native.load().close()
-        self.trials.stop()
-        deadline = time.monotonic() + _CLOSE_TIMEOUT_S
         for stop in list(self._searches.values()):
             stop.set()
-        for thread in (*self._searches, self._dispatcher):
-            if thread is not None:
-                thread.join(max(deadline - time.monotonic(), 0))
+        threads = [*self.trials.stop(), *self._searches]
+        if self._dispatcher is not None:
+            threads.append(self._dispatcher)
+        deadline = time.monotonic() + _CLOSING_S
+        for thread in threads:
+            thread.join(max(deadline - time.monotonic(), 0))
 
     def look_up(self, request: Any) -> None:
         """Answers with the plan of the graph, or that a plan is to be made."""

@@ -8,7 +8,6 @@ Verifier    in the training process: once enough steps are timed, the store reme
 
 from __future__ import annotations
 
-import atexit
 import hashlib
 import os
 import sys
@@ -36,6 +35,7 @@ from hplacer_optimizer.plans.training_starts import Start, applies_next, placeme
 from hplacer_optimizer.plans.verdict import FASTER, SLOWER, Verdict, emulated_here
 from hplacer_optimizer.scripts import exchange
 from hplacer_optimizer.support.installed import own_version
+from hplacer_optimizer.support.threads import AtExit, start_or_run
 
 _LONGEST_S = 1200.0  # of watching; steps that are not known then stay unknown
 _AT_EXIT_S = 2.0
@@ -128,7 +128,7 @@ class Verifier(StepObserver):
         self._batches: str | None = None
         self._began_s: float | None = None
         os.register_at_fork(after_in_child=self._begin_anew)
-        atexit.register(self._finish_at_exit)
+        AtExit(self._finish_at_exit, limit_s=_AT_EXIT_S, name="hplacer-exit")
 
     def _begin_anew(self) -> None:
         """In a forked child; what its parent has timed says nothing of it."""
@@ -144,9 +144,7 @@ class Verifier(StepObserver):
         self._began_s = self._began_s or steps.starts[0]
         if is_enough:
             self.is_over = True
-            threading.Thread(
-                target=self._finish, args=(steps,), name="hplacer-verify", daemon=True
-            ).start()
+            start_or_run(self._finish, steps, name="hplacer-verify")
         elif steps.ends[-1] - self._began_s > _LONGEST_S:
             self.is_over = True
 
@@ -156,9 +154,7 @@ class Verifier(StepObserver):
         if self.is_over or main is None or main.timed < LEAST:
             return
         self.is_over = True
-        thread = threading.Thread(target=self._finish, args=(main,), daemon=True)
-        thread.start()
-        thread.join(_AT_EXIT_S)
+        self._finish(main)
 
     def _finish(self, steps: Steps) -> None:
         try:

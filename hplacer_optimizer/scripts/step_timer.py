@@ -25,6 +25,7 @@ from hplacer_optimizer.measuring.training_steps.step_observer import (
 )
 from hplacer_optimizer.scripts import exchange
 from hplacer_optimizer.support.child_process import kill_group
+from hplacer_optimizer.support.threads import start_or_run
 
 STEPS = "steps.*.json"  # when they began and ended; a file for each process that trained
 _CLOSING_S = 5.0  # for sessions on servers
@@ -100,9 +101,7 @@ class StepTimer(StepObserver):
                 with contextlib.suppress(Exception):  # whatever it is, the process ends now
                     session.close()
 
-        if len(self._remote):
-            thread = threading.Thread(target=close, daemon=True)
-            thread.start()
+        if len(self._remote) and (thread := start_or_run(close, name="hplacer-close")):
             thread.join(_CLOSING_S)
 
 

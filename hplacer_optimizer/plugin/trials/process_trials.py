@@ -41,8 +41,8 @@ from hplacer_optimizer.plugin.trials.search_beside import SearchBeside
 from hplacer_optimizer.plugin.trials.tried_function import Clock, TriedFunction
 from hplacer_optimizer.pretraining import background
 from hplacer_optimizer.scripts import exchange
+from hplacer_optimizer.support.threads import start_or_run
 
-_AT_EXIT_S = 2.0
 _MOST_WAITING = 16  # captured steps, until they are searched
 _WAITS = "a search for a plan runs beside training, and its plan is tried once it is found"
 _TRIED = "calls run with its plan and without it in turn, to measure which is faster"
@@ -131,21 +131,21 @@ class Trials:
         self._watched(request, options, store).search = (request, machine)
         return _WAITS
 
-    def stop(self) -> None:
-        """At exit: what was measured so far counts next time, and a search keeps its plan."""
+    def stop(self) -> list[threading.Thread]:
+        """At exit: what was measured so far counts next time; returns the threads that go on.
+
+        A search keeps its plan.
+        """
         self._stops.set()
         self._searches.put(None)
-        self._start(self._keep_unfinished)
-        deadline = time.monotonic() + _AT_EXIT_S
-        for thread in self._threads:
-            thread.join(max(deadline - time.monotonic(), 0))
+        self._keep_unfinished()
+        return self._threads
 
     def _start(self, act: Callable[..., None], *arguments: Any) -> None:
         """On a thread of its own, which is waited for at exit."""
         self._threads = [thread for thread in self._threads if thread.is_alive()]
-        thread = threading.Thread(target=act, args=arguments, name="hplacer-trial", daemon=True)
-        thread.start()
-        self._threads.append(thread)
+        if thread := start_or_run(act, *arguments, name="hplacer-trial"):
+            self._threads.append(thread)
 
     # ---- a function ----
 
