@@ -1,11 +1,12 @@
 """Installs the wheels beside every Python and TensorFlow, and tests them there: `make test-matrix`.
 
     python tools/test_matrix.py [--python 3.12] [--release 2.21.0] [--package tensorflow]
-        [--part doctor] [--write docs/results/releases.md]
+        [--part doctor] [--jobs 1] [--write docs/results/releases.md]
 
 Each pair of a Python and a TensorFlow release that exists is tested twice: with `tensorflow`, which
 is the build for GPUs, and with `tensorflow-cpu`. Each has an environment of its own in
-build/matrix/, whose PATH holds no compiler, and which is removed afterwards. There run
+build/matrix/, whose PATH holds no compiler, and which is removed afterwards. As many run at a time
+as there are cores. There run
 
     doctor      `hplacer doctor`
     readme      the commands of the README
@@ -31,7 +32,9 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,7 +43,10 @@ from build_wheel import PYTHONS, RELEASES, ROOT, find_interpreter, releases_for
 _MATRIX = ROOT / "build" / "matrix"
 _SUITE = _MATRIX / "suite"  # the tests without the sources of the package
 _CORE = (
-    "tests/capture/test_loaders.py",
+    "tests/capture/test_loaders.py::test_a_function_is_captured_as_in_training",
+    "tests/capture/test_loaders.py::test_a_session_is_captured_as_in_training",
+    "tests/capture/test_loaders.py::test_every_form_of_a_graph_is_the_same_problem",
+    "tests/capture/test_loaders.py::test_the_command_takes_graphs",
     "tests/plugin/test_switch.py",
     "tests/plugin/test_training.py::test_the_plan_is_what_ran_and_changes_no_loss[lstm2-exact]",
     "tests/plugin/test_training.py::test_the_next_process_loads_the_plan[lstm2-exact]",
@@ -51,7 +57,6 @@ _CORE = (
         for script in ("branches.py", "interrupted.py", "threads.py")
     ),
 )
-# They take both cores, so that they run one after the other.
 _EMULATED = ("tests/emulation/test_clock.py", "tests/emulation/test_results.py")
 _README = "test_the_commands_of_a_document_run_one_after_the_other[README.md]"
 _CONTAINER = "test_the_commands_run[process 1 with one core and a read-only root]"
@@ -59,7 +64,7 @@ _ONE_BY_ONE = ("-m", "pytest", "-q", "-m", "", "--tb", "short")
 PARTS = {
     "doctor": ("-m", "hplacer_optimizer", "doctor"),
     "readme": (*_ONE_BY_ONE, f"tests/test_documentation.py::{_README}"),
-    "core": ("-m", "pytest", "-q", "--dist", "loadfile", "--tb", "short", *_CORE),
+    "core": ("-m", "pytest", "-q", "--tb", "short", *_CORE),
     "emulated": (*_ONE_BY_ONE, *_EMULATED),
     "container": (*_ONE_BY_ONE, f"tests/test_containers.py::{_CONTAINER}"),
 }
@@ -242,6 +247,7 @@ class Rows:
         self._file = _MATRIX / "rows.json"
         self._known = json.loads(self._file.read_text()) if self._file.exists() else {}
         self._digests: dict[str, str] = {}
+        self._lock = threading.Lock()
 
     def of(self, pair: Pair) -> dict[str, str]:
         """A word for each part that was run, and the release of NumPy."""
@@ -254,8 +260,9 @@ class Rows:
 
     def keep(self, pair: Pair, found: dict[str, str]) -> None:
         """Adds to what is known."""
-        self._known[pair.name] = self.of(pair) | found
-        self._file.write_text(json.dumps(self._known, indent=1))
+        with self._lock:
+            self._known[pair.name] = self.of(pair) | found
+            self._file.write_text(json.dumps(self._known, indent=1))
 
 
 def test_pair(pair: Pair, parts: Sequence[str], rows: Rows) -> None:
@@ -342,6 +349,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--release", action="append", choices=RELEASES, help="only this one")
     parser.add_argument("--package", action="append", choices=PACKAGES, help="only this one")
     parser.add_argument("--part", action="append", choices=PARTS, help="only this one")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="environments at a time")
     parser.add_argument("--write", type=Path, metavar="FILE", help="writes the page of the results")
     options = parser.parse_args(arguments)
     copy_suite()
@@ -353,11 +361,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         and pair.release in (options.release or RELEASES)
         and pair.package in (options.package or PACKAGES)
     ]
-    for pair in pairs:
+
+    def test(pair: Pair) -> None:
         wanted = [part for part in parts_of(pair) if part in (options.part or PARTS)]
         missing = [part for part in wanted if part not in rows.of(pair)]
         if missing:
             test_pair(pair, missing, rows)
+
+    with ThreadPoolExecutor(options.jobs) as pool:
+        list(pool.map(test, pairs))
     imports_s = [offline_import_s(python) for python in options.python or PYTHONS]
     print("without TensorFlow: import in", *(f"{s * 1e3:.0f} ms" for s in imports_s), flush=True)
     check_too_old()
