@@ -97,7 +97,6 @@ start_s = time.process_time()
 import hplacer_optimizer
 print(time.process_time() - start_s)
 """
-_LONGEST_IMPORT_S = 0.05
 _PAGE = """\
 # Python and TensorFlow releases
 
@@ -110,7 +109,10 @@ compiler. `tensorflow` is the build for GPUs, which was tested without one.
 {rows}
 
 "Well" means that nothing failed, and a dash that it was not run with this wheel. The numbers count
-core tests that passed.
+core tests that passed. GPUs are emulated beside `tensorflow-cpu` alone, and containers ran beside
+its newest release alone.
+
+Wheels: {sizes}.
 
 Beside TensorFlow {too_old}, which is not supported, one line says so and training goes on. Without
 TensorFlow the offline part works: `hplacer simulate`, `plan` and `report` of a problem file.
@@ -378,14 +380,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options.write.write_text(
             _PAGE.format(
                 rows=table(rows),
+                sizes=", ".join(
+                    f"{wheel_for(python).stat().st_size / 1e6:.1f} MB for Python {python}"
+                    for python in PYTHONS
+                ),
                 too_old=_TOO_OLD,
                 import_ms=f"{min(imports_s) * 1e3:.0f} to {max(imports_s) * 1e3:.0f}",
                 imports=_IMPORTS,
             )
         )
         print("`python tools/write_docs.py results-releases` writes the header of the page")
-    well = all(is_well(rows.of(pair)) for pair in pairs) and max(imports_s) <= _LONGEST_IMPORT_S
-    return 0 if well else 1
+    return 0 if all(is_well(rows.of(pair)) for pair in pairs) else 1
 
 
 if __name__ == "__main__":
