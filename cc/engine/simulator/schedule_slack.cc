@@ -20,7 +20,8 @@ void ScheduleSlack::Compute(const Problem& problem, const int32_t* placement,
   late_finish_ns_.assign(problem.num_ops(), end_ns_);
   pool_next_ns_.assign(problem.num_pools(), end_ns_);
   channel_next_ns_.assign(problem.num_channels(), end_ns_);
-  successor_ns_.assign(problem.step_graph().controls.size() * problem.num_devices(), kUnknownSuccessor);
+  successor_ns_.assign(problem.step_graph().controls.size() * problem.num_devices(),
+                       kUnknownSuccessor);
   // From the end: what follows an op or a transfer has started after it.
   for (auto event = schedule.order.rbegin(); event != schedule.order.rend(); ++event) {
     if (*event < 0) {
