@@ -60,13 +60,14 @@ _CORE = (
 _EMULATED = ("tests/emulation/test_clock.py", "tests/emulation/test_results.py")
 _README = "test_the_commands_of_a_document_run_one_after_the_other[README.md]"
 _CONTAINER = "test_the_commands_run[process 1 with one core and a read-only root]"
-_ONE_BY_ONE = ("-m", "pytest", "-q", "-m", "", "--tb", "short")
+_TESTS = ("-m", "pytest", "-q", "--tb", "short")
+_SLOW_TOO = (*_TESTS, "-m", "")
 PARTS = {
     "doctor": ("-m", "hplacer_optimizer", "doctor"),
-    "readme": (*_ONE_BY_ONE, f"tests/test_documentation.py::{_README}"),
-    "core": ("-m", "pytest", "-q", "--tb", "short", *_CORE),
-    "emulated": (*_ONE_BY_ONE, *_EMULATED),
-    "container": (*_ONE_BY_ONE, f"tests/test_containers.py::{_CONTAINER}"),
+    "readme": (*_SLOW_TOO, f"tests/test_documentation.py::{_README}"),
+    "core": (*_TESTS, *_CORE),
+    "emulated": (*_SLOW_TOO, *_EMULATED),
+    "container": (*_SLOW_TOO, f"tests/test_containers.py::{_CONTAINER}"),
 }
 PACKAGES = ("tensorflow-cpu", "tensorflow")
 # Besides the environment's own: for commands of documents, and to make containers.

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from build_wheel import PYTHONS, find_interpreter
 from hplacer_optimizer.support import threads
-from tools.build_wheel import PYTHONS, find_interpreter
 
 SCRIPT = f"""
 import time
@@ -19,7 +19,7 @@ def say(what):
 """
 
 
-@pytest.fixture(params=PYTHONS)
+@pytest.fixture(scope="module", params=PYTHONS)
 def python(request: pytest.FixtureRequest) -> Path:
     found = find_interpreter(request.param)
     if found is None:
