@@ -340,13 +340,12 @@ def measure_task(
                 row["peak_bytes"] = [
                     tf.config.experimental.get_memory_info(gpu)["peak"] for gpu in gpus
                 ]
-                if label == "TensorFlow's":
-                    traced = step.trace(TRACED)
-                    row["kernels"] = kernels_of(traced[-1])
+                if label == "TensorFlow's" or traces is not None:
+                    traced = step.trace(TRACED)[-1]
+                    row["kernels"] = kernels_of(traced)
                     if traces is not None:
-                        for number, metadata in enumerate(traced):
-                            file = traces / f"{name}.{number}.pb"
-                            file.write_bytes(metadata.step_stats.SerializeToString())
+                        file = traces / f"{name}.{re.sub('[^a-z0-9]+', '-', label.lower())}.pb"
+                        file.write_bytes(traced.step_stats.SerializeToString())
         except tf.errors.OpError as error:
             row["error"] = f"{type(error).__name__}: {error.message.splitlines()[0][:300]}"
         print_row(row)

@@ -5,6 +5,10 @@ has are not run again.
 
     python -m benchmarks.same_results --output docs/results/trials
     python -m benchmarks.same_results --names "lookup tables" loops.py
+    python -m benchmarks.same_results --gpu 0 --jobs 8 --output build/gpu
+
+With --gpu, trainings run on a GPU of this machine, divided into two, instead of two CPU devices.
+NVIDIA_TF32_OVERRIDE=0 has its products in float32, as a CPU computes them.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ import argparse
 import sys
 import tempfile
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 
@@ -42,16 +47,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--names", nargs="+", choices=NAMES, default=NAMES, metavar="NAME")
     parser.add_argument("--output", type=Path, metavar="DIR", help="for same_results.json and .md")
+    parser.add_argument("--gpu", default="", metavar="N", help="as CUDA counts, default: none")
+    parser.add_argument("--jobs", type=int, default=1, help="trainings at once, default: 1")
     options = parser.parse_args(argv)
     file = options.output / "same_results.json" if options.output else None
     rows = [Found(**row) for row in kept(file)]
-    for name in options.names:
-        if any(row.name == name for row in rows):
-            continue
+    known = {row.name for row in rows}
+
+    def compared(name: str) -> Found:
         with tempfile.TemporaryDirectory() as directory:
-            rows.append(compare_in_process(name, Path(directory)))
-        print(rows[-1], file=sys.stderr, flush=True)
-        keep(file, [asdict(row) for row in rows], table(rows))
+            return compare_in_process(name, Path(directory), gpu=options.gpu)
+
+    with ThreadPoolExecutor(options.jobs) as pool:
+        for row in pool.map(compared, [name for name in options.names if name not in known]):
+            rows.append(row)
+            print(row, file=sys.stderr, flush=True)
+            keep(file, [asdict(row) for row in rows], table(rows))
     print("\n".join(table(rows)))
     return 0 if all(row.is_same for row in rows) else 1
 

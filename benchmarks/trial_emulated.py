@@ -15,6 +15,10 @@ too: "stripes" has a store with the graph cut in two, which every trial finds.
 
     python -m benchmarks.trial_emulated --output docs/results/trials
     python -m benchmarks.trial_emulated --models towers --machines 1cpu-2xk40 --steps 300
+    python -m benchmarks.trial_emulated --machines here --steps 2000 --output build/trials
+
+With `--machines here`, trainings run on the first GPU of this machine, divided into two, and all
+times are real ones.
 """
 
 from __future__ import annotations
@@ -25,6 +29,7 @@ import os
 import statistics
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -32,11 +37,13 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.emulation_scripts import HERE
 from benchmarks.trial import TRIALS, largest_plan, outcome_of
 from hplacer_optimizer import emulation
 from hplacer_optimizer.plans.store import PlanStore
 from hplacer_optimizer.problem.simulator import simulate
 from hplacer_optimizer.support import child_process
+from testbed.divided_gpu import divide_gpu
 from testbed.told_rows import keep, kept, tell, told_by
 
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -57,8 +64,11 @@ _WARMUP = 3
 
 
 def train(model: str, machine: str, steps: int) -> None:
-    """Trains and prints what it saw as JSON, in seconds of virtual time."""
-    emulation.enable(machine, compute=False)
+    """Trains and prints what it saw as JSON, in seconds, of virtual time on emulated devices."""
+    if machine != HERE:
+        emulation.enable(machine, compute=False)
+    elif not divide_gpu():
+        raise SystemExit("TensorFlow finds no GPU here")
     import tensorflow as tf
 
     import hplacer_optimizer as hp
@@ -66,24 +76,24 @@ def train(model: str, machine: str, steps: int) -> None:
 
     step = function_of(*MODELS[model])
     now = emulation.step_clock()
-    began_s = now()
-    ends_s = [began_s]
+    wait = tf.test.experimental.sync_devices if machine == HERE else emulation.synchronise
+    lasts_s: list[float] = []
     trials: Any = None
-    while len(ends_s) <= steps:
+    while len(lasts_s) < steps:
+        begin_s = now()
         step()
-        emulation.synchronise()
-        ends_s.append(now())
+        wait()
+        lasts_s.append(now() - begin_s)
         trials = service._service.trials if service._service else None
-        if trials and _is_decided(trials) and len(ends_s) < steps:
-            steps = min(steps, len(ends_s) + _SHORT)
-        elif trials and len(ends_s) == 8:  # it has been called often enough for a search
+        if trials and _is_decided(trials):
+            steps = min(steps, len(lasts_s) + _SHORT)
+        elif trials and len(lasts_s) == 7:  # it has been called often enough for a search
             _wait_for_search(trials)
-    lasts_s = np.diff(ends_s)
     found = {
         "steps": len(lasts_s),
-        "step_s": statistics.median(lasts_s[_WARMUP if steps > _WARMUP else 0 :].tolist()),
-        "last_step_s": statistics.median(lasts_s[-_SHORT // 2 :].tolist()),
-        "lasted_s": ends_s[-1] - began_s,
+        "step_s": statistics.median(lasts_s[_WARMUP if steps > _WARMUP else 0 :]),
+        "last_step_s": statistics.median(lasts_s[-_SHORT // 2 :]),
+        "lasted_s": sum(lasts_s),
         "charged_s": trials._budget.spent_s if trials else 0.0,
         "outcomes": [one.outcome for one in hp.history()] if trials else [],
         "devices": len(tf.config.list_logical_devices("GPU")),
@@ -97,9 +107,7 @@ def _is_decided(trials: Any) -> bool:
 
 
 def _wait_for_search(trials: Any) -> None:
-    """A search takes no virtual time, so that training may as well wait for it."""
-    import time
-
+    """It takes no virtual time, so that training may as well wait for it."""
     while any(one.plan is None and not one.function.is_settled for one in trials._candidates):
         time.sleep(0.1)
 

@@ -10,15 +10,22 @@ import sys
 PARTS, PART_MIB = 2, 3072
 
 
-def main() -> None:
-    """Divides it before the script's first op; without a GPU the script runs as ever."""
+def divide_gpu() -> bool:
+    """Divides it, before TensorFlow uses a device; false without a GPU."""
     import tensorflow as tf
 
-    from hplacer_optimizer.support.script import run_script
-
-    if gpus := tf.config.list_physical_devices("GPU"):
+    gpus = tf.config.list_physical_devices("GPU")
+    if gpus:
         part = tf.config.LogicalDeviceConfiguration(memory_limit=PART_MIB)
         tf.config.set_logical_device_configuration(gpus[0], [part] * PARTS)
+    return bool(gpus)
+
+
+def main() -> None:
+    """Without a GPU the script runs as ever."""
+    from hplacer_optimizer.support.script import run_script
+
+    divide_gpu()
     run_script(sys.argv[1:])
 
 

@@ -1,6 +1,6 @@
 """Whether trials change results: training alone, with switches at every call, and with real trials.
 
-A script runs in processes of its own with two CPU devices:
+A script runs in processes of its own with two CPU devices, or with a GPU that is two:
 
     alone      without the optimizer
     planned    a random plan is made and stored, which spreads the ops
@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from testbed.divided_gpu import divide_gpu
 from testbed.environment import clean_environment, two_cpus
 from testbed.training_scripts import OPTIONS, ROUNDING, SCRIPTS, errors_of, results_of
 from testbed.tried_steps import TRIED_STEPS
@@ -97,11 +98,11 @@ class Found:
         return self.difference <= ROUNDING and self.is_exact is not False
 
 
-def compare_in_process(name: str, directory: Path) -> Found:
-    """Runs one of NAMES in all ways."""
+def compare_in_process(name: str, directory: Path, *, gpu: str = "") -> Found:
+    """Runs one of NAMES in all ways, on a GPU that CUDA knows by this number, if any."""
     done = subprocess.run(
         [sys.executable, "-m", "testbed.same_results", name, str(directory)],
-        env=clean_environment(directory),
+        env=clean_environment(directory) | {"CUDA_VISIBLE_DEVICES": gpu},
         stdout=subprocess.PIPE,
         text=True,
         check=True,
@@ -169,7 +170,8 @@ def _be_script(
     from hplacer_optimizer import run
     from hplacer_optimizer.plugin.trials import function_calls
 
-    two_cpus()
+    if not divide_gpu():
+        two_cpus()
     calls, original = 0, function_calls._run_under
 
     def run_under(*arguments: Any) -> Any:

@@ -37,5 +37,6 @@ if __name__ == "__main__":
         guard = FileGuard(where, orders["free"])
         guard.install()
         wrapt.register_post_import_hook(guard.on_tensorflow, "tensorflow")
+        wrapt.register_post_import_hook(guard.on_h5py, "h5py")
     watch_input(where)
     main(sys.argv[1:])

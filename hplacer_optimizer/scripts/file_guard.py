@@ -6,7 +6,7 @@ the path for a message. What the script has made itself is its own, and caches a
 
 from __future__ import annotations
 
-import functools
+import inspect
 import io
 import os
 import sys
@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+import wrapt
 
 from hplacer_optimizer.scripts import exchange
 from hplacer_optimizer.support.own_directory import default_directory
@@ -43,35 +45,46 @@ class FileGuard:
         """From now on; it cannot be taken back."""
         sys.addaudithook(self._audit)
 
-    def on_tensorflow(self, _: ModuleType) -> None:
-        """TensorFlow writes without Python's knowledge: wraps what saves, from now on."""
+    def on_tensorflow(self, tensorflow: ModuleType) -> None:
+        """TensorFlow writes without Python's knowledge: wraps what does, from now on."""
         from tensorflow.python.checkpoint import checkpoint
-        from tensorflow.python.lib.io import file_io
+        from tensorflow.python.lib.io import file_io, tf_record
         from tensorflow.python.training import saver
 
-        self._wrap(checkpoint.TrackableSaver, "save", 1, "file_prefix", suffix=".index")
-        self._wrap(saver.Saver, "save", 2, "save_path", suffix=".index")
-        for name, parameter in (
-            ("delete_file_v2", "path"),
-            ("delete_recursively_v2", "path"),
-            ("rename_v2", "src"),
-        ):
-            self._wrap(file_io, name, 0, parameter)
+        def index(prefix: Any) -> str:
+            """A file of each checkpoint."""
+            prefix = prefix.numpy() if hasattr(prefix, "numpy") else prefix
+            return os.fsdecode(prefix) + ".index"
 
-    def _wrap(self, owner: Any, name: str, position: int, parameter: str, suffix: str = "") -> None:
-        """`position` and `parameter` tell where the path stands among the arguments."""
-        original: Callable[..., Any] = getattr(owner, name)
+        self._wrap(
+            checkpoint.TrackableSaver, "save", lambda _, file_prefix, *__: [index(file_prefix)]
+        )
+        self._wrap(saver.Saver, "save", lambda _, sess, save_path, *__: [index(save_path)])
+        self._wrap(file_io.FileIO, "_prewrite_check", _opened)
+        self._wrap(tf_record.TFRecordWriter, "__init__", lambda _, path, *__: [path])
+        gfile = tensorflow.io.gfile
+        self._wrap(gfile, "remove", lambda path: [path])
+        self._wrap(gfile, "rmtree", lambda path: [path])
+        self._wrap(gfile, "rename", lambda src, dst, *_: [src, dst])
+        self._wrap(gfile, "copy", lambda src, dst, *_: [dst])
+        self._wrap(tensorflow.io, "write_file", lambda filename, *_: [filename])
 
-        @functools.wraps(original)
-        def checked(*arguments: Any, **keywords: Any) -> Any:
-            path: Any = keywords.get(parameter)
-            path = arguments[position] if len(arguments) > position else path
-            path = path.numpy() if hasattr(path, "numpy") else path  # of a string tensor
-            if isinstance(path, (str, bytes, os.PathLike)):
-                self._check(os.fsdecode(path) + suffix)
-            return original(*arguments, **keywords)
+    def on_h5py(self, h5py: ModuleType) -> None:
+        """Keras saves weights with it."""
+        self._wrap(h5py.File, "__init__", lambda _, name, mode="r", *__: [name] * (mode != "r"))
 
-        setattr(owner, name, checked)
+    def _wrap(self, owner: Any, name: str, paths_of: Callable[..., list[Any]]) -> None:
+        """`paths_of` takes the same arguments, and tells what is going to be changed."""
+
+        def checked(original: Any, instance: Any, positional: Any, keywords: Any) -> Any:
+            own = () if instance is None else (instance,)
+            known = inspect.signature(paths_of).parameters
+            named = {key: value for key, value in keywords.items() if key in known}
+            for path in paths_of(*own, *positional, **named):
+                self._check(path.numpy() if hasattr(path, "numpy") else path)  # a string tensor
+            return original(*positional, **keywords)
+
+        wrapt.wrap_function_wrapper(owner, name, checked)
 
     def _audit(self, event: str, arguments: tuple[Any, ...]) -> None:
         if event == "open":
@@ -97,6 +110,11 @@ class FileGuard:
             self._where,
             f"would overwrite {full}, outside of its working directory: --in-place lets it",
         )
+
+
+def _opened(file: Any) -> list[Any]:
+    """The path of a `tf.io.gfile.GFile` that is written to for the first time."""
+    return [] if file._writable_file else [file.name]
 
 
 def _files(path: str) -> Iterator[str]:
