@@ -47,6 +47,18 @@ bool IsBatchNorm(const Node* node) {
   return IsOneOf(*ops, node);
 }
 
+// Whether kernels of one type of device do not go on with, or do not draw, what those of another
+// do. A batch norm saves the variance on a CPU, and one over its root with cuDNN, and the gradient
+// takes what it gets for its own. Of the random ops these use the same numbers in another way.
+bool DependsOnDeviceType(const Node* node) {
+  static const auto* const gradients =
+      new OpSet({"FusedBatchNormGrad", "FusedBatchNormGradV2", "FusedBatchNormGradV3"});
+  static const auto* const draws =
+      new OpSet({"Multinomial", "ParameterizedTruncatedNormal", "StatelessMultinomial",
+                 "StatelessRandomGammaV2", "StatelessRandomGammaV3"});
+  return IsBatchNorm(node) || IsOneOf(*gradients, node) || IsOneOf(*draws, node);
+}
+
 bool IsBinaryAdd(const Node* node) {
   return node->type_string() == "Add" || node->type_string() == "AddV2";
 }
@@ -131,6 +143,7 @@ class UnitFinder {
     JoinControlFlow();
     JoinDatasets();
     LeaveCompiled();
+    KeepDeviceTypes();
     if (absl::Status status = CollapseLoops(); !status.ok()) return status;
     JoinFusedChains();
     Finish();
@@ -219,6 +232,19 @@ class UnitFinder {
       std::vector<int32_t>& allowed = allowed_[Find(unit_[i])];
       const int32_t first = first_[unit_[i]];
       allowed = {absl::c_linear_search(allowed, first) ? first : allowed.front()};
+    }
+  }
+
+  void KeepDeviceTypes() {
+    const auto type_of = [this](int32_t device) { return (*input_.devices)[device].type; };
+    for (size_t i = 0; i < step_.nodes.size(); ++i) {
+      if (!DependsOnDeviceType(step_.nodes[i])) continue;
+      std::vector<int32_t>& allowed = allowed_[Find(unit_[i])];
+      const std::string type = type_of(first_[unit_[i]]);
+      if (absl::c_none_of(allowed, [&](int32_t d) { return type_of(d) == type; })) continue;
+      allowed.erase(std::remove_if(allowed.begin(), allowed.end(),
+                                   [&](int32_t d) { return type_of(d) != type; }),
+                    allowed.end());
     }
   }
 

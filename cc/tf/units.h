@@ -1,20 +1,24 @@
 // Units of placement: which nodes must share a device, and which devices they may use.
 //
-// Six rules, applied in this order:
+// Seven rules, applied in this order:
 // 1. TensorFlow's own colocation groups and candidate devices (ColocationGraph), which respect
 //    assigned devices, the user's tf.device annotations, kernels, resources and references.
 // 2. Switch, Exit, Enter and NextIteration go with the neighbour that TensorFlow's partitioner
 //    moves them to.
 // 3. What reads a dataset goes with what made or passed it: its cache and seeds are there.
 // 4. What XLA compiles stays with its variables, where TensorFlow has them: it cannot read others.
-// 5. A while loop runs as one op on one device, unless it contains the variable update (then the
+// 5. A batch norm and its gradient stay on the type of device where TensorFlow has them, since
+// those
+//    of a GPU and of a CPU do not understand each other. So do random ops that draw otherwise
+//    there.
+// 6. A while loop runs as one op on one device, unless it contains the variable update (then the
 //    loop is the training itself, and its body is placed per unit). Where most of its nodes may run
 //    on an accelerator, the others stay where TensorFlow has them.
-// 6. Chains that TensorFlow fuses into one op share a device: Grappler's remapper (a contraction, a
+// 7. Chains that TensorFlow fuses into one op share a device: Grappler's remapper (a contraction, a
 //    bias, then a residual or an activation, each read by the next one alone) fuses across devices
 //    and would undo the plan, and oneDNN (Conv2DBackpropFilter + BiasAddGrad, Pad + Conv2D) fuses
 //    only within one, so numbers change.
-// Rules 2 to 6 join groups only where a common candidate device is left.
+// Rules 2 to 7 join groups only where a common candidate device is left.
 #ifndef HPLACER_TF_UNITS_H_
 #define HPLACER_TF_UNITS_H_
 

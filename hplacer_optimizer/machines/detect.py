@@ -305,6 +305,8 @@ def _links(
     for members in tasks.values():
         cpus = [device.name for device in members if device.type == "CPU"]
         gpus = {device.name: device.description for device in members if device.type != "CPU"}
+        if len({_undivided(device) for device in members if device.type != "CPU"}) < len(gpus):
+            assumptions.add(_DIVIDED)
         if gpus:
             found += nvidia.links(cpus, gpus, ask_driver and len(tasks) == 1, assumptions)
         if len(cpus) > 1:

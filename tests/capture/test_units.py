@@ -293,6 +293,40 @@ report(alone=alone, planned=planned, assumptions=plan.assumptions,
     assert any("ops that XLA compiles: 2, " in said for said in report["assumptions"])
 
 
+TYPED = """
+from hplacer_optimizer.capture.loading import load_graph
+
+def build(device):
+    with tf.device(device):
+        images = v1.get_variable("images", (2, 4, 4, 3), use_resource=True)
+        scale, offset = (v1.get_variable(name, 3, use_resource=True) for name in ("a", "b"))
+        normed, mean, variance = v1.nn.fused_batch_norm(images * 2.0, scale, offset)
+        drawn = tf.random.categorical(tf.reshape(normed, [-1, 3]), 2)
+        loss = tf.reduce_sum(tf.tanh(normed)) * tf.reduce_sum(tf.cast(drawn, tf.float32))
+        return v1.train.GradientDescentOptimizer(0.1).minimize(loss)
+
+def allowed(device):
+    with tf.Graph().as_default() as graph:
+        target = build(device)
+    problem = load_graph(graph, machine="2xa100", targets=[target]).problem
+    found = {}
+    for op, (kind, name) in enumerate(zip(problem.op_types, problem.op_names)):
+        devices = problem.allowed_device[problem.allowed_ptr[op] : problem.allowed_ptr[op + 1]]
+        found[kind] = sorted(problem.device_names[device].split(":")[-2] for device in devices)
+    return {kind: found[kind] for kind in KINDS}
+
+report(free=allowed(None), pinned=allowed("/CPU:0"))
+"""
+
+
+def test_what_kernels_of_cpus_and_gpus_disagree_about_keeps_its_type(tmp_path: Path) -> None:
+    kinds = ["FusedBatchNormV3", "FusedBatchNormGradV3", "Multinomial", "Tanh"]
+    found = run(f"KINDS = {kinds}\n{TYPED}", tmp_path).report
+    assert found["free"].pop("Tanh") == ["CPU", "GPU", "GPU"]
+    assert all(types == ["GPU", "GPU"] for types in found["free"].values())
+    assert all(types == ["CPU"] for types in found["pinned"].values())
+
+
 def test_a_body_costs_what_its_shapes_and_attributes_ask(tmp_path: Path) -> None:
     report = told_by(
         """

@@ -159,6 +159,20 @@ def test_gpus_are_known_by_model_and_their_own_memory() -> None:
     assert len(machine.links) == 4 * 3
 
 
+def test_a_divided_gpu_is_no_faster_than_one() -> None:
+    text = "device: {}, name: NVIDIA H200, pci bus id: 0000:0{}:00.0"
+
+    def assumed(*numbers: int) -> bool:
+        gpus = [
+            Listed(f"{LOCAL}/device:GPU:{i}", "GPU", text.format(number, number), 2**30)
+            for i, number in enumerate(numbers)
+        ]
+        return any("divided" in text for text in detect([*cpus(1), *gpus]).assumptions)
+
+    assert assumed(0, 0)
+    assert not assumed(0, 1)
+
+
 @pytest.mark.parametrize(
     ("model", "kind"),
     [

@@ -94,11 +94,11 @@ def test_launches_add_their_error_to_that_of_estimates(cost_source: str) -> None
         )
 
 
-def test_copies_between_gpus_and_hosts_may_be_slower_than_estimated() -> None:
+@pytest.mark.parametrize("launch_ns", [(10, 0), (10, 10)])
+def test_copies_of_gpus_may_be_slower_than_estimated(launch_ns: tuple[int, int]) -> None:
     problem, apart = two_chains(20_000)
-    gpus = problem.replace(device_launch_ns=np.array([10, 10]))
-    assert (against_the_plan(gpus).link_latency_ns == problem.link_latency_ns).all()
-    ahead = problem.replace(device_launch_ns=np.array([10, 0]))
+    assert (against_the_plan(problem).link_latency_ns == problem.link_latency_ns).all()
+    ahead = problem.replace(device_launch_ns=np.array(launch_ns))
     assert prediction_error_of(problem, apart, "analytic") < MOST
     slow = prediction_error_of(ahead, apart, "analytic")
     assert slow > prediction_error_of(problem, apart, "analytic") * 1.5
