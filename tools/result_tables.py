@@ -548,39 +548,50 @@ def gpu_steps() -> str:
     """A row per task on one GPU, in ms."""
     rows = []
     for task, of in read("accelerators/h200.json")["tasks"].items():
-        executed = of["executed_ms"]
-        if "TensorFlow's" not in executed:
-            continue
-        cells = [float(np.mean(executed[name])) for name in ("TensorFlow's", "without TF32")]
-        cells += [
-            of["simulated_ms"]["TensorFlow's"]["data sheet"],
-            of.get("kernels_by_data_sheet_ms"),
-        ]
-        cells += [of.get("kernels_ms"), of.get("launch_us")]
-        rows.append([_model(task), *("" if cell is None else f"{cell:.1f}" for cell in cells)])
-    head = [
-        "task",
-        "executed",
-        "without TF32",
-        "simulated",
-        "kernels, data sheet",
-        "kernels, traced",
-    ]
-    return table([*head, "launch, us"], rows)
+        tf32, float32 = (
+            float(np.mean(of["executed_ms"][name])) for name in ("TensorFlow's", "without TF32")
+        )
+        simulated = of["simulated_ms"]
+        cells = [tf32, float32, simulated, of["kernels_by_data_sheet_ms"], of.get("kernels_ms")]
+        told = ["" if cell is None else f"{cell:.1f}" for cell in cells]
+        rows.append([_model(task), *told[:3], f"{tf32 / simulated:.2f}", *told[3:]])
+    head = ["task", "executed", "without TF32", "simulated", "executed / simulated"]
+    return table([*head, "kernels, data sheet", "kernels, traced"], rows)
 
 
 def gpu_placements() -> str:
-    """A row per placement that moves units to the CPU at random, in ms."""
-    rows = []
-    for task, of in read("accelerators/h200.json")["tasks"].items():
-        for name, executed_ms in of["executed_ms"].items():
-            simulated = of["simulated_ms"].get(name, {})
-            if "random moves" in name and "measured kernels" in simulated:
-                cells = (executed_ms, simulated["data sheet"], simulated["measured kernels"])
-                rows.append(
-                    [_model(task), name.split(" random")[0], *(f"{ms:.1f}" for ms in cells)]
-                )
+    """A row per placement with ops on the CPU, in ms."""
+    rows = [
+        [
+            _model(of["task"]),
+            of["moved"],
+            *(f"{of[name]:.1f}" for name in ("executed_ms", "data_sheet_ms")),
+            f"{of['measured_kernels_ms']:.1f}",
+        ]
+        for of in read("accelerators/h200.json")["placements"]
+    ]
     return table(["task", "moved", "executed", "data sheet", "measured kernels"], rows)
+
+
+def gpu_traces() -> str:
+    """A row per traced step with ops on the CPU."""
+    rows = [
+        [
+            _model(of["task"]),
+            of["moved"],
+            f"{of['cpu_ops']:,}",
+            f"{of['traced_ms']:.1f}",
+            f"{of['estimated_ms']:.1f}",
+            f"{of['median_ratio']:.1f}",
+            *(
+                ", ".join(str(us) for us in of[name])
+                for name in ("before_copy_us", "copied_us", "hop_us")
+            ),
+        ]
+        for of in read("accelerators/h200.json")["traced"]
+    ]
+    head = ["task", "moved", "ops on the CPU", "they took, ms", "estimated, ms", "median ratio"]
+    return table([*head, "before a copy, us", "copy, us", "hop, us"], rows)
 
 
 TABLES: dict[str, tuple[str, Callable[[], str]]] = {
@@ -606,5 +617,6 @@ TABLES: dict[str, tuple[str, Callable[[], str]]] = {
     "emulated-memory": ("emulation.md", emulated_memory),
     "gpu-steps": ("accelerators.md", gpu_steps),
     "gpu-placements": ("accelerators.md", gpu_placements),
+    "gpu-traces": ("accelerators.md", gpu_traces),
 }
 """The page of each table, and what makes it."""
