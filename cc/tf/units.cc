@@ -47,9 +47,9 @@ bool IsBatchNorm(const Node* node) {
   return IsOneOf(*ops, node);
 }
 
-// Whether kernels of one type of device do not go on with, or do not draw, what those of another
-// do. A batch norm saves the variance on a CPU, and one over its root with cuDNN, and the gradient
-// takes what it gets for its own. Of the random ops these use the same numbers in another way.
+// Whether its results depend on the type of device by more than rounding. A batch norm saves the
+// variance on a CPU, and one over its root with cuDNN, and the gradient takes what it gets for its
+// own. These random ops make other draws of the same bits.
 bool DependsOnDeviceType(const Node* node) {
   static const auto* const gradients =
       new OpSet({"FusedBatchNormGrad", "FusedBatchNormGradV2", "FusedBatchNormGradV3"});

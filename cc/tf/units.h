@@ -7,10 +7,8 @@
 //    moves them to.
 // 3. What reads a dataset goes with what made or passed it: its cache and seeds are there.
 // 4. What XLA compiles stays with its variables, where TensorFlow has them: it cannot read others.
-// 5. A batch norm and its gradient stay on the type of device where TensorFlow has them, since
-// those
-//    of a GPU and of a CPU do not understand each other. So do random ops that draw otherwise
-//    there.
+// 5. A batch norm and its gradient stay on the type of device where TensorFlow has them: what the
+//    one saves for the other differs. So do random ops that draw other numbers on another type.
 // 6. A while loop runs as one op on one device, unless it contains the variable update (then the
 //    loop is the training itself, and its body is placed per unit). Where most of its nodes may run
 //    on an accelerator, the others stay where TensorFlow has them.

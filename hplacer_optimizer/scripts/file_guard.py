@@ -6,6 +6,7 @@ the path for a message. What the script has made itself is its own, and caches a
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import io
 import os
@@ -51,37 +52,42 @@ class FileGuard:
         from tensorflow.python.lib.io import file_io, tf_record
         from tensorflow.python.training import saver
 
-        def index(prefix: Any) -> str:
-            """A file of each checkpoint."""
-            prefix = prefix.numpy() if hasattr(prefix, "numpy") else prefix
-            return os.fsdecode(prefix) + ".index"
-
-        self._wrap(
-            checkpoint.TrackableSaver, "save", lambda _, file_prefix, *__: [index(file_prefix)]
-        )
-        self._wrap(saver.Saver, "save", lambda _, sess, save_path, *__: [index(save_path)])
+        saves = {
+            checkpoint.TrackableSaver: lambda _, file_prefix, *__: [file_prefix],
+            saver.Saver: lambda _, sess, save_path, *__: [save_path],
+        }
+        for owner, path_of in saves.items():
+            self._wrap(owner, "save", path_of, suffix=".index")
         self._wrap(file_io.FileIO, "_prewrite_check", _opened)
         self._wrap(tf_record.TFRecordWriter, "__init__", lambda _, path, *__: [path])
-        gfile = tensorflow.io.gfile
-        self._wrap(gfile, "remove", lambda path: [path])
-        self._wrap(gfile, "rmtree", lambda path: [path])
-        self._wrap(gfile, "rename", lambda src, dst, *_: [src, dst])
-        self._wrap(gfile, "copy", lambda src, dst, *_: [dst])
         self._wrap(tensorflow.io, "write_file", lambda filename, *_: [filename])
+        gfile = tensorflow.io.gfile
+        for inside, outside, paths_of in (
+            ("delete_file_v2", "remove", lambda path: [path]),
+            ("delete_recursively_v2", "rmtree", lambda path: [path]),
+            ("rename_v2", "rename", lambda src, dst, *_: [src, dst]),
+            ("copy_v2", "copy", lambda src, dst, *_: [dst]),
+        ):
+            self._wrap(file_io, inside, paths_of)  # for TensorFlow's own modules
+            self._wrap(gfile, outside, paths_of)
 
     def on_h5py(self, h5py: ModuleType) -> None:
         """Keras saves weights with it."""
         self._wrap(h5py.File, "__init__", lambda _, name, mode="r", *__: [name] * (mode != "r"))
 
-    def _wrap(self, owner: Any, name: str, paths_of: Callable[..., list[Any]]) -> None:
+    def _wrap(
+        self, owner: Any, name: str, paths_of: Callable[..., list[Any]], suffix: str = ""
+    ) -> None:
         """`paths_of` takes the same arguments, and tells what is going to be changed."""
+        known = inspect.signature(paths_of).parameters
 
         def checked(original: Any, instance: Any, positional: Any, keywords: Any) -> Any:
             own = () if instance is None else (instance,)
-            known = inspect.signature(paths_of).parameters
             named = {key: value for key, value in keywords.items() if key in known}
-            for path in paths_of(*own, *positional, **named):
-                self._check(path.numpy() if hasattr(path, "numpy") else path)  # a string tensor
+            with contextlib.suppress(TypeError):  # wrong arguments are for `original` to tell
+                for path in paths_of(*own, *positional, **named):
+                    path = path.numpy() if hasattr(path, "numpy") else path  # of a string tensor
+                    self._check(os.fsdecode(path) + suffix)
             return original(*positional, **keywords)
 
         wrapt.wrap_function_wrapper(owner, name, checked)

@@ -34,6 +34,7 @@ CHANGES = [
     lambda: gfile.rename(old, new),
     lambda: gfile.rename(new, dst=old, overwrite=True),
     lambda: gfile.copy(new, old, overwrite=True),
+    lambda: tf.compat.v1.gfile.Remove(old),
     lambda: gfile.rmtree(os.path.dirname(old)),
     lambda: tf.io.write_file(tf.constant(old), "more"),
     lambda: tf.io.TFRecordWriter(path=old),
