@@ -31,6 +31,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -409,17 +410,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     todo = [part for part in options.parts if part != "tasks"]
     todo += options.tasks if "tasks" in options.parts else []
 
-    def measured(name: str) -> tuple[str, list[dict[str, Any]]]:
-        rows = []
+    lock = threading.Lock()
+
+    def measure(name: str) -> None:
         for row in rows_told(["benchmarks.accelerator", "--one", name, *own]):
-            rows.append(row)
             print(f"{name}: {line_of(row)}", file=sys.stderr, flush=True)
-        return name, rows
+            with lock:
+                found.setdefault(name, []).append(row)
+                options.output.write_text(result_json(found) + "\n")
 
     with ThreadPoolExecutor(options.jobs) as pool:
-        for name, rows in pool.map(measured, todo):
-            found[name] = rows
-            options.output.write_text(result_json(found) + "\n")
+        list(pool.map(measure, todo))
     return 0
 
 
