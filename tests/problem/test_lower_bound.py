@@ -99,6 +99,23 @@ def test_devices_that_share_their_cores_bear_the_load_of_one() -> None:
     assert _engine.lower_bound(problem_from_dict(document)).ns == 25
 
 
+@pytest.mark.parametrize(("sizes", "ns"), [([0, 0, 8], 18), ([8, 0, 8], 36), ([0, 0], 0)])
+def test_empty_tensors_of_a_gpu_need_no_channel(sizes: list[int], ns: int) -> None:
+    document = chain(2)
+    first, second = document["ops"]
+    first |= {"cost_ns": {"gpu": 0}, "output_bytes": sizes, "allowed_devices": [0]}
+    second |= {"cost_ns": {"gpu": 0}, "allowed_devices": [1]}
+    gpu = document["devices"][0]
+    gpu |= {"memory_bytes": 100}
+    document["devices"] = [gpu | {"launch_ns": 1}, gpu | {"name": "other"}]
+    link = {"src": 0, "dst": 1, "channel": "x", "latency_ns": 10, "bytes_per_s": 10**9}
+    document |= {"links": [link], "control_edges": []}
+    document["edges"] = [[0, tensor, 1] for tensor in range(len(sizes))]
+    problem = problem_from_dict(document)
+    assert hp.simulate(problem, [0, 1]).makespan_ns == ns
+    assert hp.lower_bound(problem).ns == ns
+
+
 def test_the_bound_of_the_golden_problem_is_near_what_a_planner_finds() -> None:
     problem = hp.load_problem(GOLDEN)
     bound = hp.lower_bound(problem)

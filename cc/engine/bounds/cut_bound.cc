@@ -33,7 +33,7 @@ CutPrices::CutPrices(const Problem& problem) : problem_(problem) {
       const int64_t sent_ns = AddNs(paths.head_ns[at(src, a)], classes.CostNs(src, a));
       for (int32_t b = 0; b < count; ++b) {
         if (!classes.Allows(dst_unit, b) || (a == b && classes.Size(a) == 1)) continue;
-        const int64_t arrival_ns = AddNs(sent_ns, classes.MinTransferNs(a, b, 1, bytes));
+        const int64_t arrival_ns = AddNs(sent_ns, classes.MinTransferNs(a, b, 1, bytes > 0, bytes));
         const int64_t rest_ns = AddNs(classes.CostNs(dst, b), paths.tail_ns[at(dst, b)]);
         price_ns = std::min(price_ns, AddNs(arrival_ns, rest_ns));
       }

@@ -98,7 +98,8 @@ void DeviceClasses::FindLinks() {
   // A rate of 0 is that of no work.
   const auto is_as_fast = [](int64_t a, int64_t b) { return a == 0 || (b != 0 && a >= b); };
   const auto dominates = [&](int32_t a, int32_t b) {
-    return spec.link_latency_ns[a] <= spec.link_latency_ns[b] &&
+    return (problem_.IsCopied(a) || !problem_.IsCopied(b)) &&
+           spec.link_latency_ns[a] <= spec.link_latency_ns[b] &&
            spec.link_bytes_per_s[a] >= spec.link_bytes_per_s[b] &&
            spec.link_send_ns[a] <= spec.link_send_ns[b] &&
            is_as_fast(spec.link_send_bytes_per_s[a], spec.link_send_bytes_per_s[b]) &&
@@ -118,7 +119,7 @@ void DeviceClasses::FindLinks() {
   }
 }
 
-int64_t DeviceClasses::MinTransferNs(int32_t src, int32_t dst, int32_t transfers,
+int64_t DeviceClasses::MinTransferNs(int32_t src, int32_t dst, int32_t transfers, int32_t filled,
                                      int64_t bytes) const {
   int64_t best = kNever;
   for (int32_t link : fastest_links_[static_cast<size_t>(src) * num_classes() + dst]) {
@@ -126,7 +127,8 @@ int64_t DeviceClasses::MinTransferNs(int32_t src, int32_t dst, int32_t transfers
     const int64_t work_ns = transfers == 1
                                 ? problem_.SendNs(link, bytes) + problem_.ReceiveNs(link, bytes)
                                 : problem_.SendNs(link, 0) + problem_.ReceiveNs(link, 0);
-    best = std::min(best, work_ns + problem_.ChannelNs(link, bytes) + (transfers - 1) * latency_ns);
+    const int32_t carried = problem_.IsCopied(link) ? std::max(filled, 1) : transfers;
+    best = std::min(best, work_ns + problem_.ChannelNs(link, bytes) + (carried - 1) * latency_ns);
   }
   return best;
 }

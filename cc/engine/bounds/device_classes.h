@@ -8,8 +8,9 @@
 //
 // `MinTransferNs(a, b, ...)` is the fastest that a device of class a can reach another one of class
 // b. Transfers from one op to one device use one link, hence one channel, one after the other:
-// together they last at least transfers * latency + ceil(all bytes / rate), the best such link. The
-// first has to be sent before that, and the last to be received; only of a single transfer is it
+// together they last at least transfers * latency + ceil(all bytes / rate), the best such link. If
+// an end launches, only those that are not empty count: the others need no channel. The first has
+// to be sent before that, and the last to be received; only of a single transfer is it
 // known how many bytes these have.
 
 #ifndef HPLACER_ENGINE_BOUNDS_DEVICE_CLASSES_H_
@@ -54,8 +55,9 @@ class DeviceClasses {
   int64_t CertainBytes(int32_t unit) const { return certain_bytes_[unit]; }
   int64_t PersistentBytes(int32_t unit) const { return persistent_bytes_[unit]; }
 
-  // kNever without a link.
-  int64_t MinTransferNs(int32_t src, int32_t dst, int32_t transfers, int64_t bytes) const;
+  // Of so many transfers, of which `filled` have bytes; kNever without a link.
+  int64_t MinTransferNs(int32_t src, int32_t dst, int32_t transfers, int32_t filled,
+                        int64_t bytes) const;
 
  private:
   void SumBytes();

@@ -9,10 +9,12 @@
 namespace hplacer {
 namespace {
 
-// What one op gets from another: `transfers` tensors of `bytes` in all, or a signal.
+// What one op gets from another: `transfers` tensors of `bytes` in all, of which so many are not
+// empty, or a signal.
 struct Arc {
   int32_t op;
   int32_t transfers;
+  int32_t filled;
   int64_t bytes;
 };
 
@@ -31,9 +33,11 @@ Arcs IncomingArcs(const Problem& problem) {
       const int32_t src = problem.tensor_op()[tensor];
       const bool first_of_src =
           static_cast<int64_t>(arcs.items.size()) == first || arcs.items.back().op != src;
-      if (first_of_src) arcs.items.push_back({src, 0, 0});
+      if (first_of_src) arcs.items.push_back({src, 0, 0, 0});
+      const int64_t bytes = problem.spec().output_bytes[tensor];
       ++arcs.items.back().transfers;
-      arcs.items.back().bytes += problem.spec().output_bytes[tensor];
+      arcs.items.back().filled += bytes > 0;
+      arcs.items.back().bytes += bytes;
     }
     const auto data_end = static_cast<int64_t>(arcs.items.size());
     const auto by_op = [](const Arc& arc, int32_t src) { return arc.op < src; };
@@ -41,7 +45,7 @@ Arcs IncomingArcs(const Problem& problem) {
       const int32_t src = problem.control_in()[c];
       const auto end = arcs.items.begin() + data_end;
       const auto data = std::lower_bound(arcs.items.begin() + first, end, src, by_op);
-      if (data == end || data->op != src) arcs.items.push_back({src, 1, 0});
+      if (data == end || data->op != src) arcs.items.push_back({src, 1, 0, 0});
     }
     arcs.ptr.push_back(static_cast<int64_t>(arcs.items.size()));
   }
@@ -59,7 +63,7 @@ Arcs Reversed(const Arcs& arcs) {
   for (int32_t op = 0; op < n; ++op) {
     for (int64_t i = arcs.ptr[op]; i < arcs.ptr[op + 1]; ++i) {
       const Arc& arc = arcs.items[i];
-      result.items[next[arc.op]++] = {op, arc.transfers, arc.bytes};
+      result.items[next[arc.op]++] = {op, arc.transfers, arc.filled, arc.bytes};
     }
   }
   return result;
@@ -167,9 +171,9 @@ class Sweep {
     for (int32_t a = 0; a < classes_.num_classes(); ++a) {
       const int64_t head_ns = head_ns_[Index(arc.op, a)];
       if (head_ns == kNever || (a == c && classes_.Size(c) == 1)) continue;
-      const int64_t transfer_ns = direction_ == Direction::kForward
-                                      ? classes_.MinTransferNs(a, c, arc.transfers, arc.bytes)
-                                      : classes_.MinTransferNs(c, a, arc.transfers, arc.bytes);
+      const bool is_forward = direction_ == Direction::kForward;
+      const int64_t transfer_ns = classes_.MinTransferNs(is_forward ? a : c, is_forward ? c : a,
+                                                         arc.transfers, arc.filled, arc.bytes);
       const int64_t there_ns = AddNs(head_ns, classes_.CostNs(arc.op, a));
       result.away_ns = std::min(result.away_ns, AddNs(there_ns, transfer_ns));
     }
