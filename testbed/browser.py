@@ -53,8 +53,12 @@ class Browser:
         return self.driver.execute_script(script, *arguments)
 
     def log(self) -> list[str]:
-        """What the page wrote to the console since the last call."""
-        return [entry["message"] for entry in self.driver.get_log("browser")]
+        """What the page wrote to the console since the last call.
+
+        Without the browser's advice to tests that read pixels often.
+        """
+        messages = [entry["message"] for entry in self.driver.get_log("browser")]
+        return [message for message in messages if "willReadFrequently" not in message]
 
     def find(self, selector: str) -> Any:
         return self.driver.find_element("css selector", selector)

@@ -63,8 +63,8 @@ FAULTS = (
     ),
     Fault(
         "cc/engine/bounds/device_classes.cc",
-        "(transfers - 1) * latency_ns",
-        "transfers * latency_ns",
+        "(carried - 1) * latency_ns",
+        "carried * latency_ns",
         "tests/problem",
     ),
     Fault(
