@@ -18,7 +18,7 @@ too: "stripes" has a store with the graph cut in two, which every trial finds.
     python -m benchmarks.trial_emulated --machines here --steps 2000 --output build/trials
 
 With `--machines here`, trainings run on the first GPU of this machine, divided into two, and all
-times are real ones.
+times are real ones. They wait for the search, which is not counted as time of the run.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def _is_decided(trials: Any) -> bool:
 
 
 def _wait_for_search(trials: Any) -> None:
-    """It takes no virtual time, so that training may as well wait for it."""
+    """It takes no virtual time. The real time that it takes on a GPU is not counted."""
     while any(one.plan is None and not one.function.is_settled for one in trials._candidates):
         time.sleep(0.1)
 

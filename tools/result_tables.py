@@ -565,8 +565,10 @@ def gpu_placements() -> str:
         [
             _model(of["task"]),
             of["moved"],
-            *(f"{of[name]:.1f}" for name in ("executed_ms", "data_sheet_ms")),
-            f"{of['measured_kernels_ms']:.1f}",
+            *(
+                f"{of[name]:.1f}"
+                for name in ("executed_ms", "data_sheet_ms", "measured_kernels_ms")
+            ),
         ]
         for of in read("accelerators/h200.json")["placements"]
     ]

@@ -851,6 +851,6 @@ def test_fifty_thousand_ops(chromium: Browser, tmp_path: Path) -> None:
     for _ in ("without the critical path", "with it"):
         chromium.wait_for_frame()
         times_ms = chromium.run(FRAMES)
-        assert min(times_ms) < 20  # 3; 38 if every op is drawn; others may take the cores
+        assert np.median(times_ms) < 20  # 3; 38 if every op is drawn
         chromium.find("[data-shows=path]").click()
-    assert [line for line in chromium.log() if "readback" not in line] == []
+    assert chromium.log() == []

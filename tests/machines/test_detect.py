@@ -159,7 +159,7 @@ def test_gpus_are_known_by_model_and_their_own_memory() -> None:
     assert len(machine.links) == 4 * 3
 
 
-def test_a_divided_gpu_is_no_faster_than_one() -> None:
+def test_that_a_gpu_was_divided_is_told() -> None:
     text = "device: {}, name: NVIDIA H200, pci bus id: 0000:0{}:00.0"
 
     def assumed(*numbers: int) -> bool:

@@ -185,12 +185,23 @@ def train_step():
             "",
             "ended without a training step; it called function <lambda>, which update no variables",
         ),
+        (
+            "path = '{checkpoint}'\nfor _ in range(3): train_step()\n"
+            "tf.train.Checkpoint(w=weights).write(path)",
+            "",
+            "would overwrite {checkpoint}.index",
+        ),
     ],
-    ids=["traces", "ends early", "fails late", "jit_compile", "no updates"],
+    ids=["traces", "ends early", "fails late", "jit_compile", "no updates", "checkpoint elsewhere"],
 )
 def test_a_script_with_tensorflow(tmp_path: Path, end: str, options: str, said: str) -> None:
     pytest.importorskip("tensorflow")
-    assert said in failure_of(tmp_path, TRAIN.format(options=options) + end)
+    checkpoint = str(tmp_path / "kept")
+    Path(f"{checkpoint}.index").write_text("a year of training")
+    found = failure_of(
+        tmp_path, TRAIN.format(options=options) + end.replace("{checkpoint}", checkpoint)
+    )
+    assert said.replace("{checkpoint}", checkpoint) in found
 
 
 FORKS = """
