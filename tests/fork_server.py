@@ -194,13 +194,14 @@ def main(owner: int, listener: int) -> None:
 def _keep(modules: dict[str, ModuleType]) -> None:
     """Hides modules from the end of the interpreter: to clear them takes longer than most scripts.
 
-    But for the one that holds TensorFlow's devices; and none where a thread still runs, which may
-    be within TensorFlow.
+    But for the one that holds TensorFlow's devices, and those of multiprocessing, which unlinks its
+    semaphores after this; and none where a thread still runs, which may be within TensorFlow.
     """
     if threading.active_count() > 1:
         return
     for name in modules.keys() - {_TF_CONTEXT}:
-        sys.modules.pop(name, None)
+        if not name.startswith("multiprocessing"):
+            sys.modules.pop(name, None)
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(modules))  # for ever
 
 

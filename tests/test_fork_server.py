@@ -53,6 +53,18 @@ def test_scripts_draw_other_random_numbers(tmp_path: Path) -> None:
     assert not set(first) & set(second)
 
 
+def test_multiprocessing_ends_with_the_modules_that_it_began_with(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(
+        "import sys\n"
+        "from multiprocessing import resource_tracker, util\n"
+        "def look():\n"
+        "    print(sys.modules.get(resource_tracker.__name__) is resource_tracker, flush=True)\n"
+        "util.Finalize(None, look, exitpriority=0)"
+    )
+    done = run_script(["script.py"], cwd=tmp_path, environment=clean_environment(tmp_path))
+    assert done.stdout == "True\n"
+
+
 @pytest.mark.parametrize(
     ("end", "returncode"),
     [
