@@ -7,7 +7,7 @@
 namespace hplacer {
 namespace {
 
-constexpr double kForget = 0.995;  // of what kinds of moves were worth, per round
+constexpr double kForgetPerRound = 0.995;  // of what kinds of moves were worth, per round
 constexpr double kLeastKindShare = 0.02;
 constexpr int32_t kUnscreened = 4;  // of so many moves one is made as it comes
 constexpr size_t kMostRetries = Annealing::kRoundSize / 2;
@@ -103,8 +103,8 @@ void Annealing::FinishRound(int32_t count) {
   for (int32_t i = 0; i < count; ++i) work_ += candidates_[i].work + problem_.num_ops() / 16;
   const int32_t chosen = Choose(count);
   for (int32_t k = 0; k < kNumMoveKinds; ++k) {
-    gain_[k] = gain_[k] * kForget + (1 - kForget);
-    effort_[k] = effort_[k] * kForget + (1 - kForget);
+    gain_[k] = gain_[k] * kForgetPerRound + (1 - kForgetPerRound);
+    effort_[k] = effort_[k] * kForgetPerRound + (1 - kForgetPerRound);
   }
   std::vector<std::pair<Score, int32_t>> improving;
   for (int32_t i = 0; i < count; ++i) {

@@ -32,15 +32,15 @@ constexpr double kWorkOfLevels = 150;  // per op: making them takes as long as s
 constexpr double kWorkGrowth = 1.1;    // after a turn that brought nothing
 // Of operators. What they gain is a share of the step, for 1,000 simulated ops per op.
 constexpr double kHopeOfBest = 0.02, kHopeOfOthers = 0.0003;
-constexpr double kForget = 0.5, kLeastShare = 0.01;
+constexpr double kForgetPerTurn = 0.5, kLeastShare = 0.01;
 // Shares of the makespan, and of the mean unit, which is a large part of it on small graphs.
 constexpr double kAnnealingTemperature = 0.0007, kAnnealingUnits = 0.3;
 constexpr double kCycleTemperature = 0.002, kFinestCycleTemperature = 0.0005;
 constexpr double kCooling = 0.01;
 
-class Search {
+class LocalSearcher {
  public:
-  Search(const Problem& problem, const SearchOptions& options)
+  LocalSearcher(const Problem& problem, const SearchOptions& options)
       : problem_(problem),
         options_(options),
         clock_(options.limits),
@@ -132,8 +132,8 @@ class Search {
         RunCycle(it.work);
         work += WorkOf(kWorkOfLevels);
     }
-    it.gain *= kForget;
-    it.effort = kForget * it.effort + work / WorkOf(1000);
+    it.gain *= kForgetPerTurn;
+    it.effort = kForgetPerTurn * it.effort + work / WorkOf(1000);
     if (!(result_.score < before)) {
       it.work *= kWorkGrowth;
     } else if (before.feasible()) {
@@ -253,7 +253,7 @@ SearchResult LocalSearch(const Problem& problem, const SearchOptions& options) {
     result.is_optimal = true;
     return result;
   }
-  return Search(problem, options).Run();
+  return LocalSearcher(problem, options).Run();
 }
 
 }  // namespace hplacer
