@@ -52,6 +52,12 @@ class Browser:
     def run(self, script: str, *arguments: object) -> Any:
         return self.driver.execute_script(script, *arguments)
 
+    def processor_s(self) -> float:
+        """Of the page's thread, since the first call: the same however busy the cores are."""
+        self.driver.execute_cdp_cmd("Performance.enable", {"timeDomain": "threadTicks"})
+        found = self.driver.execute_cdp_cmd("Performance.getMetrics", {})["metrics"]
+        return float(next(entry["value"] for entry in found if entry["name"] == "TaskDuration"))
+
     def log(self) -> list[str]:
         """What the page wrote to the console since the last call.
 
