@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -14,8 +15,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from hplacer_optimizer.bench import charts, tables
 from hplacer_optimizer.bench import experiment as runner
-from hplacer_optimizer.bench import tables
 from hplacer_optimizer.bench.tasks import (
     OUT_OF_MEMORY,
     PAPER,
@@ -167,6 +168,28 @@ def test_tables_by_hand() -> None:
     assert gpu[1:4] == ["OOM (/device:GPU:0 lacks 1.50 GiB)", "", ""]
     assert (expert[6], gpu[6], random[6]) == ("1 s", "OOM", "")
     assert "lower bound 0.5 s (critical path)" in detail.title
+
+
+def test_a_chart_by_hand(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    from matplotlib import rc_context
+
+    experiment = experiment_of("human_expert", "random", "gpu_only", "etf", seeds=2)
+    results = results_by_hand()
+    for seed in range(2):
+        results.add(
+            runner.Cell(task="towers", planner="etf", seed=seed, step_time_ns=None, error="none")
+        )
+    path = tmp_path / "towers.svg"
+    with rc_context({"svg.fonttype": "none"}):  # words stay words
+        charts.draw(experiment, results, TASK, path)
+    words = re.findall("<text[^>]*>([^<]*)</text>", path.read_text())
+    assert {"Two towers, any", "seconds per step (simulated)", "lower bound", "paper"} <= {*words}
+    # From top to bottom, with two that have no bar.
+    planners = [row.planner for row in tables.rows_of(experiment, results, TASK)]
+    assert sorted(planners) == ["etf", "gpu_only", "human_expert", "random"]
+    assert [word for word in words if word in planners] == planners
+    assert [word.strip() for word in words if word.strip() in ("OOM", "-")] == ["OOM", "-"]
 
 
 def test_tables_beside_tensorflows_placement() -> None:
