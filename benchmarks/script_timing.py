@@ -4,7 +4,7 @@ Each script of testbed/timed_scripts has a stopwatch of its own around the same 
 what the timer adds to a short step: the median of many turns, in each of which the step runs
 without the timer and with it.
 
-    python benchmarks/script_timing.py
+    python -m benchmarks.script_timing
 """
 
 from __future__ import annotations
