@@ -10,8 +10,8 @@
 // b. Transfers from one op to one device use one link, hence one channel, one after the other:
 // together they last at least transfers * latency + ceil(all bytes / rate), the best such link. If
 // an end launches, only those that are not empty count: the others need no channel. The first has
-// to be sent before that, and the last to be received; only of a single transfer is it
-// known how many bytes these have.
+// to be sent before that, and the last to be received; only of a single transfer is it known how
+// many bytes these have.
 
 #ifndef HPLACER_ENGINE_BOUNDS_DEVICE_CLASSES_H_
 #define HPLACER_ENGINE_BOUNDS_DEVICE_CLASSES_H_

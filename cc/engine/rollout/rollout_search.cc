@@ -31,7 +31,6 @@ constexpr int32_t kAtOnce = 4;  // chains, and sweeps
 // Of the clusterings.
 constexpr int32_t kClustersPerDevice[] = {16, 6, 2};
 constexpr int32_t kClusters = 1000, kLeastUnitsPerCluster = 2;
-constexpr int32_t kRolloutRepairs = 4;
 constexpr int32_t kFits = 6;           // attempts to make a placement fit the memories
 constexpr double kPolicyNoise = 0.85;  // of weights in sweeps, in the logarithm
 constexpr double kMovedFirst = 0.5;    // share of sweeps that move an item before all else
@@ -215,7 +214,7 @@ class RolloutSearcher {
 
   // Packs anew what no chain has made fit.
   void Repair() {
-    for (int32_t i = 0; i < kRolloutRepairs && !result_.score.feasible() && Take(1) > 0; ++i) {
+    for (int32_t i = 0; i < kRepairs && !result_.score.feasible() && Take(1) > 0; ++i) {
       Candidate candidate;
       int32_t evaluations = 0;
       PlacementScorer* scorer = workers_[0].scorer.get();

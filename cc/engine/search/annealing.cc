@@ -7,7 +7,7 @@
 namespace hplacer {
 namespace {
 
-constexpr double kForgetPerRound = 0.995;  // of what kinds of moves were worth, per round
+constexpr double kForgetPerRound = 0.995;  // of what kinds of moves were worth
 constexpr double kLeastKindShare = 0.02;
 constexpr int32_t kUnscreened = 4;  // of so many moves one is made as it comes
 constexpr size_t kMostRetries = Annealing::kRoundSize / 2;

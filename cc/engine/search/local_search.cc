@@ -21,7 +21,7 @@ namespace {
 
 using Placement = std::vector<int32_t>;
 
-constexpr int32_t kRepairs = 4, kStartsAtOnce = 4;
+constexpr int32_t kStartsAtOnce = 4;
 constexpr int64_t kTryInterval = 256;  // evaluations of a coarse level
 // Levels whose clusters are small enough for a coarse step to last nearly as long as a fine one.
 constexpr size_t kAnnealedLevels = 2;

@@ -17,6 +17,9 @@
 
 namespace hplacer {
 
+// A search tries so often, each time with another seed.
+inline constexpr int32_t kRepairs = 4;
+
 // Returns the best of the given placement, which must put every unit on a candidate, and of those
 // tried; their number is added to `evaluations`.
 std::vector<int32_t> RepairMemory(const Problem& problem, PlacementScorer* scorer, uint64_t seed,
