@@ -19,7 +19,14 @@ class ChainWalk {
         transfers_(schedule.transfers) {
     const int32_t n = problem.num_ops();
     ends_.resize(problem.num_pools());
-    for (int32_t op = 0; op < n; ++op) ends_[PoolOf(op)].emplace_back(finish_ns_[op], op);
+    for (const int32_t event : schedule.order) {
+      if (event >= 0) ends_[PoolOf(event)].emplace_back(finish_ns_[event], event);
+    }
+    std::vector<size_t> num_ops;
+    for (Ends& ends : ends_) {
+      SortByTime(ends.begin(), ends.end());
+      num_ops.push_back(ends.size());
+    }
     channel_ends_.resize(problem.num_channels());
     first_transfer_ = FirstTransfers(transfers_, n);
     for (size_t i = 0; i < transfers_.size(); ++i) {
@@ -44,8 +51,12 @@ class ChainWalk {
         if (event >= 0) before_[event] = std::exchange(last[placement[event]], event);
       }
     }
-    for (auto& ends : ends_) std::sort(ends.begin(), ends.end());
-    for (auto& ends : channel_ends_) std::sort(ends.begin(), ends.end());
+    for (size_t pool = 0; pool < ends_.size(); ++pool) {
+      const auto middle = ends_[pool].begin() + static_cast<ptrdiff_t>(num_ops[pool]);
+      SortByTime(middle, ends_[pool].end());
+      std::inplace_merge(ends_[pool].begin(), middle, ends_[pool].end(), IsEarlier);
+    }
+    for (Ends& ends : channel_ends_) SortByTime(ends.begin(), ends.end());
   }
 
   CriticalChain Run() {
@@ -79,12 +90,23 @@ class ChainWalk {
 
   int32_t PoolOf(int32_t op) const { return problem_.device_pool()[placement_[op]]; }
 
+  static bool IsEarlier(const Ends::value_type& a, const Ends::value_type& b) {
+    return a.first < b.first;
+  }
+  // The order of starts is nearly that of ends.
+  static void SortByTime(Ends::iterator begin, Ends::iterator end) {
+    if (!std::is_sorted(begin, end, IsEarlier)) std::sort(begin, end, IsEarlier);
+  }
+
+  // The lowest.
   static int32_t EndingAt(const Ends& ends, int64_t time_ns, int32_t not_this) {
-    for (auto it = std::lower_bound(ends.begin(), ends.end(), std::make_pair(time_ns, 0));
+    int32_t lowest = kNone;
+    for (auto it =
+             std::lower_bound(ends.begin(), ends.end(), Ends::value_type(time_ns, 0), IsEarlier);
          it != ends.end() && it->first == time_ns; ++it) {
-      if (it->second != not_this) return it->second;
+      if (it->second != not_this && (lowest == kNone || it->second < lowest)) lowest = it->second;
     }
-    return kNone;
+    return lowest;
   }
 
   bool IsCopy(const Transfer& sent) const {

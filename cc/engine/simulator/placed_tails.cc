@@ -31,44 +31,52 @@ TailTables::TailTables(const Problem& problem) : order(TopologicalOrder(problem)
 
 bool PlacedTails::Compute(const int32_t* placement) {
   const StepGraph& graph = problem_.step_graph();
+  const StepGraph::Op* const ops = graph.ops.data();
+  const StepGraph::Tensor* const tensors = graph.tensors.data();
+  const int32_t* const consumers = problem_.consumers().data();
+  const int32_t* const device_pool = problem_.device_pool().data();
+  const int64_t* const device_start_ns = problem_.spec().device_start_ns.data();
   const auto num_tensors = static_cast<size_t>(problem_.num_tensors());
   tail_ns_.resize(problem_.num_ops());
+  way_ns_.resize(problem_.num_ops());
   load_ns_.assign(problem_.num_pools(), 0);
   control_ns_.assign(graph.controls.size(), kUnknownControl);
-  path_ns_ = 0;
+  int64_t* const way_ns = way_ns_.data();
+  int64_t path_ns = 0;
   bool linked = true;
-  const auto way_ns = [&](int32_t op) { return problem_.CostNs(op, placement[op]) + tail_ns_[op]; };
   for (auto it = tables_.order.rbegin(); it != tables_.order.rend(); ++it) {
     const int32_t op = *it, device = placement[op];
     int64_t tail_ns = 0;
-    for (int32_t t = graph.ops[op].first_tensor; t < graph.ops[op + 1].first_tensor; ++t) {
-      const int32_t end = graph.tensors[t + 1].first_consumer;
-      for (int32_t e = graph.tensors[t].first_consumer; e < end; ++e) {
-        const int32_t consumer = problem_.consumers()[e];
-        int64_t ns = way_ns(consumer);
-        if (placement[consumer] != device) {
-          const int32_t link = problem_.Link(device, placement[consumer]);
+    for (int32_t t = ops[op].first_tensor; t < ops[op + 1].first_tensor; ++t) {
+      const int32_t end = tensors[t + 1].first_consumer;
+      for (int32_t e = tensors[t].first_consumer; e < end; ++e) {
+        const int32_t consumer = consumers[e], to = placement[consumer];
+        int64_t ns = way_ns[consumer];
+        if (to != device) {
+          const int32_t link = problem_.Link(device, to);
           linked &= link >= 0;
           if (link >= 0) ns += tables_.tensor_ns[tables_.link_rate[link] * num_tensors + t];
         }
         tail_ns = std::max(tail_ns, ns);
       }
     }
-    if (graph.ops[op].control != kNoControl) {
-      const StepGraph::Control& control = graph.controls[graph.ops[op].control];
-      int64_t& longest_ns = control_ns_[graph.ops[op].control];
+    if (ops[op].control != kNoControl) {
+      const StepGraph::Control& control = graph.controls[ops[op].control];
+      int64_t& longest_ns = control_ns_[ops[op].control];
       if (longest_ns == kUnknownControl) {
         for (int32_t c = control.begin; c < control.end; ++c) {
-          longest_ns = std::max(longest_ns, way_ns(problem_.control_out()[c]));
+          longest_ns = std::max(longest_ns, way_ns[problem_.control_out()[c]]);
         }
       }
       tail_ns = std::max(tail_ns, longest_ns);
     }
-    tail_ns_[op] = tail_ns;
     const int64_t cost_ns = problem_.CostNs(op, device);
-    load_ns_[problem_.device_pool()[device]] += cost_ns;
-    path_ns_ = std::max(path_ns_, problem_.spec().device_start_ns[device] + cost_ns + tail_ns);
+    tail_ns_[op] = tail_ns;
+    way_ns[op] = cost_ns + tail_ns;
+    load_ns_[device_pool[device]] += cost_ns;
+    path_ns = std::max(path_ns, device_start_ns[device] + way_ns[op]);
   }
+  path_ns_ = path_ns;
   return linked;
 }
 

@@ -43,6 +43,7 @@ class PlacedTails {
   const Problem& problem_;
   const TailTables& tables_;
   std::vector<int64_t> tail_ns_, load_ns_;
+  std::vector<int64_t> way_ns_;      // [n] with the op itself
   std::vector<int64_t> control_ns_;  // [controls] from the end of the sources, without signals
   int64_t path_ns_ = 0;
 };

@@ -9,45 +9,52 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <utility>
 #include <vector>
 
 namespace hplacer {
 
-// A set of small integers, drained in ascending order.
+// A set of small integers, drained in ascending order. Few machines have more than 64 of anything.
 class IndexSet {
  public:
   // Empties it, for members 0..size-1.
-  void Reset(int32_t size) { words_.assign((size + 63) / 64, 0); }
+  void Reset(int32_t size) {
+    first_ = 0;
+    more_.assign(std::max(0, (size - 1) / 64), 0);
+  }
 
-  void Add(int32_t index) { words_[index >> 6] |= uint64_t{1} << (index & 63); }
-  void Remove(int32_t index) { words_[index >> 6] &= ~(uint64_t{1} << (index & 63)); }
+  void Add(int32_t index) { Word(index) |= uint64_t{1} << (index & 63); }
+  void Remove(int32_t index) { Word(index) &= ~(uint64_t{1} << (index & 63)); }
   void AddAll(const IndexSet& other) {
-    for (size_t i = 0; i < words_.size(); ++i) words_[i] |= other.words_[i];
+    first_ |= other.first_;
+    for (size_t i = 0; i < more_.size(); ++i) more_[i] |= other.more_[i];
   }
 
   template <typename Visit>
   void ForEach(Visit visit) const {
-    for (size_t i = 0; i < words_.size(); ++i) {
-      for (uint64_t word = words_[i]; word != 0; word &= word - 1) {
-        visit(static_cast<int32_t>(i * 64) + __builtin_ctzll(word));
-      }
-    }
+    VisitWord(0, first_, visit);
+    for (size_t i = 0; i < more_.size(); ++i) VisitWord(i + 1, more_[i], visit);
   }
 
   // Empties the set before it visits a word's members, so that a visit may add them again.
   template <typename Visit>
   void Drain(Visit visit) {
-    for (size_t i = 0; i < words_.size(); ++i) {
-      uint64_t word = words_[i];
-      words_[i] = 0;
-      for (; word != 0; word &= word - 1) {
-        visit(static_cast<int32_t>(i * 64) + __builtin_ctzll(word));
-      }
-    }
+    VisitWord(0, std::exchange(first_, 0), visit);
+    for (size_t i = 0; i < more_.size(); ++i) VisitWord(i + 1, std::exchange(more_[i], 0), visit);
   }
 
  private:
-  std::vector<uint64_t> words_;
+  uint64_t& Word(int32_t index) { return index < 64 ? first_ : more_[(index >> 6) - 1]; }
+
+  template <typename Visit>
+  static void VisitWord(size_t word, uint64_t members, Visit visit) {
+    for (; members != 0; members &= members - 1) {
+      visit(static_cast<int32_t>(word * 64) + __builtin_ctzll(members));
+    }
+  }
+
+  uint64_t first_ = 0;          // members 0..63
+  std::vector<uint64_t> more_;  // 64 in each
 };
 
 // A queue whose order is that of arrival.

@@ -1,7 +1,6 @@
 #include "engine/simulator/step_simulation.h"
 
 #include <algorithm>
-#include <tuple>
 #include <utility>
 
 #include "engine/problem/mix_bits.h"
@@ -160,25 +159,22 @@ void StepSimulation<EventKey, kRecord>::ResetLaunches() {
   launch_ns_ = problem_->spec().device_launch_ns.data();
   launch_seed_ = MixBits(static_cast<uint64_t>(problem_->spec().launch_seed));
   idle_threads_.clear();
-  for (size_t i = threads_.size(); i-- > 0;) {
-    threads_[i].Clear();
-    idle_threads_.push_back(static_cast<int32_t>(i));
-  }
+  for (auto i = static_cast<int32_t>(threads_.size()); i-- > 0;) idle_threads_.push_back(i);
   pool_device_.resize(problem_->num_pools());
   for (int32_t d = 0; d < problem_->num_devices(); ++d) pool_device_[device_pool_[d]] = d;
-  op_thread_.resize(problem_->num_ops());
   woken_threads_.resize(num_devices);
   for (auto& woken : woken_threads_) woken.clear();
   launchers_.resize(num_devices);
   for (Launcher& launcher : launchers_) {
-    launcher.ops.Clear();
-    launcher.is_busy = false;
+    launcher.threads.Clear();
+    launcher.thread = kNone;
   }
   stream_free_ns_.assign(num_devices, 0);
   copy_streams_.resize(3 * num_devices);
   for (Fifo& stream : copy_streams_) stream.Clear();
   copies_.clear();
   thread_ = kNone;
+  num_found_ = 0;
   is_arriving_ = false;
 }
 
@@ -189,12 +185,15 @@ bool StepSimulation<EventKey, kRecord>::ResetOps(const int32_t* placement) {
   const auto kinds = static_cast<size_t>(problem_->num_kinds());
   const int32_t* const device_kind = problem_->spec().device_kind.data();
   const int64_t* cost_ns = problem_->spec().cost_ns.data();
+  const int32_t* const in_degree = graph_->in_degree.data();
+  const int32_t* const read_ptr = problem_->read_ptr().data();
   ops_.resize(n);
+  OpState* const ops = ops_.data();
   int64_t all = 0;  // negative if any of them is
   for (size_t op = 0; op < n; ++op, cost_ns += kinds) {
     const int32_t device = placement[op];
     const int64_t duration_ns = cost_ns[device_kind[device]];
-    ops_[op] = {duration_ns, graph_->in_degree[op], device, problem_->read_ptr()[op]};
+    ops[op] = {duration_ns, in_degree[op], device, read_ptr[op], kEndOfItems};
     all |= duration_ns;
   }
   return all >= 0;
@@ -243,8 +242,11 @@ template <typename EventKey, bool kRecord>
 void StepSimulation<EventKey, kRecord>::ApplyRound() {
   const auto is_now = [this] { return events_.time_ns() == now_ns_; };
   if (kRecord || has_launches_ || !barrier_devices_.empty()) {
-    for (round_.clear(); is_now();) round_.push_back(events_.Pop());
-    if (round_.size() > 1) SortRound();
+    const int32_t first = events_.Pop();
+    if (!is_now()) return Apply(first);
+    round_.assign(1, first);
+    while (is_now()) round_.push_back(events_.Pop());
+    SortRound();
     for (int32_t event : round_) Apply(event);
   } else {
     do {
@@ -272,8 +274,9 @@ void StepSimulation<EventKey, kRecord>::Apply(int32_t event) {
 template <typename EventKey, bool kRecord>
 void StepSimulation<EventKey, kRecord>::SortRound() {
   const auto key = [this](int32_t event) {
-    return event < 0 ? std::make_tuple(true, sends_[~event].op, ~event)
-                     : std::make_tuple(false, event, 0);
+    if (event >= 0) return static_cast<uint64_t>(event);
+    const auto op = static_cast<uint64_t>(sends_[~event].op);
+    return uint64_t{1} << 63 | op << 32 | static_cast<uint32_t>(~event);
   };
   std::sort(round_.begin(), round_.end(), [&key](int32_t a, int32_t b) { return key(a) < key(b); });
 }
@@ -322,9 +325,8 @@ void StepSimulation<EventKey, kRecord>::CheckCutoff(int32_t pool) {
   const int64_t launched_ns = has_launches_ ? stream_free_ns_[pool_device_[pool]] : 0;
   const int64_t left_ns = cutoff_->ns - std::max(now_ns_, launched_ns);
   const int64_t unstarted_ns = unstarted_ns_[pool];
-  if (unstarted_ns > 0 && unstarted_ns / problem_->pool_slots()[pool] >= left_ns) {
-    was_cut_off_ = true;
-  }
+  if (unstarted_ns <= 0 || unstarted_ns < left_ns) return;
+  if (unstarted_ns / problem_->pool_slots()[pool] >= left_ns) was_cut_off_ = true;
 }
 
 // What FinishOp will read first; large graphs do not stay in the cache.
@@ -393,7 +395,7 @@ void StepSimulation<EventKey, kRecord>::HandOn(int32_t op, int32_t device) {
       PublishTensor(op, tensor, device);
     }
   }
-  for (int32_t r = record.first_read; r < next.first_read; ++r) EndRead(reads_[r], device);
+  EndReads(record.first_read, next.first_read, device);
   if (!has_control) return;
   if (signals) control_targets_.Drain([this](int32_t to) { receivers_[to].gate = kNoGate; });
   ControlArrived(op, device);
@@ -477,18 +479,26 @@ void StepSimulation<EventKey, kRecord>::StartDevice(int32_t device) {
 
 // ---- devices whose ops are launched ahead ----
 
+template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::PushItem(int32_t item, Thread* thread) {
+  if (thread->first == kEndOfItems) {
+    thread->first = item;
+  } else {
+    NextOf(thread->last) = item;
+  }
+  thread->last = item;
+}
+
 // A thread of the host that finds the op ready.
 template <typename EventKey, bool kRecord>
 void StepSimulation<EventKey, kRecord>::WakeThread(int32_t op, int32_t device) {
   if (idle_threads_.empty()) {
     idle_threads_.push_back(static_cast<int32_t>(threads_.size()));
     threads_.emplace_back();
-    is_new_.push_back(0);
   }
   const int32_t thread = idle_threads_.back();
   idle_threads_.pop_back();
-  is_new_[thread] = is_arriving_;
-  threads_[thread].Push(op);
+  threads_[thread] = {op, op, kNone, is_arriving_};
   woken_threads_[device].push_back(thread);
   startable_pools_.Add(device_pool_[device]);
 }
@@ -499,29 +509,33 @@ void StepSimulation<EventKey, kRecord>::Launch(int32_t device) {
   for (size_t i = 0; i < woken.size(); ++i) RunThread(woken[i], device);
   woken.clear();
   Launcher& launcher = launchers_[device];
-  if (launcher.is_busy || launcher.ops.empty()) return;
-  launcher.is_busy = true;
-  events_.Push(now_ns_ + launch_ns_[device], launcher.ops.Pop());
+  if (launcher.thread != kNone || launcher.threads.empty()) return;
+  launcher.thread = launcher.threads.Pop();
+  events_.Push(now_ns_ + launch_ns_[device], threads_[launcher.thread].op);
 }
 
 // Until it has to launch something, or has nothing to do any more.
 template <typename EventKey, bool kRecord>
 void StepSimulation<EventKey, kRecord>::RunThread(int32_t thread, int32_t device) {
-  while (!threads_[thread].empty() && !unlinked_) {
-    const int32_t item = threads_[thread].Pop();
+  for (;;) {
+    Thread& self = threads_[thread];  // others that it wakes may move it
+    if (self.first == kEndOfItems || unlinked_) break;
+    const int32_t item = self.first;
+    self.first = NextOf(item);
     if (item < 0) {
       StartSend(~item);
       continue;
     }
     AllocateAtStart(item, device);
     if (ops_[item].finish_ns > 0) {
-      op_thread_[item] = thread;
-      is_new_[thread] = 0;
-      launchers_[device].ops.Push(item);
+      PrefetchFinish(item);
+      self.op = item;
+      self.is_new = false;
+      launchers_[device].threads.Push(thread);
       return;
     }
     // Behind a transfer TensorFlow prunes what is free: the transfer wakes up its successors.
-    is_arriving_ = is_new_[thread];
+    is_arriving_ = self.is_new;
     thread_ = is_arriving_ ? kNone : thread;
     Enqueue(item, device);
     thread_ = kNone;
@@ -533,8 +547,7 @@ void StepSimulation<EventKey, kRecord>::RunThread(int32_t thread, int32_t device
 template <typename EventKey, bool kRecord>
 void StepSimulation<EventKey, kRecord>::FinishLaunch(int32_t op) {
   const int32_t device = ops_[op].device;
-  launchers_[device].is_busy = false;
-  thread_ = op_thread_[op];
+  thread_ = std::exchange(launchers_[device].thread, kNone);
   Enqueue(op, device);
   woken_threads_[device].push_back(thread_);
   thread_ = kNone;
@@ -552,8 +565,8 @@ void StepSimulation<EventKey, kRecord>::Enqueue(int32_t op, int32_t device) {
 // Finds what follows what is removed in its place.
 template <typename EventKey, bool kRecord>
 void StepSimulation<EventKey, kRecord>::PassRemoved(int32_t device) {
-  size_t kept = 0;
-  for (size_t i = 0; i < found_.size(); ++i) {  // grows
+  int32_t kept = 0;
+  for (int32_t i = 0; i < num_found_; ++i) {  // grows
     const Found found = found_[i];
     if (found.item >= 0 && IsRemoved(found.item, device)) {
       AllocateAtStart(found.item, device);
@@ -562,7 +575,7 @@ void StepSimulation<EventKey, kRecord>::PassRemoved(int32_t device) {
       found_[kept++] = found;
     }
   }
-  found_.resize(kept);
+  num_found_ = kept;
 }
 
 // Whether TensorFlow removes it: it hands on what it reads, or only waits, for readers that are all
@@ -574,38 +587,63 @@ bool StepSimulation<EventKey, kRecord>::IsRemoved(int32_t op, int32_t device) co
   if (ops_[op].finish_ns > 0 || next.first_tensor - record.first_tensor > 1) return false;
   const bool has_output = next.first_tensor > record.first_tensor;
   if (has_output && tensor_records_[record.first_tensor].alias < 0) return false;
-  const auto is_here = [&](int32_t reader) { return ops_[reader].device == device; };
-  if (!std::all_of(consumers_ + record.first_consumer, consumers_ + next.first_consumer, is_here)) {
-    return false;
+  for (int32_t edge = record.first_consumer; edge < next.first_consumer; ++edge) {
+    if (ops_[consumers_[edge]].device != device) return false;
   }
   if (record.control == kNoControl) return true;
   const StepGraph::Control& control = graph_->controls[record.control];
-  const int32_t* successors = problem_->control_out().data();
-  return std::all_of(successors + control.begin, successors + control.end, is_here);
+  const int32_t* const successors = problem_->control_out().data();
+  for (int32_t c = control.begin; c < control.end; ++c) {
+    if (ops_[successors[c]].device != device) return false;
+  }
+  return true;
 }
 
 // In TensorFlow's order: the thread that acts takes them up behind what it has, or each wakes one.
 template <typename EventKey, bool kRecord>
 void StepSimulation<EventKey, kRecord>::TakeUpFound(int32_t op) {
+  if (unlinked_) return;  // a send among them was not made
   const bool is_wide = op != kNone && num_followers_ > kMostInOrder;
-  const auto key = [&](const Found& found) {
-    const auto reader = static_cast<uint32_t>(found.reader + 1);
-    return is_wide ? MixBits(launch_seed_ ^ (static_cast<uint64_t>(op) << 32 | reader)) : reader;
-  };
-  if (found_.size() > 1) {
-    std::sort(found_.begin(), found_.end(), [&](const Found& a, const Found& b) {
-      return std::pair(key(a), ~a.item) < std::pair(key(b), ~b.item);
-    });
-  }
-  for (const Found& found : found_) {
+  num_followers_ = 0;
+  if (num_found_ > 1) SortFound(is_wide ? op : kNone);
+  for (int32_t i = 0; i < num_found_; ++i) {
+    const int32_t item = found_[i].item;
     if (thread_ != kNone) {
-      threads_[thread_].Push(found.item);
+      PushItem(item, &threads_[thread_]);
     } else {
-      WakeThread(found.item, ops_[found.item].device);
+      WakeThread(item, ops_[item].device);
     }
   }
-  found_.clear();
-  num_followers_ = 0;
+  num_found_ = 0;
+}
+
+// So that `count` more have a place.
+template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::GrowFound(int32_t count) {
+  const auto size = static_cast<size_t>(num_found_ + count);
+  if (found_.size() < size) found_.resize(2 * size);
+}
+
+template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::AddFound(int32_t reader, int32_t item) {
+  GrowFound(1);
+  found_[num_found_++] = {KeyOf(reader), item};
+}
+
+// By the number of the reader, a signal first; with a `wide_op`, by that op's hash table.
+template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::SortFound(int32_t wide_op) {
+  const auto begin = found_.begin(), end = begin + num_found_;
+  if (wide_op != kNone) {
+    std::for_each(begin, end, [&](Found& found) {
+      found.key = MixBits(launch_seed_ ^ (static_cast<uint64_t>(wide_op) << 32 | found.key));
+    });
+  }
+  const auto is_before = [](const Found& a, const Found& b) {
+    return a.key != b.key ? a.key < b.key : ~a.item < ~b.item;
+  };
+  // Most are in order, among them all that are ready from the beginning.
+  if (!std::is_sorted(begin, end, is_before)) std::sort(begin, end, is_before);
 }
 
 // Behind what was launched before it: when it runs is known by that.
@@ -636,13 +674,15 @@ void StepSimulation<EventKey, kRecord>::PublishLaunched(int32_t op, int32_t tens
   buffers_[tensor] = {record.bytes, 0, root};
   const int32_t end = tensor_records_[tensor + 1].first_consumer;
   int32_t readers = 0;
+  GrowFound(end - record.first_consumer);
   for (int32_t edge = record.first_consumer; edge < end; ++edge) {
     const int32_t consumer = consumers_[edge];
     OpState& reader = ops_[consumer];
     if (reader.device == device) {
       ++readers;
       reads_[reader.cursor++] = root;
-      if (--reader.pending == 0) MakeReady(consumer, device);
+      found_[num_found_] = {KeyOf(consumer), consumer};
+      num_found_ += --reader.pending == 0;
       continue;
     }
     Receiver& receiver = receivers_[reader.device];
@@ -653,7 +693,7 @@ void StepSimulation<EventKey, kRecord>::PublishLaunched(int32_t op, int32_t tens
   }
   targets_.Drain([&](int32_t to) {
     const int32_t reader = receivers_[to].reader;
-    found_.push_back({AddSend(root, op, tensor, device, to), reader});
+    AddFound(reader, AddSend(root, op, tensor, device, to));
     ++readers;
   });
   num_followers_ += readers;
@@ -674,7 +714,7 @@ void StepSimulation<EventKey, kRecord>::IssueCopy(int32_t index) {
     ready_ns = std::max(ready_ns, stream_free_ns_[send.dst_device]);
   }
   const int32_t stream = is_from ? 3 * send.src_device + (is_to ? 2 : 0) : 3 * send.dst_device + 1;
-  copies_[index] = {stream, ready_ns, kNone};
+  copies_[index] = {stream, kEndOfItems, ready_ns, kNone};
   Allocate(send.dst_device, send.bytes, UseOf(CopyBuffer(index)));
   copy_streams_[stream].Push(index);
   if (copy_streams_[stream].size() == 1) ContinueCopies(stream);
@@ -889,7 +929,7 @@ void StepSimulation<EventKey, kRecord>::OpenGates(int32_t op, int32_t device) {
   }
   targets_.Drain([&](int32_t to) {
     const int32_t send = AddSend(NoBuffer(), op, kSignal, device, to);
-    if (thread_ != kNone) found_.push_back({send, kNone});
+    if (thread_ != kNone) AddFound(kNone, send);
     ++num_followers_;
   });
 }
@@ -916,7 +956,7 @@ int32_t StepSimulation<EventKey, kRecord>::AddSend(int32_t src_buffer, int32_t o
   if (has_work_) {
     works_.push_back({now_ns_, now_ns_, -1, link, kNone, Part::kCarry});
   }
-  if (has_launches_) copies_.push_back({kNone, 0, kNone});
+  if (has_launches_) copies_.push_back({kNone, kEndOfItems, 0, kNone});
   if (thread_ == kNone) StartSend(index);
   return ~index;
 }
@@ -977,7 +1017,7 @@ void StepSimulation<EventKey, kRecord>::MakeReady(int32_t op, int32_t device) {
     return;
   }
   if (Launches(device)) {
-    found_.push_back({op, op});
+    AddFound(op, op);
     return;
   }
   const int32_t pool = device_pool_[device];
@@ -996,6 +1036,21 @@ MemoryUse StepSimulation<EventKey, kRecord>::UseOf(int32_t buffer) const {
   const int32_t op = problem_->tensor_op()[tensor];
   return {op, is_copy ? MemoryKind::kCopy : MemoryKind::kOutput,
           tensor - op_records_[op].first_tensor};
+}
+
+// Of those at [begin, end) of reads_, all on the device.
+template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::EndReads(int32_t begin, int32_t end, int32_t device) {
+  if constexpr (kRecord) {
+    for (int32_t r = begin; r < end; ++r) EndRead(reads_[r], device);
+  } else {
+    int64_t bytes = 0;
+    for (int32_t r = begin; r < end; ++r) {
+      Buffer& read = buffers_[reads_[r]];
+      bytes += --read.readers == 0 ? read.bytes : 0;
+    }
+    Free(device, bytes, {});
+  }
 }
 
 template <typename EventKey, bool kRecord>

@@ -29,6 +29,7 @@
 #define HPLACER_ENGINE_SIMULATOR_STEP_SIMULATION_H_
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "engine/problem/problem.h"
@@ -77,6 +78,7 @@ class StepSimulation {
 
  private:
   static constexpr int32_t kNone = -1;
+  static constexpr int32_t kEndOfItems = std::numeric_limits<int32_t>::min();
   // TensorFlow keeps more edges than these in a hash table (tensorflow/core/graph/edgeset.h).
   static constexpr int32_t kMostInOrder = 8;
   static constexpr int32_t kNoGate = -1;
@@ -88,6 +90,7 @@ class StepSimulation {
     // Until it starts, where in reads_ the buffer of its next data input goes; once it has
     // finished, its first send.
     int32_t cursor;
+    int32_t next;  // item of the thread that has come upon it
   };
   // Of tensors, made when their op finishes; then one of no bytes for aliases of persistent memory;
   // then the copies that sends make, in their order.
@@ -106,19 +109,26 @@ class StepSimulation {
     int64_t finish_ns;  // the duration until it starts
     int64_t bytes;
   };
+  // Of the host. Items, ops and ~sends, are what it has come upon: a list by their `next`.
+  struct Thread {
+    int32_t first, last;  // items; first may be kEndOfItems
+    int32_t op;           // that it launches, or waits to
+    bool is_new;          // woken by a transfer, and has launched nothing yet
+  };
   // What launches on a device, for one thread of the host at a time.
   struct Launcher {
-    Fifo ops;  // whose threads wait for it
-    bool is_busy = false;
+    Fifo threads;            // that wait for it
+    int32_t thread = kNone;  // that it works for
   };
   // What a launched op or an arrived tensor makes ready on a device that launches.
   struct Found {
-    int32_t item;    // an op or ~send
-    int32_t reader;  // the op, or the first of the readers elsewhere; kNone: a signal
+    uint64_t key;  // items are taken up in its order
+    int32_t item;  // an op or ~send
   };
   // What only copies from or to a device that launches have, by send.
   struct Copy {
     int32_t stream;    // or kNone: it is no such copy
+    int32_t next;      // item of the thread that has come upon it
     int64_t ready_ns;  // when the compute streams that it waits for are done
     int64_t sent_ns;   // when it waited for the channel; kNone: not yet
   };
@@ -164,6 +174,8 @@ class StepSimulation {
   void SetAlarm(int32_t pool);
 
   bool Launches(int32_t device) const { return has_launches_ && launch_ns_[device] > 0; }
+  int32_t& NextOf(int32_t item) { return item < 0 ? copies_[~item].next : ops_[item].next; }
+  void PushItem(int32_t item, Thread* thread);
   void WakeThread(int32_t op, int32_t device);
   void Launch(int32_t device);
   void RunThread(int32_t thread, int32_t device);
@@ -171,7 +183,12 @@ class StepSimulation {
   void PutOnStream(int32_t op, int32_t device);
   void PassRemoved(int32_t device);
   bool IsRemoved(int32_t op, int32_t device) const;
+  // The op, or the first of the readers elsewhere; kNone: a signal.
+  static uint64_t KeyOf(int32_t reader) { return static_cast<uint32_t>(reader + 1); }
+  void GrowFound(int32_t count);
+  void AddFound(int32_t reader, int32_t item);
   void TakeUpFound(int32_t op);
+  void SortFound(int32_t wide_op);
   void FinishLaunch(int32_t op);
   void IssueCopy(int32_t index);
   void ContinueCopies(int32_t stream);
@@ -196,6 +213,7 @@ class StepSimulation {
   int32_t NoBuffer() const { return num_tensors_; }
   int32_t CopyBuffer(int32_t send) const { return num_tensors_ + 1 + send; }
   MemoryUse UseOf(int32_t buffer) const;
+  void EndReads(int32_t begin, int32_t end, int32_t device);
   void EndRead(int32_t buffer, int32_t device);
   void Allocate(int32_t device, int64_t bytes, MemoryUse use);
   void Free(int32_t device, int64_t bytes, MemoryUse use);
@@ -230,14 +248,13 @@ class StepSimulation {
   const int64_t* launch_ns_ = nullptr;  // [m]
   uint64_t launch_seed_ = 0;            // the problem's, mixed
   std::vector<int32_t> pool_device_;    // [pools] the last of its devices
-  std::vector<Fifo> threads_;           // of the host: ops and ~sends that each has come upon
+  std::vector<Thread> threads_;
   std::vector<int32_t> idle_threads_;
-  std::vector<uint8_t> is_new_;     // [threads] woken by a transfer, and has launched nothing yet
-  bool is_arriving_ = false;        // what becomes ready now does so by a transfer
-  int32_t thread_ = kNone;          // the one that acts
-  std::vector<Found> found_;        // since the last TakeUpFound
-  int32_t num_followers_ = 0;       // also those that are not ready yet
-  std::vector<int32_t> op_thread_;  // [n] who launches it
+  bool is_arriving_ = false;  // what becomes ready now does so by a transfer
+  int32_t thread_ = kNone;    // the one that acts
+  std::vector<Found> found_;  // the first num_found_ are: since the last TakeUpFound
+  int32_t num_found_ = 0;
+  int32_t num_followers_ = 0;                        // also those that are not ready yet
   std::vector<std::vector<int32_t>> woken_threads_;  // [m]
   std::vector<Launcher> launchers_;                  // [m]
   std::vector<int64_t> stream_free_ns_;              // [m] when all that was launched is done
