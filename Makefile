@@ -41,7 +41,9 @@ demo: build ## Build all but the emulator of GPUs, then run `hplacer demo`
 
 ##@ Check
 .PHONY: test
-test: system-packages lint build cc-test-if-possible py-test ## Lint, type check, C++ tests, fast Python tests
+test: system-packages ## Lint, type check, C++ tests, fast Python tests
+	@$(MAKE) --no-print-directory --jobs 2 engine lint
+	@$(MAKE) --no-print-directory build cc-test-if-possible py-test
 
 .PHONY: test-all
 test-all: build .venv/.test lint cc-test cc-test-sanitize tsan ## The same with sanitizers and slow tests
