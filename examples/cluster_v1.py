@@ -2,7 +2,8 @@
 
 The worker behind the session's target plans the graph over the devices of all workers. Run it
 twice: the second start finds the plan of the first. With workers of your own leave local_cluster
-out, import hplacer_optimizer in the process of the first one, and give its address as the target.
+out, call hp.session_config() in the process of the first one before its tf.distribute.Server, and
+give its address as the target.
 """
 
 import numpy as np
