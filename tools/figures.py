@@ -289,6 +289,7 @@ FIGURES: dict[str, Figure] = {
     "size.working_copy": _size("scripts.working_copy.MAX_COPY_BYTES"),
     "size.yaml": _size("support.document.MAX_BYTES"),
     "size.section": _size("plans.plan_file.MAX_SECTION_BYTES"),
+    "size.planned_problem": _size("plans.planned_problem.MAX_BYTES"),
     "size.token": _text("python/engine_json_reader.h", r"than (\d+ MiB)"),
     "planners.sct_s": _constant("planners.sct._DEFAULT_BUDGET", "{.seconds:.0f}"),
     "planners.rollout.per_op": _constant(
@@ -301,6 +302,7 @@ FIGURES: dict[str, Figure] = {
     "planners.search.least_s": _constant("planners.local_search._LEAST_SECONDS", "{:.0f}"),
     "planners.search.most_s": _constant("planners.local_search._MOST_SECONDS", "{:.0f}"),
     "planners.learning_s": _constant("planners.learning.learner.DEFAULT_BUDGET", "{.seconds:.0f}"),
+    "planners.learned_ops": _constant("planners.lineages._MOST_LEARNED_OPS", "{:,}"),
     "planners.robust.tolerance": _constant("planners.robustness.TOLERANCE", "{:.0%}"),
     "machines.executor_us": _constant(
         "machines.machine_file._EXECUTOR_OVERHEAD_NS", "{:.0f}", lambda ns: ns / 1e3
