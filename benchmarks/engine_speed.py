@@ -27,6 +27,7 @@ from typing import Any
 
 import hplacer_optimizer as hp
 from hplacer_optimizer.bench.experiment import prepare
+from hplacer_optimizer.bench.result_json import result_json
 from hplacer_optimizer.bench.tasks import PAPER, modern_tasks
 
 _ROOT = Path(__file__).resolve().parents[1]
@@ -72,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         roots = (options.against.resolve(), _ROOT)
         found[name] = compare(roots, path, options.placements, options.turns)
         path.unlink()
-        (options.output / "engine_speed.json").write_text(json.dumps(found, indent=1) + "\n")
+        (options.output / "engine_speed.json").write_text(result_json(found) + "\n")
         print_row(name, found[name])
     ratios = [row["ratio"] for row in found.values()]
     print(f"in the geometric mean {statistics.geometric_mean(ratios):.2f} times as many")

@@ -29,6 +29,7 @@ import numpy as np
 
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.bench.experiment import prepare
+from hplacer_optimizer.bench.result_json import result_json
 from hplacer_optimizer.bench.tasks import PAPER, modern_tasks
 from hplacer_optimizer.errors import HPlacerError
 from hplacer_optimizer.machines.host import whole_cores
@@ -88,7 +89,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 if any(run | wanted == run for run in runs):
                     continue
                 runs.append(wanted | _run(problem, kind, seed, options.placements))
-                path.write_text(json.dumps(found) + "\n")
+                path.write_text(result_json(found) + "\n")
                 print(name, kind, runs[-1], flush=True)
     return 0
 
