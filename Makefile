@@ -68,7 +68,7 @@ slow-share: build .venv/.test ## A seventh of the slow Python tests, another one
 slow-dates: build .venv/.test ## List the slow Python tests, and which day last was theirs
 	@.venv/bin/python -m pytest -q --slow-dates $(SLOW_PARTS)
 
-# Nothing of this may import the package, which `make test` builds later.
+# Nothing of this may import the package, which `make test` builds at the same time.
 .PHONY: lint
 lint: .venv/.test ## Check format, style and types
 	@.venv/bin/ruff check --quiet
