@@ -9,7 +9,9 @@ SHELL = /bin/bash
 JOBS := $(shell echo $$(($$(nproc) + 1)))
 SEED ?= $(shell date +%Y%m%d)
 # A file's tests run in one process, which makes the fixtures of the file once.
-PYTEST = .venv/bin/python -m pytest -n $(JOBS) --dist loadfile --randomly-seed $(SEED) -rs
+# Where a test takes its process down, the run goes on without it: with another it would never end.
+PYTEST = .venv/bin/python -m pytest -n $(JOBS) --dist loadfile --max-worker-restart 0 \
+  --randomly-seed $(SEED) -rs
 
 export HPLACER_WERROR = 1
 # Each process of the tests would compile the package anew.

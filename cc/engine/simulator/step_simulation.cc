@@ -119,6 +119,7 @@ void StepSimulation<EventKey, kRecord>::Reset() {
   now_ns_ = makespan_ns_ = 0;
   unlinked_ = was_cut_off_ = false;
   num_started_ = 0;
+  num_found_ = 0;  // a step without a link ends before it takes up what it has found
   order_.clear();
   if (cutoff_ != nullptr) {
     unstarted_ns_.assign(cutoff_->load_ns, cutoff_->load_ns + num_pools);
@@ -173,9 +174,6 @@ void StepSimulation<EventKey, kRecord>::ResetLaunches() {
   copy_streams_.resize(3 * num_devices);
   for (Fifo& stream : copy_streams_) stream.Clear();
   copies_.clear();
-  thread_ = kNone;
-  num_found_ = 0;
-  is_arriving_ = false;
 }
 
 // Returns whether every op has a kernel.

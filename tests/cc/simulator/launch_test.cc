@@ -207,6 +207,25 @@ TEST_CASE("nothing is launched before the device starts") {
   CHECK(Run(b, {1}).start_ns == Ns{56});
 }
 
+TEST_CASE("nothing of a step that ends for want of a link comes up in the next one") {
+  ProblemBuilder unlinked;
+  unlinked.Device();
+  unlinked.Device();
+  unlinked.spec.device_launch_ns = {kLaunchNs, kLaunchNs};
+  unlinked.Op(1, {1});
+  for (int32_t reader = 1; reader <= 100; ++reader) {
+    unlinked.Op(1);
+    unlinked.Edge(0, 0, reader);
+  }
+  std::vector<int32_t> placement(101, 0);
+  placement[100] = 1;  // the readers before it are found ready
+  ProblemBuilder next;
+  next.Device();
+  next.Op(3);
+  CHECK_FALSE(Run(unlinked, placement).has_trace);
+  CHECK(Run(next, {0}).makespan_ns == 3);
+}
+
 TEST_CASE("the critical chain goes back through launches") {
   const Problem problem = Chain({5, 5, 5}).Build();
   const std::vector<int32_t> placement{1, 1, 1};
