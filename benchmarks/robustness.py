@@ -102,7 +102,14 @@ def compared(problem: Problem) -> dict[str, Any]:
     moved, _ = moved_from(problem, found, 0)
     robust, mean_step = moved_from(problem, found, 1)
     settled = settle(problem, found, home, seconds=_SETTLING_S)
-    auto = settle(problem, robust, home, seconds=_SETTLING_S, step_ns=mean_step.of)
+    auto = settle(
+        problem,
+        robust,
+        home,
+        seconds=_SETTLING_S,
+        step_ns=mean_step.of,
+        simulations=mean_step.simulations,
+    )
     placements = np.stack([found, settled, moved, robust, auto])
     result: dict[str, Any] = {"ops": problem.num_ops}
     for source in SOURCES:

@@ -450,7 +450,7 @@ class HierarchicalPlacerPass : public tensorflow::GraphOptimizationPass {
       report.reason = "XLA compiles clusters of its ops (auto-clustering), which a plan would cut";
     } else if (pass_options.bitwise && KeepOneKind(&devices) < 2) {
       report.outcome = "skipped";
-      report.reason = "no two devices are of the same kind (option bitwise)";
+      report.reason = "one device of its kind: nothing to place (option bitwise)";
     } else {
       GraphPlacement(options, *entry, pass_options, std::move(devices)).Run();
       return;

@@ -16,6 +16,7 @@ from hplacer_optimizer.options import Options
 from hplacer_optimizer.plans.store import MAX_BYTES, PlanStore
 from hplacer_optimizer.plans.store.layer import Layer
 from hplacer_optimizer.support.formats import format_bytes
+from hplacer_optimizer.support.switched_off import is_switched_off
 
 _FREE = 0.9  # of a GPU's memory: the driver itself takes some
 _AUTO_JIT = re.compile(r"--tf_xla_auto_jit=(?!0\b|-)")
@@ -162,7 +163,7 @@ def environment_checks(environment: Mapping[str, str]) -> Iterator[Check]:
 
 
 def _remedy_of(name: str, value: str) -> str | None:
-    if name == "HPLACER_DISABLE" and value == "1":
+    if name == "HPLACER_DISABLE" and is_switched_off({name: value}):
         return "no graph is planned: unset HPLACER_DISABLE"
     if name == "HPLACER_LOG" and value.strip().lower() not in LEVELS:
         return f"set it to one of {', '.join(LEVELS)}"

@@ -54,6 +54,7 @@ from hplacer_optimizer.pretraining.trial_texts import (
     verdict_sentence,
 )
 from hplacer_optimizer.scripts.observed_run import script_name
+from hplacer_optimizer.support.switched_off import is_switched_off
 
 DOES_NOT_PAY, NOT_CERTAIN = 3, 4
 _TERMINATED = 143
@@ -143,8 +144,8 @@ def _try(options: argparse.Namespace) -> int:
     command = ["-m", *options.module] if options.module else options.script
     if not command or command == ["-m"]:
         raise OptionError("name a script, or a module with -m")
-    if os.environ.get("HPLACER_DISABLE") == "1":
-        raise HPlacerError("HPLACER_DISABLE=1 switches the optimizer off: unset it")
+    if is_switched_off():
+        raise HPlacerError("HPLACER_DISABLE switches the optimizer off: unset it")
     search = {
         name: value
         for name in ("planner", "seed", "host_offload")

@@ -38,7 +38,10 @@ Arrays = TypeVar("Arrays", bound=Mapping[str, Any])
 
 @dataclass(frozen=True)
 class MeasuredCost:
-    """How long an op takes on a device, launch included; the median of so many samples."""
+    """How long an op takes on a device, from so many samples.
+
+    Its launch is a part of that, unless the device launches ahead.
+    """
 
     time_ns: int
     samples: int = 1

@@ -121,19 +121,26 @@ def _finish(
     seed: int,
 ) -> NDArray[np.int32]:
     """The best of the placements that were found, the first one, less sensitive to errors."""
-    placement, step_ns = found[0], None
+    placement, step_ns, simulations = found[0], None, 1
     candidates = [*found, *_simple_placements(problem)]
     mean_step = MeanStep.over_draws(problem, candidates, seconds=robust_s, seed=seed)
     if mean_step is None and problem.device_launch_ns.any():
         placement = _best_under_other_orders(problem, found)
     if mean_step is not None:
-        step_ns = mean_step.of
+        step_ns, simulations = mean_step.of, mean_step.simulations
         placement = make_robust(
             problem, candidates, mean_step, seed=seed, should_stop=lambda: budget.stopped
         )
     if problem.default_device is None or budget.stopped:
         return placement
-    return settle(problem, placement, problem.default_device, seconds=settling_s, step_ns=step_ns)
+    return settle(
+        problem,
+        placement,
+        problem.default_device,
+        seconds=settling_s,
+        step_ns=step_ns,
+        simulations=simulations,
+    )
 
 
 def _simple_placements(problem: Problem) -> list[NDArray[np.int32]]:

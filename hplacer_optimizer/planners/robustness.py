@@ -45,6 +45,7 @@ class MeanStep:
     Attributes:
         best: the best candidate for the costs as they stand, int32[n].
         rounds: how many rounds of moves there is time for.
+        simulations: how many the mean step of a placement takes.
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class MeanStep:
         limit_ns: float,
         rounds: int,
     ) -> None:
-        self.best, self.rounds = best, rounds
+        self.best, self.rounds, self.simulations = best, rounds, 1 + len(drawn)
         self._problem, self._drawn, self._limit_ns = problem, drawn, limit_ns
         self._threads = whole_cores()  # which reads files, and is asked for in each round
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import math
-import time
 from collections.abc import Callable
 
 import numpy as np
@@ -21,6 +20,7 @@ from hplacer_optimizer.problem.simulator import simulate_batch
 
 TOLERANCE = 0.005
 """Share of the step by which it may become longer in all."""
+_SIMULATED_PER_S = 10_000_000  # ops, on one core
 
 
 def settle(
@@ -30,20 +30,24 @@ def settle(
     *,
     seconds: float,
     step_ns: Callable[[NDArray[np.int32]], float] | None = None,
+    simulations: int = 1,
 ) -> NDArray[np.int32]:
     """The placement with as many units at home as the step allows, by groups of falling size.
+
+    The result does not depend on how busy the machine is.
 
     Args:
         problem: whose step counts.
         placement: int32[n]; returned as it is if it is not feasible.
         home: int32[n], where ops are best left; ignored for units that cannot be there.
-        seconds: after which nothing more is tried.
+        seconds: how long that may take about, on one idle core.
         step_ns: the step of a placement, infinite if it is not allowed; None: as it is simulated.
+        simulations: how many of them `step_ns` makes at most.
 
     Returns:
         int32[n]; its step is at most TOLERANCE longer.
     """
-    ends = time.monotonic() + seconds
+    trials = int(seconds * _SIMULATED_PER_S) // max(problem.num_ops * simulations, 1)
     step_ns = step_ns or functools.partial(_step_ns, problem)
     limit_ns = step_ns(placement) * (1 + TOLERANCE)
     if not math.isfinite(limit_ns):
@@ -52,7 +56,9 @@ def settle(
     wanted, best = home[first_op], placement
     can_go_home = candidate_mask(problem)[np.arange(problem.num_units), wanted]
     groups = [np.flatnonzero(can_go_home & (placement[first_op] != wanted))]
-    while groups and time.monotonic() < ends:
+    for _ in range(trials):
+        if not groups:
+            break
         group = groups.pop()
         is_moved = np.isin(problem.units, group)
         trial = np.where(is_moved, wanted[problem.units], best).astype(np.int32)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
+
+from hplacer_optimizer.support.switched_off import is_switched_off
 
 
 class _ThreadState(threading.local):
@@ -50,7 +51,7 @@ def disabled() -> Iterator[None]:
 
 def is_disabled() -> bool:
     """Whether HPLACER_DISABLE=1 or `disabled()` is in force on this thread."""
-    return thread_state.disabled_depth > 0 or os.environ.get("HPLACER_DISABLE") == "1"
+    return thread_state.disabled_depth > 0 or is_switched_off()
 
 
 def eager_context() -> Any:

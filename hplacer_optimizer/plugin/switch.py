@@ -27,6 +27,7 @@ from hplacer_optimizer.options import OPTIMIZER_NAME, START, Options
 from hplacer_optimizer.plugin import service, verifying
 from hplacer_optimizer.plugin.disabling import eager_context, is_disabled, thread_state
 from hplacer_optimizer.scripts import exchange
+from hplacer_optimizer.support.switched_off import is_switched_off
 
 KEY = "hierarchical_placer"
 
@@ -166,7 +167,7 @@ def _chosen_options(context: Any) -> Options | None:
 def on_tensorflow(_: ModuleType) -> None:
     """Makes the option known; one warning if there is no native module for this TensorFlow."""
     install()
-    if os.environ.get("HPLACER_DISABLE") == "1":
+    if is_switched_off():
         return
     try:
         native.load()

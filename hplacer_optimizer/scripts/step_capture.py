@@ -7,7 +7,6 @@ plan and is killed before its first training step.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 
 from hplacer_optimizer.capture.captured import CapturedGraph, load_captured
@@ -22,6 +21,7 @@ from hplacer_optimizer.scripts.observed_run import (
     observed_run,
     script_name,
 )
+from hplacer_optimizer.support.switched_off import is_switched_off
 
 __all__ = ["capture_script"]
 
@@ -50,8 +50,8 @@ def capture_script(
         GraphError: the script ended, or the time was up, without a training step; says why.
     """
     name = script_name(command)
-    if os.environ.get("HPLACER_DISABLE") == "1":
-        raise GraphError(f"{name}: HPLACER_DISABLE=1 switches the pass off: unset it")
+    if is_switched_off():
+        raise GraphError(f"{name}: HPLACER_DISABLE switches the pass off: unset it")
     with observed_run(
         command,
         exchange.STEP,

@@ -25,6 +25,7 @@ from hplacer_optimizer.measuring.training_steps.step_observer import (
 )
 from hplacer_optimizer.scripts import exchange
 from hplacer_optimizer.support.child_process import kill_group
+from hplacer_optimizer.support.switched_off import is_switched_off
 from hplacer_optimizer.support.threads import start_or_run
 
 STEPS = "steps.*.json"  # when they began and ended; a file for each process that trained
@@ -120,7 +121,7 @@ def _executed(run: Callable[..., Any]) -> dict[str, str]:
 
 def _reports() -> list[dict[str, Any]]:
     """What the pass did with the graphs of this process."""
-    is_on = "tensorflow" in sys.modules and os.environ.get("HPLACER_DISABLE") != "1"
+    is_on = "tensorflow" in sys.modules and not is_switched_off()
     if not is_on or native.is_missing():
         return []
     return [

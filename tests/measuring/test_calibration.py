@@ -14,7 +14,10 @@ from hypothesis import strategies as st
 
 import hplacer_optimizer as hp
 from hplacer_optimizer.measuring.calibration.fitting import MOST_BYTES_PER_S, BytesFit, Timing
+from hplacer_optimizer.measuring.calibration.op_costs import as_long_as
 from hplacer_optimizer.measuring.calibration.traces import op_times_ns, times_on_gpu
+from testbed.documents import problem_from_dict
+from testbed.planted_problems import machine
 from tests.commands import hplacer_process
 
 SIZES = (64, 4096, 1 << 16, 1 << 20, 1 << 22)
@@ -115,6 +118,25 @@ def test_no_time_is_lost_or_made(intervals: list[tuple[int, int]]) -> None:
     times = op_times_ns(step_stats(*rows), CPU, 1)
     busy = {tick for _, start, end in rows for tick in range(int(start), int(end))}
     assert sum(times.values()) == pytest.approx(len(busy) * MS)
+
+
+@pytest.mark.parametrize("slots", [1, 4])
+@pytest.mark.parametrize("step_ns", [20_000, 90_000])
+def test_costs_make_a_step_as_long_as_the_measured_one(slots: int, step_ns: int) -> None:
+    """A chain of three ops and one beside it, which is as much as four slots can do at once."""
+    document = machine([CPU])
+    document["devices"][0]["slots"] = slots
+    document["ops"] = [
+        {"name": name, "type": "T", "cost_ns": {"cpu": 1}, "output_bytes": [8]} for name in "abcd"
+    ]
+    document["edges"] = [[0, 0, 1], [1, 0, 2]]
+    problem, placement = problem_from_dict(document), np.zeros(4, np.int32)
+    traced_ns = np.array([10_000.0, 10_000, 10_000, 10_000])
+    times_ns = as_long_as(problem, placement, 0, traced_ns, step_ns)
+    cost_ns = np.rint(times_ns).astype(np.int64)[:, None]
+    simulated = hp.simulate(problem.replace(cost_ns=cost_ns), placement)
+    assert simulated.makespan_ns == pytest.approx(step_ns, abs=len(traced_ns))
+    assert len(set(times_ns)) == 1
 
 
 def test_kernels_of_a_real_gpu() -> None:

@@ -48,6 +48,27 @@ def test_who_calls_may_say_how_long_a_step_is() -> None:
     assert settle(problem, away, home, seconds=60, step_ns=lambda _: math.inf) is away
 
 
+def test_sizes_decide_how_much_is_tried_and_no_clock() -> None:
+    problem = problem_from_dict(two_chains(50_000))
+    tried: list[NDArray[np.int32]] = []
+
+    def nothing_may_move(placement: NDArray[np.int32]) -> float:
+        tried.append(placement)
+        return float(placement.sum() < 4)
+
+    for seconds in (1e-6, 2e-6):
+        tried.clear()
+        settle(
+            problem,
+            np.ones(4, np.int32),
+            np.zeros(4, np.int32),
+            seconds=seconds,
+            step_ns=nothing_may_move,
+            simulations=1,
+        )
+        assert len(tried) == 1 + int(seconds * 10_000_000) // 4
+
+
 def test_next_to_nothing_does_not_pay() -> None:
     problem = problem_from_dict(two_chains(400))
     settled = settle(problem, np.array([0, 1, 0, 1], np.int32), np.zeros(4, np.int32), seconds=60)

@@ -6,8 +6,8 @@ Nodes are known by their names. Grappler folds ops away and fuses them into othe
 of them keeps: an op of the step without an entry did not run and costs nothing, and an op that
 others were fused into has their cost. They are one unit, so no placement tells them apart.
 
-What a trace of a CPU does not show (the executor) is the difference between a step without a trace,
-less the start of a step, and the sum of its ops; every op that ran has an equal part of it.
+A trace of a CPU does not show the executor. Every op that ran has an equal part of it, such that
+the simulated step takes as long as a measured one without a trace.
 
 On a GPU an op costs what its kernels take. What the host takes to launch one differs by op: from 7
 us (Neg) to 37 us (Conv2D) where that was measured. The simulator has one figure, so it is that of
@@ -38,6 +38,7 @@ from hplacer_optimizer.problem.simulator import simulate
 
 _WARMUP = 3
 _ORDERS = 5  # of launches
+_HALVINGS = 40  # of what is between times that are too short and too long
 _SIMULATED_WITHIN = 0.05  # of an executed step, as far as launches go (docs/results/emulation.md)
 
 _Traced = TypeVar("_Traced")
@@ -103,8 +104,7 @@ def _on_cpu(
     times_ns, attributed = _times_of_ops(loaded, by_name)
     ran = times_ns > 0
     if (placement == device).all():
-        start_ns = float(problem.device_start_ns[device])
-        times_ns = _as_long_as(times_ns, (step.value_s * 1e9 - start_ns) * slots)
+        times_ns = as_long_as(problem, placement, kind, times_ns, step.value_s * 1e9)
     else:
         times_ns[ran] += loaded.machine.kinds[kind].launch_overhead_ns
     _fill(table, problem, loaded, placement == device, times_ns, kind, len(traces))
@@ -260,15 +260,31 @@ def _times_of_ops(
     return np.median(times_ns, axis=0), float(known_ns / max(known_ns + unknown_ns, 1.0))
 
 
-def _as_long_as(times_ns: NDArray[np.float64], step_ns: float) -> NDArray[np.float64]:
-    """The times such that their sum is that of the step."""
-    ran = times_ns > 0
-    step_ns = max(step_ns, 0.0)
-    missing_ns = step_ns - times_ns.sum()
-    if missing_ns > 0:
-        return times_ns + np.where(ran, missing_ns / max(np.count_nonzero(ran), 1), 0.0)
-    shorter: NDArray[np.float64] = times_ns * (step_ns / times_ns.sum())
-    return shorter
+def as_long_as(
+    problem: Problem,
+    placement: NDArray[np.int32],
+    kind: int,
+    times_ns: NDArray[np.float64],
+    step_ns: float,
+) -> NDArray[np.float64]:
+    """The times such that the simulated step takes as long: equally longer ones, or a share."""
+    ran, runs = times_ns > 0, problem.cost_ns[:, kind] >= 0
+
+    def fitted(amount: float) -> NDArray[np.float64]:
+        """Up to 1 a share of the times, beyond it all of them and a share of the step for each."""
+        longer_ns = max(amount - 1, 0.0) * step_ns
+        return np.where(ran, times_ns * min(amount, 1.0) + longer_ns, 0.0)
+
+    def is_shorter(amount: float) -> bool:
+        cost_ns = problem.cost_ns.copy()
+        cost_ns[runs, kind] = np.rint(fitted(amount)[runs]).astype(np.int64)
+        return (simulate(problem.replace(cost_ns=cost_ns), placement).makespan_ns or 0) < step_ns
+
+    low, high = (1.0, 2.0) if is_shorter(1.0) else (0.0, 1.0)
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if is_shorter(middle) else (low, middle)
+    return fitted(high)
 
 
 def _fill(
