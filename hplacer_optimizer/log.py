@@ -11,6 +11,7 @@ logging first. `HPLACER_LOG=debug|info|warning|error|off` wins over both.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import sys
@@ -62,9 +63,18 @@ class _DefaultHandler(logging.Handler):
         for handler in logging.getLogger().handlers:
             handler.addFilter(_is_not_printed)  # the record goes there next
         try:
-            print(self.format(record), file=sys.stderr, flush=True)
-        except Exception:  # logging must never raise into the program
+            if sys.stderr is not None:
+                sys.stderr.write(f"{self.format(record)}\n")
+                if hasattr(sys.stderr, "flush"):
+                    sys.stderr.flush()
+        except Exception:
             self.handleError(record)
+
+
+def _handle(record: logging.LogRecord) -> None:
+    """Logging must never raise into the program, whatever handlers and streams it has."""
+    with contextlib.suppress(Exception):
+        logging.Logger.handle(LOGGER, record)
 
 
 def _configure() -> None:
@@ -74,6 +84,7 @@ def _configure() -> None:
         LOGGER.setLevel(LEVELS[wanted])
     elif LOGGER.level == logging.NOTSET and not _application_configured():
         LOGGER.setLevel(logging.INFO)
+    LOGGER.handle = _handle  # type: ignore[method-assign]
     if not any(handler.name == _HANDLER_NAME for handler in LOGGER.handlers):
         handler = _DefaultHandler()
         handler.name = _HANDLER_NAME

@@ -6,6 +6,7 @@
 #include <istream>
 #include <ostream>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -30,13 +31,14 @@ class Keywords {
       throw py::type_error(std::string("Problem() needs the keyword argument '") + name + "'");
     }
     const py::object value = kwargs_.attr("pop")(name);
+    if constexpr (std::is_same_v<T, std::string>) return Utf8(value, name);
     try {
       return value.cast<T>();
     } catch (const py::cast_error&) {
     } catch (const py::error_already_set& error) {  // numpy's word on a lossy conversion
       if (!error.matches(PyExc_TypeError) && !error.matches(PyExc_ValueError)) throw;
     }
-    throw py::type_error(std::string("Problem() argument '") + name + "' has the wrong type");
+    Refuse(name);
   }
 
   // A C-contiguous array of `columns` columns, or one-dimensional if that is 0.
@@ -60,7 +62,11 @@ class Keywords {
   }
 
   std::vector<std::string> TakeStrings(const char* name) {
-    return Take<std::vector<std::string>>(name);
+    const auto values = Take<py::sequence>(name);
+    if (PyUnicode_Check(values.ptr())) Refuse(name);
+    std::vector<std::string> strings(values.size());
+    for (size_t i = 0; i < strings.size(); ++i) strings[i] = Utf8(py::object(values[i]), name);
+    return strings;
   }
 
   // 0 where it is not given.
@@ -82,6 +88,22 @@ class Keywords {
   }
 
  private:
+  [[noreturn]] static void Refuse(const char* name) {
+    throw py::type_error(std::string("Problem() argument '") + name + "' has the wrong type");
+  }
+
+  // Of a str alone: bytes need not be UTF-8.
+  static std::string Utf8(py::handle value, const char* name) {
+    Py_ssize_t size = 0;
+    const char* text =
+        PyUnicode_Check(value.ptr()) ? PyUnicode_AsUTF8AndSize(value.ptr(), &size) : nullptr;
+    if (text == nullptr) {
+      PyErr_Clear();
+      Refuse(name);
+    }
+    return {text, static_cast<size_t>(size)};
+  }
+
   py::kwargs kwargs_;
 };
 

@@ -146,11 +146,17 @@ std::vector<RolloutChain> Chains(const Table& rows, size_t num_policies) {
   return chains;
 }
 
+constexpr int32_t kMostPasses = 1 << 20;
+
 py::tuple RunRolloutSearch(const Problem& problem, const std::vector<int32_t>& scope,
                            const Weights& policies, const Table& chains, uint64_t seed, int threads,
                            std::optional<double> seconds, std::optional<int64_t> max_evaluations,
                            std::optional<int64_t> patience, int32_t passes, bool sweeps,
                            const py::object& on_progress) {
+  if (passes < 1 || passes > kMostPasses) {
+    throw ProblemError("passes: must be from 1 to " + std::to_string(kMostPasses) + ", got " +
+                       std::to_string(passes));
+  }
   RolloutOptions options;
   options.seed = seed;
   options.threads = threads;

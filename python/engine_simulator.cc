@@ -3,6 +3,8 @@
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -124,6 +126,8 @@ Example:
     >>> trace.peak_holders(1)[0]  # what fills the first GPU most
     (1, 'persistent', 4000000))";
 
+constexpr int32_t kOpsPerSlice = 4'000'000;  // between two looks for Ctrl-C
+
 py::tuple SimulateBatchArray(const Problem& problem, const Array<int32_t>& placements,
                              int threads) {
   if (placements.ndim() != 2 || placements.shape(1) != problem.num_ops()) {
@@ -140,7 +144,14 @@ py::tuple SimulateBatchArray(const Problem& problem, const Array<int32_t>& place
   int64_t* peak_data = peak_bytes.mutable_data();
   {
     const py::gil_scoped_release release;
-    SimulateBatch(problem, devices, count, threads, makespan_data, feasible_data, peak_data);
+    const int64_t most = std::max(1, kOpsPerSlice / std::max(1, problem.num_ops()));
+    for (int64_t row = 0; row < count; row += most) {
+      SimulateBatch(problem, devices + row * problem.num_ops(), std::min(most, count - row),
+                    threads, makespan_data + row, feasible_data + row,
+                    peak_data + row * problem.num_devices());
+      const py::gil_scoped_acquire acquire;
+      if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+    }
   }
   return py::make_tuple(makespan_ns, feasible, peak_bytes);
 }

@@ -74,6 +74,31 @@ def test_an_unknown_level_is_reported_and_ignored() -> None:
     assert lines[1:] == ["hplacer: i", "hplacer: w"]
 
 
+@pytest.mark.parametrize(
+    "stream",
+    [
+        "sys.stderr.close()\n",
+        "sys.stderr = None\n",
+        "import os; os.close(2)\n",
+        "class Refusing(logging.Handler):\n    def emit(self, record): raise KeyError\n"
+        "logging.getLogger().addHandler(Refusing())\n",
+    ],
+)
+def test_nothing_is_raised_or_printed_where_nothing_can_be_told(stream: str) -> None:
+    assert run(IMPORT + stream + SPEAK + "log.warn_once('k', 'm')") == ""
+
+
+BACK = "sys.stderr = sys.__stderr__  # Python itself flushes it in the end\n"
+
+
+def test_a_stream_needs_no_more_than_write() -> None:
+    tee = "class Tee:\n    def write(self, text): sys.__stderr__.write(f'tee {text}')\n"
+    assert (
+        run(IMPORT + tee + "sys.stderr = Tee()\n" + SPEAK + BACK)
+        == "tee hplacer: i\ntee hplacer: w\n"
+    )
+
+
 def test_absl_leaves_our_form() -> None:
     pytest.importorskip("absl")
     lines = run(IMPORT + "from absl import logging as absl\nabsl.warning('x')\n" + SPEAK)

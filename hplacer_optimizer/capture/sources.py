@@ -7,6 +7,7 @@ been imported already.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +19,8 @@ from hplacer_optimizer.errors import GraphError
 from hplacer_optimizer.machines import host
 
 MAX_BYTES = 2**31 - 1  # of one serialised protocol buffer
-_PEEK_BYTES = 64
+_PEEK_BYTES = 4096
+_NOT_IN_JSON = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 _GZIP_MAGIC = b"\x1f\x8b"
 
 
@@ -52,7 +54,9 @@ def is_problem_file(source: object) -> bool:
         return False
     with open(source, "rb") as stream:
         start = stream.read(_PEEK_BYTES)
-    is_json = start.lstrip().startswith(b"{") or Path(source).suffix == ".json"
+    # A graph that begins with a node of 123 bytes looks like "\n{" and what follows.
+    is_json = start.lstrip().startswith(b"{") and not _NOT_IN_JSON.search(start)
+    is_json = is_json or Path(source).suffix == ".json"
     return start.startswith(_GZIP_MAGIC) or is_json
 
 

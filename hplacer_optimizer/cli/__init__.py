@@ -29,6 +29,8 @@ in processes of their own, and a plan store at a TensorFlow address.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -94,6 +96,7 @@ start here:
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; `argv` without the program name, by default the process's. Exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    _make_printable()
     try:
         code = _dispatch(arguments)
         sys.stdout.flush()  # here, where a closed pipe can still be handled
@@ -105,8 +108,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except (HPlacerError, OSError) as error:
-        print("hplacer: error:", _say(error), file=sys.stderr)
+        with contextlib.suppress(OSError):  # nobody may be there to read it
+            print("hplacer: error:", _say(error), file=sys.stderr)
         return USAGE if isinstance(error, OptionError) else FAILED
+
+
+def _make_printable() -> None:
+    """Closed streams lead nowhere; what the encoding of stdout lacks becomes a question mark."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="replace")
 
 
 def _say(error: Exception) -> str:

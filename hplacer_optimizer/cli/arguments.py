@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.metadata
+import os
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -23,6 +24,7 @@ OK, FAILED, USAGE, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 130, 141
 MORE = "--all prints more"
 PLAN_HELP = "the start of a fingerprint, or latest"
 _LIST_PLANNERS = "help"
+_MOST = 2**63 - 1  # that the engine can count
 _SECONDS = re.compile(r"\d{1,9}(\.\d{1,6})?", re.ASCII)
 
 
@@ -217,14 +219,16 @@ def duration(text: str) -> float:
 
 
 def whole(least: int, most: int | None = None) -> Callable[[str], int]:
-    """The type of a whole number that is at least `least`, and at most `most`."""
+    """The type of a whole number of 63 bits that is at least `least`, and at most `most`."""
     valid = f"of at least {least}" if most is None else f"from {least} to {most}"
 
     def convert(text: str) -> int:
-        in_range = text.isdecimal() and text.isascii() and least <= int(text)
-        if not in_range or (most is not None and int(text) > most):
+        number = int(text) if text.isdecimal() and text.isascii() and len(text) < 100 else -1
+        if number > _MOST and most is None:
+            raise argparse.ArgumentTypeError(f"must be at most {_MOST}, not {text}")
+        if number < least or (most is not None and number > most):
             raise argparse.ArgumentTypeError(f"must be a whole number {valid}, not {text!r}")
-        return int(text)
+        return number
 
     return convert
 
@@ -271,6 +275,18 @@ def output_directory(text: str) -> Path:
 
 
 # ---- what arguments stand for ----
+
+
+def check_two_files(options: argparse.Namespace, *names: str) -> None:
+    """Raises OptionError if two of these options name the same file to be written."""
+    seen: dict[str, str] = {}
+    for name in names:
+        path = getattr(options, name)
+        if not path or (os.path.exists(path) and not os.path.isfile(path)):
+            continue
+        other = seen.setdefault(os.path.realpath(path), name)
+        if other != name:
+            raise OptionError(f"--{other} and --{name} name the same file, {path}")
 
 
 def open_store(options: argparse.Namespace) -> PlanStore:

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM for commands that keep what they have found so far."""
+"""Ctrl-C, SIGTERM and a lost terminal for commands that keep what they have found so far."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interruption:
-    """Set by the first Ctrl-C or SIGTERM; a second one ends the process as it always does."""
+    """Set by the first such signal; a second one ends the process as it always does."""
 
     def __init__(self) -> None:
         self.stop = threading.Event()
@@ -21,12 +21,12 @@ class Interruption:
 
     @property
     def exit_code(self) -> int:
-        """As of a process that the signal ended: 130 for Ctrl-C, 143 for SIGTERM; 0 without one."""
+        """As of a process that the signal ended: 130 for Ctrl-C, 143 for SIGTERM and so on."""
         return 128 + self.signal if self.signal else 0
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Within the block, signals set `stop`."""
+        """Within the block, signals set `stop`, but for a SIGHUP that `nohup` ignores."""
         before: dict[signal.Signals, Any] = {}
 
         def restore() -> None:
@@ -39,6 +39,8 @@ class Interruption:
             restore()
 
         for number in _SIGNALS:
+            if number == signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
+                continue
             before[number] = signal.signal(number, set_stop)
         try:
             yield

@@ -10,6 +10,7 @@ from hplacer_optimizer.cli.arguments import (
     add_command,
     add_json,
     add_output,
+    check_two_files,
     output_directory,
     output_file,
 )
@@ -54,6 +55,7 @@ def add_commands(commands: Any) -> None:
 def _report(options: argparse.Namespace) -> int:
     if not (options.output or options.trace or options.tensorboard):
         raise OptionError("nothing to write: name -o, --trace or --tensorboard")
+    check_two_files(options, "output", "trace")
     plan = find_plan(options, options.plan)
     step = simulated(options, plan)
     with waiting("writing"):

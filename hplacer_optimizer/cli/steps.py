@@ -25,6 +25,7 @@ from hplacer_optimizer.cli.arguments import (
     add_output,
     add_planner,
     add_seed,
+    check_two_files,
     count,
     output_file,
 )
@@ -113,6 +114,7 @@ def _simulate(options: argparse.Namespace) -> int:
 
 
 def _plan(options: argparse.Namespace) -> int:
+    check_two_files(options, "output", "trace")
     interruption = Interruption()
     search = Search(
         planner=options.planner,
@@ -128,8 +130,8 @@ def _plan(options: argparse.Namespace) -> int:
     with SearchProgress() as shown, interruption.watched():
         shown.watch(f"{options.graph}: {options.planner}", search.budget)
         plan, trace = plan_loaded(loaded, search, on_progress=shown.update)
-    if options.output:
-        plan.save(options.output)
+        if options.output:
+            plan.save(options.output)
     for note in plan.planner_notes:
         print(f"hplacer: {note}", file=sys.stderr)
     facts = {

@@ -163,6 +163,7 @@ def _ask(addresses: Sequence[str], timeout_s: float) -> dict[str, list[_Listed]]
     """The devices at each address ("": of a new process here)."""
     environment = child_process.environment(
         PYTHONPATH=os.pathsep.join(filter(None, sys.path)),
+        PYTHONSAFEPATH="1",
         HPLACER_DISABLE="1",
         TF_CPP_MIN_LOG_LEVEL="3",
         TF_FORCE_GPU_ALLOW_GROWTH="true",

@@ -113,6 +113,21 @@ def memory_bytes() -> int:
     return size
 
 
+def free_memory_bytes() -> int:
+    """That processes here may still take: of the host, or less if a control group allows less."""
+    free = 1024 * _number(_entry(_read(Path("/proc/meminfo")), "MemAvailable").removesuffix(" kB"))
+    found = [(directory, "memory.max", "memory.current") for directory in _control_groups()]
+    for directory in _control_groups("memory"):
+        found.append((directory, "memory.limit_in_bytes", "memory.usage_in_bytes"))
+    for directory, limit, used in found:
+        if most := _number(_read(directory / limit).strip()):
+            stat = _read(directory / "memory.stat")
+            cached = re.search(r"^inactive_file (\d+)$", stat, re.MULTILINE)
+            taken = _number(_read(directory / used).strip()) - (int(cached[1]) if cached else 0)
+            free = min(free, max(most - taken, 0))
+    return free
+
+
 @functools.cache
 def processor() -> Processor:
     """From /proc/cpuinfo, and the base clock from /sys where the kernel tells it."""

@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 
 from hplacer_optimizer.errors import OptionError
 
+_MOST = 2**63 - 1  # that the engine can count
+
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
@@ -84,6 +86,8 @@ class Budget:
             count = getattr(self, name)
             if count is not None and (type(count) is not int or count < 1):
                 raise OptionError(f"budget {name}: must be an integer of at least 1, got {count!r}")
+            if count is not None and count > _MOST:
+                raise OptionError(f"budget {name}: must be at most {_MOST}, got {count}")
 
     @property
     def stopped(self) -> bool:

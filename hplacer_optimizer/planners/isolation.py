@@ -11,31 +11,30 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import resource
 import signal
 import sys
 import threading
 import time
 from dataclasses import replace
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
 
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.errors import PlannerUnavailableError
+from hplacer_optimizer.machines.host import free_memory_bytes
 from hplacer_optimizer.planners import get_planner
 from hplacer_optimizer.planners.budget import Budget, ProgressCallback
 from hplacer_optimizer.planners.result import Planner, PlannerResult, Watch
 from hplacer_optimizer.support.child_process import (
     ConnectedProcess,
     end_with_parent,
+    limit_memory,
     planner_variables,
 )
 
 _POLL_S = 0.05
 _GRACE_S = 0.3  # for a planner that looks at `Budget.stop`
 _END_S = 5.0  # for a process that has closed its connection to end
-_MEMORY_SHARE = 0.5  # of what is free when the planner starts
 
 
 def isolated(name: str) -> Planner:
@@ -121,7 +120,7 @@ def main(fd: int) -> None:
         with sending:
             parent.send((kind, content))
 
-    _limit_memory()
+    limit_memory(free_memory_bytes())
     try:
         watch = Watch(functools.partial(send, "progress"))
         result = get_planner(name).plan(
@@ -139,20 +138,6 @@ def _wait_for_stop(parent: Connection, stop: threading.Event) -> None:
     with contextlib.suppress(EOFError, OSError):
         parent.recv()
     stop.set()
-
-
-def _limit_memory() -> None:
-    """Who takes all memory gets a MemoryError, or is what the kernel ends, before the training."""
-    with contextlib.suppress(OSError, ValueError):
-        limit = int(_MEMORY_SHARE * _free_memory_bytes())
-        resource.setrlimit(resource.RLIMIT_DATA, (limit, resource.RLIM_INFINITY))
-    with contextlib.suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text("1000")
-
-
-def _free_memory_bytes() -> int:
-    text = Path("/proc/meminfo").read_text()
-    return 1024 * int(text.partition("MemAvailable:")[2].split()[0])
 
 
 if __name__ == "__main__":

@@ -15,10 +15,12 @@ answered with a reason: the pass leaves the graph as it was and one warning is l
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import os
 import threading
 import time
+import types
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -144,10 +146,17 @@ class Service:
         return self._dispatcher is not None and self._dispatcher.is_alive()
 
     def start(self) -> None:
-        """Takes requests from now on."""
-        native.load().open()
+        """Takes requests from now on. Raises RuntimeError if there is no thread for that."""
+        if not isinstance(_thread.start_new_thread, types.BuiltinFunctionType):
+            raise RuntimeError("gevent or eventlet has replaced Python's threads")
+        tf_module = native.load()
+        tf_module.open()
         self._dispatcher = threading.Thread(target=self._dispatch, name="hplacer", daemon=True)
-        self._dispatcher.start()
+        try:
+            self._dispatcher.start()
+        except RuntimeError:
+            tf_module.close()
+            raise
 
     def stop(self) -> None:
         """At exit: no thread of ours may be inside native code when the interpreter ends.

@@ -145,11 +145,12 @@ def resume(fingerprint: str, options: Options, store: PlanStore) -> Detached | N
 
 
 def _is_alive(process_id: int) -> bool:
+    """Process 1 of a container may not take leave of the dead."""
     try:
-        os.kill(process_id, 0)
-    except ProcessLookupError:
+        stat = Path(f"/proc/{process_id}/stat").read_text()
+    except OSError:
         return False
-    return True
+    return stat.rpartition(")")[2].split()[0] not in "ZX"
 
 
 def _directory(store: PlanStore, options: Options) -> Path:

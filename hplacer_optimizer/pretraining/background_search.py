@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import resource
 import shutil
 import signal
 import sys
@@ -22,17 +21,17 @@ from typing import Any
 
 from hplacer_optimizer.capture.captured import load_captured
 from hplacer_optimizer.machines import load_machine
+from hplacer_optimizer.machines.host import free_memory_bytes
 from hplacer_optimizer.machines.spare_cores import widen_affinity
 from hplacer_optimizer.planners import Budget, Progress
 from hplacer_optimizer.planners.progress import describe_progress
 from hplacer_optimizer.plans.making import Search, make_plan
 from hplacer_optimizer.plans.store import PlanStore
 from hplacer_optimizer.pretraining.background import JOB, MACHINE
+from hplacer_optimizer.support.child_process import limit_memory
 
 _NICENESS = 19
 _MARGIN_S = 120  # beyond the budget: loading, the last step, simulating and storing
-_MEMORY_SHARE = 0.5  # of what is free
-_LEAST_MEMORY = 1 << 30
 _MAX_ATTEMPTS = 3  # of a search that is killed each time
 _LOG_INTERVAL_S = 10.0
 
@@ -98,12 +97,6 @@ def _wait_for_end(stop: threading.Event) -> None:
     stop.set()
 
 
-def _limit_memory() -> None:
-    """Of data: memory that is only reserved does not count."""
-    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    resource.setrlimit(resource.RLIMIT_DATA, (max(int(_MEMORY_SHARE * free), _LEAST_MEMORY),) * 2)
-
-
 def _give_way() -> None:
     """To the training: where sessions share processors, also as a session."""
     os.nice(_NICENESS)
@@ -116,5 +109,5 @@ def _say(text: str) -> None:
 
 
 if __name__ == "__main__":
-    _limit_memory()
+    limit_memory(free_memory_bytes())
     main(Path(sys.argv[1]))

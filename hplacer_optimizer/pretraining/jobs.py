@@ -140,9 +140,21 @@ def plan_job(loaded: Loaded, search: Search, on_progress: ProgressCallback | Non
     return plan
 
 
+def load_to_keep(spec: GraphSpec, store: PlanStore | None) -> Loaded:
+    """As `load`. Raises StoreError if `keep` could not store a plan, before a long search."""
+    loaded = load(spec)
+    _store_of(loaded, store).check_usable()
+    return loaded
+
+
+def _store_of(loaded: Loaded, store: PlanStore | None) -> PlanStore:
+    """Where the script looks for its plan: `store`, else the script's own."""
+    return store or PlanStore.from_options(loaded.options)
+
+
 def keep(job: Job, plan: Plan, loaded: Loaded, store: PlanStore | None) -> Outcome:
     """Stores the plan where the script looks for it: in `store`, else in the script's own."""
-    chosen = store or PlanStore.from_options(loaded.options)
+    chosen = _store_of(loaded, store)
     stored = chosen.put(plan)
     return Outcome(job=job, plan=plan, path=chosen.path(plan.fingerprint), stored=stored)
 
@@ -180,7 +192,7 @@ def run_serially(
         try:
             if loaded is None or job.graph != spec:
                 loaded = None
-                loaded, spec = load(job.graph), job.graph
+                loaded, spec = load_to_keep(job.graph, store), job.graph
             with watched():
                 search = with_stop(job.search, stop)
                 outcome = keep(job, plan_job(loaded, search, on_progress), loaded, store)

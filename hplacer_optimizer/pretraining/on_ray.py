@@ -28,7 +28,7 @@ from hplacer_optimizer.pretraining.jobs import (
     error_text,
     failure,
     keep,
-    load,
+    load_to_keep,
     plan_job,
     with_stop,
 )
@@ -169,7 +169,7 @@ class _Driver:
             try:
                 if previous is None or job.graph != previous.graph:
                     previous, shared = None, None
-                    loaded = load(job.graph)
+                    loaded = load_to_keep(job.graph, self._store)
                     previous, shared = job, self._ray.put(loaded)
             except Exception as error:
                 yield failure(job, error)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -19,6 +20,8 @@ _PACKAGE_ROOT = Path(__file__).resolve().parents[2]
 _PR_SET_PDEATHSIG = 1
 PARENT = "HPLACER_PARENT"  # the process number of whoever started a child
 _POLL_S = 0.05
+_MEMORY_SHARE = 0.5
+_LEAST_MEMORY = 1 << 30
 # The library that emulates GPUs, which may be another one where the others are not set.
 _EMULATION = (
     "TF_PLUGGABLE_DEVICE_LIBRARY_PATH",
@@ -46,10 +49,24 @@ def planner_variables() -> dict[str, str]:
     return {
         # A planner may be the user's own: the child finds the modules that this process finds.
         "PYTHONPATH": os.pathsep.join(os.path.abspath(entry) for entry in sys.path),
+        "PYTHONSAFEPATH": "1",  # and none beside them in the working directory
         "HPLACER_DISABLE": "1",
         "TF_CPP_MIN_LOG_LEVEL": "2",
         **without_gpus(),  # they belong to the training
     }
+
+
+def limit_memory(free_bytes: int) -> None:
+    """That of this process, which plans beside a training, to a share of what is free.
+
+    What is more is a MemoryError; memory that is only reserved does not count. If memory runs out
+    nevertheless, the kernel ends this process and not the training.
+    """
+    limit = max(int(_MEMORY_SHARE * free_bytes), _LEAST_MEMORY)
+    with contextlib.suppress(OSError, ValueError):  # there may be a lower one
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")
 
 
 def kill_group() -> None:

@@ -21,25 +21,36 @@ def new_file(
     """A binary stream whose bytes take the place of `path` when the block ends without an error.
 
     With `may_compress` they are compressed if the name ends with `.gz`; equal contents give equal
-    bytes. A reader sees the old file or the new one, never a part. Raises OSError if the file
-    cannot be written.
+    bytes. A reader sees the old file or the new one, never a part; that of a pipe or of a device
+    what comes. A link stays one. Raises OSError if the file cannot be written.
     """
     path = Path(path)
+    if path.exists() and not path.is_file():
+        with open(path, "wb") as stream, _packed(stream, path, may_compress) as packed:
+            yield packed
+        return
+    path = Path(os.path.realpath(path))
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     try:
         with open(temporary, "xb") as file:
-            if may_compress and path.suffix == ".gz":
-                # No name and no time in the header, hence the same bytes every time.
-                with gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) as packed:
-                    yield packed
-            else:
-                yield file
+            with _packed(file, path, may_compress) as packed:
+                yield packed
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+@contextmanager
+def _packed(file: io.BufferedIOBase, path: Path, may_compress: bool) -> Iterator[io.BufferedIOBase]:
+    if may_compress and path.suffix == ".gz":
+        # No name and no time in the header, hence the same bytes every time.
+        with gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) as packed:
+            yield packed
+    else:
+        yield file
 
 
 def check_new_file(path: str | os.PathLike[str]) -> None:
@@ -50,9 +61,12 @@ def check_new_file(path: str | os.PathLike[str]) -> None:
     path = Path(path)
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, "is a directory; name a file", str(path))
-    if not path.parent.is_dir():
+    if path.exists() and not path.is_file():
+        return
+    parent = Path(os.path.realpath(path)).parent
+    if not parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, "its directory does not exist", str(path))
-    _check_writable(path.parent, path)
+    _check_writable(parent, path)
 
 
 def check_new_directory(path: str | os.PathLike[str]) -> None:

@@ -24,6 +24,7 @@ _MAX_REASON = 500
 _INFORMATION = re.compile(r"I\d{4} |WARNING: All log messages before absl::InitializeLog")
 ENVIRONMENT = {  # of a child
     "HPLACER_DISABLE": "1",  # this package's own pass stays out
+    "PYTHONSAFEPATH": "1",  # a script in the working directory may have the name of a module
     "TF_CPP_MIN_LOG_LEVEL": "2",
     "TF_GRAPH_CACHING": "",
     "TF_FORCE_GPU_ALLOW_GROWTH": "true",  # training has the GPUs

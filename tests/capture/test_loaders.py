@@ -53,6 +53,12 @@ with tf.Graph().as_default() as pinned:
     with tf.device("/device:GPU:7"):
         tf.add(v1.placeholder(tf.float32, [3], name="x"), 1.0, name="y")
     tf.io.write_graph(pinned, ".", "pinned.pb", as_text=False)
+with tf.Graph().as_default():
+    num_bytes = v1.placeholder(tf.float32, [3], name="x").op.node_def.ByteSize()
+with tf.Graph().as_default() as brace:
+    name = "x" * (1 + ord("{") - num_bytes)
+    tf.add(v1.placeholder(tf.float32, [3], name=name), 1.0, name="y")
+    tf.io.write_graph(brace, ".", "brace.pb", as_text=False)
 
 class Model(tf.Module):
     def __init__(self):
@@ -114,6 +120,11 @@ def test_every_form_of_a_graph_is_the_same_problem(
     assert np.array_equal(problem.cost_ns, reference.cost_ns)
     assert np.array_equal(problem.edges, reference.edges)
     assert np.array_equal(problem.units, reference.units)
+
+
+def test_a_graph_may_begin_as_json_does(files: Path) -> None:
+    assert (files / "brace.pb").read_bytes().startswith(b"\n{")
+    assert "y" in hp.load_problem(files / "brace.pb", machine="1cpu-2xk40").op_names
 
 
 def test_targets_choose_the_step(files: Path) -> None:

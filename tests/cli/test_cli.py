@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import re
 import signal
 import subprocess
@@ -346,6 +347,33 @@ def test_a_signal_keeps_the_best_plan(tmp_path: Path) -> None:
     assert process.returncode == 130
     assert "interrupted: the best plan so far is in x.hplan" in stderr
     assert hp.load_plan(tmp_path / "x.hplan").planner == "own:waits"
+
+
+def test_a_plan_is_kept_where_nobody_can_read_the_progress(tmp_path: Path) -> None:
+    main, terminal = pty.openpty()
+    plan = tmp_path / "x.hplan"
+    options = ["--planner", "local_search", "--budget", "1s"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "hplacer_optimizer", "plan", "example", *options, "-o", plan],
+        env=os.environ | {"TERM": "xterm"},
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+        stderr=terminal,
+    )
+    os.close(terminal)
+    assert os.read(main, 1)  # its moving line
+    os.close(main)
+    process.wait(timeout=60)
+    assert hp.load_plan(plan).planner == "local_search"
+
+
+def test_stdout_may_be_closed_or_lack_letters() -> None:
+    command = [sys.executable, "-m", "hplacer_optimizer", "machine", "list"]
+    latin = os.environ | {"PYTHONIOENCODING": "latin-1"}
+    done = subprocess.run(command, cwd=ROOT, env=latin, capture_output=True, check=True)
+    assert b"8xa100" in done.stdout
+    closed = ["sh", "-c", '"$@" >&-', "sh", *command]
+    assert subprocess.run(closed, cwd=ROOT, capture_output=True, check=True).stderr == b""
 
 
 # ---- doctor ----

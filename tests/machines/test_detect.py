@@ -393,6 +393,7 @@ def test_a_session_may_have_divided_a_gpu(emulated: machines.Machine) -> None:
 
 def test_this_host() -> None:
     assert 0 < host.usable_cores() <= (os.cpu_count() or 1)
+    assert 2**20 < host.free_memory_bytes() < host.memory_bytes()
     assert 2**28 < host.memory_bytes() <= os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     assert 1e8 < host.processor().hertz < 1e10
     assert host.processor().flops_per_cycle in (8, 16, 32, 64)
@@ -407,6 +408,8 @@ def test_this_host() -> None:
             {
                 "outer/cpu.max": "50000 100000",
                 "outer/memory.max": "1073741824",
+                "outer/memory.current": "1073740824",
+                "outer/memory.stat": "file 99\ninactive_file 24",
                 "outer/inner/cpu.max": "max 100000",
                 "outer/inner/memory.max": "max",
             },
@@ -419,6 +422,8 @@ def test_this_host() -> None:
                 "cpu/outer/cpu.cfs_quota_us": "50000",
                 "cpu/outer/cpu.cfs_period_us": "100000",
                 "memory/outer/inner/memory.limit_in_bytes": "1073741824",
+                "memory/outer/inner/memory.usage_in_bytes": "1073740824",
+                "memory/outer/inner/memory.stat": "inactive_file 24",
                 "memory/memory.limit_in_bytes": "9223372036854771712",
             },
         ),
@@ -428,6 +433,7 @@ def test_this_host() -> None:
                 "cpu/cpu.cfs_quota_us": "25000",
                 "cpu/cpu.cfs_period_us": "50000",
                 "memory/memory.limit_in_bytes": "1073741824",
+                "memory/memory.usage_in_bytes": "1073740800",
             },
         ),
     ],
@@ -445,6 +451,7 @@ def test_a_control_group_limits_a_host(
     assert host.usable_cores() == 0.5
     assert host.whole_cores() == 1
     assert host.memory_bytes() == 2**30
+    assert host.free_memory_bytes() == 1024
 
 
 # ---- the command, with the real TensorFlow ----

@@ -307,6 +307,18 @@ def test_a_wrong_environment_is_one_warning() -> None:
     assert "did you mean 'seed'" in line
 
 
+def test_replaced_threads_are_one_warning() -> None:
+    replaced = """
+import _thread
+start = _thread.start_new_thread
+_thread.start_new_thread = lambda *arguments: start(*arguments)  # as gevent and eventlet do
+hp.enable()
+hp.enable()
+"""
+    (line,) = run(PRELUDE + replaced)
+    assert "the optimizer is off: gevent or eventlet has replaced Python's threads" in line
+
+
 @pytest.mark.parametrize("options", ["off", "seed=1"])
 def test_hplacer_disable_wins_over_everything(options: str) -> None:
     run(

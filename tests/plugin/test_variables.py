@@ -411,6 +411,19 @@ def test_keys_are_distinct() -> None:
     assert [keys(name) for name in ("w", "b", "w", "w")] == ["w", "b", "w#2", "w#3"]
 
 
+def test_an_initial_value_may_close_over_what_does_not_exist_yet(tmp_path: Path) -> None:
+    code = """
+import keras
+from hplacer_optimizer.plugin.variables.names import name_in_creation
+def make():
+    name = name_in_creation("w", lambda: later)
+    later = 0
+    return name
+assert make() == "w"
+"""
+    processes.run(code, tmp_path, prelude="")
+
+
 # ---- longer ones ----
 
 

@@ -8,6 +8,7 @@ import importlib
 import itertools
 import os
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping
@@ -423,6 +424,18 @@ def test_a_failed_job_does_not_end_the_others(directory: Path, tmp_path: Path) -
     assert entry.plan.step_time_ns == min(times)
 
 
+def test_no_search_begins_where_its_plan_cannot_be_kept(directory: Path, tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o775)
+    job = some_jobs(directory)[0]
+    endless = replace(job, search=replace(job.search, budget=Budget(seconds=600)))
+    (outcome,) = one_after_the_other([endless], shared)
+    assert "other users can write here" in str(outcome.error)
+    (outcome,) = one_after_the_other([job], f"{shared};{tmp_path / 'own'}")
+    assert outcome.error is None
+
+
 # ---- in the background ----
 
 
@@ -479,9 +492,19 @@ def test_a_search_beside_training_ends_with_it(
         limits = Path(f"/proc/{search.process_id}/limits").read_text()
         (data,) = [line for line in limits.splitlines() if line.startswith("Max data size")]
         assert "unlimited" not in data
+        assert Path(f"/proc/{search.process_id}/oom_score_adj").read_text() == "1000\n"
     processes.wait_for(lambda: search.is_over)
     assert "stopped early, " in Path(search.log).read_text()
     assert store.get(loaded.captured.fingerprint) is not None
+
+
+def test_a_search_that_nobody_took_leave_of_is_over(tmp_path: Path) -> None:
+    (tmp_path / background.JOB).touch()
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    search = background.Detached(str(tmp_path / "log"), child.pid, str(tmp_path))
+    processes.wait_for(lambda: search.is_over)
+    child.wait()
+    assert search.is_over
 
 
 def test_a_killed_background_search_is_taken_up(loaded: jobs.Loaded, tmp_path: Path) -> None:

@@ -29,6 +29,31 @@ def test_what_cannot_be_written(tmp_path: Path) -> None:
         check_new_directory(tmp_path / "file" / "x")
 
 
+def test_a_pipe_gets_what_is_written(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    check_new_file(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    with new_file(pipe) as file:
+        file.write(b"all")
+    assert os.read(reader, 10) == b"all"
+    os.close(reader)
+    assert [*tmp_path.iterdir()] == [pipe]
+
+
+def test_a_link_stays_one(tmp_path: Path) -> None:
+    (tmp_path / "old").write_bytes(b"old")
+    (tmp_path / "link").symlink_to("old")
+    check_new_file(tmp_path / "link")
+    with new_file(tmp_path / "link") as file:
+        file.write(b"new")
+    assert (tmp_path / "old").read_bytes() == b"new"
+    assert (tmp_path / "link").is_symlink()
+    (tmp_path / "dangling").symlink_to("none/x")
+    with pytest.raises(FileNotFoundError, match="its directory does not exist"):
+        check_new_file(tmp_path / "dangling")
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_a_directory_of_somebody_else(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)

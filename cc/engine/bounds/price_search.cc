@@ -53,8 +53,9 @@ class Relaxation {
       half_axes[j] = std::sqrt(0.5 * static_cast<double>(size));
     }
     if (size > 0) {
+      const size_t work = std::max(load_.size(), 2 * size * size);  // of a step
       const double steps = std::min(40.0 * static_cast<double>(size * (size + 1)),
-                                    kMaxSearchWork / static_cast<double>(load_.size() + 1));
+                                    kMaxSearchWork / static_cast<double>(work + 1));
       x = MaximizeConcave([this](const std::vector<double>& at) { return Ask(at); }, std::move(x),
                           half_axes, static_cast<int>(steps));
     }

@@ -271,8 +271,20 @@ void TablePolicy::Restore(LogitTable placer, LogitTable grouper, int64_t updates
     return table.columns == present.columns && table.logits.size() == size &&
            table.mean.size() == size && table.square.size() == size;
   };
+  // What cannot be drawn is what could not be drawn before.
+  const auto draws = [](const LogitTable& table, const LogitTable& present) {
+    return std::equal(table.logits.begin(), table.logits.end(), present.logits.begin(),
+                      [](double logit, double other) {
+                        return std::isfinite(logit) || std::isfinite(other)
+                                   ? std::isfinite(logit) && std::isfinite(other)
+                                   : logit < 0;
+                      });
+  };
   if (!fits(placer, placer_) || !fits(grouper, grouper_)) {
     throw ProblemError("policy: tables of another size");
+  }
+  if (!draws(placer, placer_) || !draws(grouper, grouper_) || updates < 0) {
+    throw ProblemError("policy: tables with logits where there can be none, or the reverse");
   }
   placer.lowest = placer_.lowest;
   grouper.lowest = grouper_.lowest;

@@ -96,8 +96,10 @@ void Rollout::Slice() {
   slices_.resize(problem_.num_ops());
   for (int32_t op = 0; op < problem_.num_ops(); ++op) {
     const double begin_ns = std::max(0.0, end_ns(op) - static_cast<double>(outlook.op_ns[op]));
-    slices_[op] = {static_cast<int32_t>(begin_ns / slice_ns_),
-                   static_cast<int32_t>(std::max(0.0, end_ns(op)) / slice_ns_)};
+    // Of long steps rounding may make the end of the last slice the begin of another one.
+    slices_[op] = {
+        std::min(kSlices - 1, static_cast<int32_t>(begin_ns / slice_ns_)),
+        std::min(kSlices - 1, static_cast<int32_t>(std::max(0.0, end_ns(op)) / slice_ns_))};
   }
 }
 

@@ -304,6 +304,8 @@ Problem Coarsening::Contract() const {
   std::vector<std::vector<int32_t>> exported(count);
   std::vector<int32_t> output(problem_.num_tensors(), kNone);
   spec.cost_ns.assign(static_cast<size_t>(count) * kinds, 0);
+  std::vector<uint8_t> has_devices(kinds, 0);  // sums of the other costs may be too large
+  for (const int32_t kind : fine.device_kind) has_devices[kind] = 1;
   spec.persistent_bytes.assign(count, 0);
   spec.temp_bytes.assign(count, 0);
   for (int32_t op = 0; op < n; ++op) {
@@ -323,6 +325,7 @@ Problem Coarsening::Contract() const {
     spec.temp_bytes[c] = std::max(spec.temp_bytes[c], kept_bytes);
     spec.persistent_bytes[c] += fine.persistent_bytes[op];
     for (int32_t kind = 0; kind < kinds; ++kind) {
+      if (!has_devices[kind]) continue;
       const int64_t cost_ns = fine.cost_ns[static_cast<size_t>(op) * kinds + kind];
       int64_t& sum_ns = spec.cost_ns[static_cast<size_t>(c) * kinds + kind];
       sum_ns = cost_ns == kNoKernel || sum_ns == kNoKernel ? kNoKernel : sum_ns + cost_ns;

@@ -6,7 +6,9 @@
 namespace hplacer {
 namespace {
 
-constexpr int32_t kChunk = 256, kChunksPerRound = 16;
+// Between two looks at the budget: small enough for one of them, large enough for all threads.
+constexpr int64_t kOpsPerRound = 2'000'000;
+constexpr int32_t kMostPerRound = 4096, kChunksPerRound = 16;
 
 int64_t NumCandidates(const Problem& problem, int32_t unit) {
   return problem.candidate_ptr()[unit + 1] - problem.candidate_ptr()[unit];
@@ -49,20 +51,23 @@ bool EnumeratePlacements(const SearchSpace& space, WorkerTeam* team,
   };
   const Problem& problem = space.problem();
   const int64_t total = CountPlacements(problem, std::numeric_limits<int32_t>::max());
+  const int64_t chunk_size =
+      std::clamp<int64_t>(kOpsPerRound / std::max(1, problem.num_ops()) / kChunksPerRound, 1,
+                          kMostPerRound / kChunksPerRound);
   std::vector<Worker> workers;
   for (int i = 0; i < team->size(); ++i) {
     workers.push_back(
         {MakePlacementScorer(problem, space.tables()), std::vector<int32_t>(problem.num_ops())});
   }
   for (int64_t begin = 0; begin < total;) {
-    const int64_t wanted = std::min<int64_t>(kChunk * kChunksPerRound, total - begin);
+    const int64_t wanted = std::min(chunk_size * kChunksPerRound, total - begin);
     const int64_t end = begin + take(static_cast<int32_t>(wanted));
     if (end == begin) return false;
-    std::vector<Best> bests((end - begin + kChunk - 1) / kChunk, {*score, -1});
+    std::vector<Best> bests((end - begin + chunk_size - 1) / chunk_size, {*score, -1});
     team->ForEach(static_cast<int32_t>(bests.size()), [&](int w, int32_t chunk) {
       Worker& worker = workers[w];
-      const int64_t first = begin + int64_t{chunk} * kChunk;
-      for (int64_t index = first; index < std::min(first + kChunk, end); ++index) {
+      const int64_t first = begin + chunk * chunk_size;
+      for (int64_t index = first; index < std::min(first + chunk_size, end); ++index) {
         PlaceByIndex(problem, index, &worker.placement);
         Score found;
         if (worker.scorer->Run(worker.placement.data(), bests[chunk].score, &found, nullptr)) {

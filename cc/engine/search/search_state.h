@@ -6,6 +6,7 @@
 #define HPLACER_ENGINE_SEARCH_SEARCH_STATE_H_
 
 #include <cstdint>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -31,6 +32,10 @@ struct SearchState {
 
   static constexpr int32_t kSlices = 64;
   int32_t SliceOf(int64_t time_ns) const {
+    if (time_ns > std::numeric_limits<int64_t>::max() / kSlices) {
+      const auto step_ns = static_cast<unsigned __int128>(score.makespan_ns) + 1;
+      return static_cast<int32_t>(static_cast<unsigned __int128>(time_ns) * kSlices / step_ns);
+    }
     return static_cast<int32_t>(time_ns * kSlices / (score.makespan_ns + 1));
   }
 

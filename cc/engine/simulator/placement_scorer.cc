@@ -1,6 +1,7 @@
 #include "engine/simulator/placement_scorer.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "engine/simulator/infeasibility.h"
 #include "engine/simulator/step_simulation.h"
@@ -11,8 +12,12 @@ namespace {
 int64_t MissingBytes(const Problem& problem, const std::vector<int64_t>& peak_bytes) {
   int64_t missing = 0;
   for (int32_t device = 0; device < problem.num_devices(); ++device) {
-    missing +=
-        std::max<int64_t>(0, peak_bytes[device] - problem.spec().device_memory_bytes[device]);
+    const int64_t bytes = peak_bytes[device] - problem.spec().device_memory_bytes[device];
+    if (bytes <= 0) continue;
+    // Copies of a tensor count on each device, so the sum may be larger than all sizes together.
+    if (__builtin_add_overflow(missing, bytes, &missing)) {
+      return std::numeric_limits<int64_t>::max();
+    }
   }
   return missing;
 }

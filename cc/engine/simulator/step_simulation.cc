@@ -119,7 +119,10 @@ void StepSimulation<EventKey, kRecord>::Reset() {
   now_ns_ = makespan_ns_ = 0;
   unlinked_ = was_cut_off_ = false;
   num_started_ = 0;
-  num_found_ = 0;  // a step without a link ends before it takes up what it has found
+  // A step without a link ends before it takes up what it has found, one without memory anywhere.
+  num_found_ = 0;
+  thread_ = kNone;
+  is_arriving_ = false;
   order_.clear();
   if (cutoff_ != nullptr) {
     unstarted_ns_.assign(cutoff_->load_ns, cutoff_->load_ns + num_pools);

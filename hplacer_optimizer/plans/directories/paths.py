@@ -21,6 +21,8 @@ def open_file(path: str | os.PathLike[str]) -> AbstractContextManager[BinaryFile
     directory, name = os.path.split(os.fspath(path))
     if "://" in directory:
         return GfileFiles(directory).open(name)
+    if os.path.isdir(path):
+        raise StoreError(f"{path}: is a directory; name a plan file in it")
     return LocalFiles(Path(directory), trust_shared=True).open(name)
 
 

@@ -57,7 +57,13 @@ class Layer:
         if "://" in address:
             self._files = GfileFiles(address)
         else:
-            self._files = LocalFiles(Path(address).expanduser(), trust_shared)
+            try:
+                directory = Path(address).expanduser()
+            except RuntimeError:
+                raise StoreError(
+                    f"the plan store {address!r}: there is no such home directory; name another"
+                ) from None
+            self._files = LocalFiles(directory, trust_shared)
         self._max_bytes = max_bytes if self._files.is_local else None
         self._untidied_bytes: int | None = None  # written since leftovers and sizes were looked at
 

@@ -89,6 +89,21 @@ class PlanStore(Described):
         """Where the plan of this fingerprint is, or would be, in the first layer."""
         return self._layers[0].path(fingerprint)
 
+    def check_usable(self) -> None:
+        """For those who search for long before `put`: StoreError if that would fail now.
+
+        Creates the directories, and writes and removes a file in them.
+        """
+        failures = []
+        for layer in reversed(self._layers):
+            try:
+                layer.check_writable()
+                layer.check_trust()
+            except HPlacerError as error:
+                failures.append(error)
+        if len(failures) == len(self._layers):
+            raise failures[-1]
+
     def get(self, fingerprint: str) -> Plan | None:
         """The stored plan, None if there is none.
 

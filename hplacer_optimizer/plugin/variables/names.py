@@ -7,6 +7,7 @@ second of a name is "w#2": in order of creation.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -35,8 +36,9 @@ def name_in_creation(name: str | None, initial_value: object) -> str:
     # Keras hands over a function of its variable; where it creates one later than it named it,
     # nothing else has the path.
     for cell in getattr(initial_value, "__closure__", None) or ():
-        if isinstance(cell.cell_contents, keras.Variable):
-            return str(cell.cell_contents.path)
+        with contextlib.suppress(ValueError):  # it is empty
+            if isinstance(cell.cell_contents, keras.Variable):
+                return str(cell.cell_contents.path)
     return "/".join(part for part in (_keras_path(), name or _UNNAMED) if part)
 
 

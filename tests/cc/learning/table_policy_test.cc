@@ -159,6 +159,10 @@ TEST_CASE("a policy that is restored goes on as before, and one of another size 
   CHECK(policy.placer().logits == other.placer().logits);
   CHECK(policy.grouper().square == other.grouper().square);
   CHECK_THROWS_AS(other.Restore(policy.grouper(), policy.placer(), 1), ProblemError);
+  CHECK_THROWS_AS(other.Restore(policy.placer(), policy.grouper(), -1), ProblemError);
+  LogitTable damaged = policy.placer();
+  damaged.logits[0] = std::numeric_limits<double>::quiet_NaN();
+  CHECK_THROWS_AS(other.Restore(damaged, policy.grouper(), 1), ProblemError);
 }
 
 TEST_CASE("tables that do not fit the problem are refused") {
