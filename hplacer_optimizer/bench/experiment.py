@@ -274,6 +274,9 @@ class _Journal:
                 )
             for record in self._read():
                 self._results.add(record)
+            if not path.read_bytes().endswith(b"\n"):  # the run was killed while it wrote
+                with path.open("a") as file:
+                    file.write("\n")
 
     @staticmethod
     def _setup(task: Task, experiment: Experiment) -> str:

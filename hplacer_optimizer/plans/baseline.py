@@ -47,7 +47,7 @@ class Baseline:
         """
         if not (self.feasible and feasible) or self.step_time_ns is None or step_ns is None:
             return None
-        return self.step_time_ns / max(step_ns, 1)
+        return max(self.step_time_ns, 1) / max(step_ns, 1)
 
     def beside(self, step_ns: int | None, feasible: bool) -> str:
         """As "2.0 times as fast as TensorFlow's placement (5.04 ms)"; "": there is no ratio."""

@@ -141,9 +141,11 @@ def _tried(plan: Judged, measured: str | None, min_gain: float | None) -> Decisi
 
 def _too_tight_for_both(plan: Judged, baseline: Baseline) -> str:
     """Each instantiation has constants of its own, and what one leaves is in the other's way."""
+    # A measured baseline has no peaks: those of the simulated one are of the same placement.
+    own = baseline.peak_bytes or (plan.baseline.peak_bytes if plan.baseline else [])
     peaks = [
         max(both) + plan.constant_bytes if max(both) else 0
-        for both in zip(plan.peak_bytes, baseline.peak_bytes, strict=True)
+        for both in zip(plan.peak_bytes, own or plan.peak_bytes, strict=True)
     ]
     found = _tightest(peaks, plan.machine, must_fit=True)
     if found is None:

@@ -192,7 +192,7 @@ def test_an_array_takes_the_smallest_type_that_holds_it() -> None:
     assert found.pop("rising").tolist() == [10**12, 10**12 + 1, 10**12 + 3]
     assert found.pop("none").tolist() == []
     assert {name: values.tolist() for name, values in found.items()} == wanted
-    with pytest.raises(ValueError, match="not exact in JavaScript"):
+    with pytest.raises(ValueError, match="not exact in a browser"):
         columns.add(np.array([2**53]))
 
 

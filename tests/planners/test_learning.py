@@ -16,7 +16,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
+from numpy.typing import NDArray
 
+from hplacer_optimizer import load_problem
 from hplacer_optimizer.errors import (
     CheckpointError,
     InfeasibleError,
@@ -27,6 +29,7 @@ from hplacer_optimizer.planners import PLANNERS, Budget, Progress, get_planner
 from hplacer_optimizer.planners.colocation import groups_of_units
 from hplacer_optimizer.planners.learning import LEARNED_PLANNERS, Settings, hierarchical, learn
 from hplacer_optimizer.planners.learning.around import PLACEMENTS, learn_around
+from hplacer_optimizer.planners.learning.groups import slowness
 from hplacer_optimizer.planners.learning.hierarchical import HierarchicalPolicy
 from hplacer_optimizer.planners.learning.scoring import Simulated, best_single_device
 from hplacer_optimizer.planners.learning.settings import get_settings
@@ -241,6 +244,46 @@ def test_wrong_settings_are_named() -> None:
         get_planner("colocrl:paper").plan(problem)
     with pytest.raises(OptionError, match="resume: needs the directory"):
         learn(problem, resume=True)
+    with pytest.raises(OptionError, match="parallel: must be an integer of at least 1, got 0"):
+        learn(problem, reward=lambda placement: 1.0, parallel=0)
+    with pytest.raises(OptionError, match="finer_schedule: must be at least 1"):
+        Settings(finer_schedule=0)
+    with pytest.raises(OptionError, match="neighbours: must be at most 254"):
+        Settings(neighbours=255)
+
+
+def test_what_was_measured_before_the_first_update_is_kept(tmp_path: Path) -> None:
+    problem = problem_from_dict(chains())
+    stop = threading.Event()
+
+    def reward(placement: NDArray[np.int32]) -> float:
+        stop.set()
+        return (simulate(problem, placement).makespan_ns or 0) / 1e9
+
+    settings = {"simulated": 100}
+    first = learn(
+        problem, settings=settings, budget=Budget(stop=stop), reward=reward, checkpoint=tmp_path
+    )
+    stop.clear()
+    again = learn(
+        problem,
+        settings=settings,
+        budget=Budget(stop=stop),
+        reward=lambda placement: 5 * reward(placement),
+        checkpoint=tmp_path,
+        resume=True,
+    )
+    assert again.placement.tobytes() == first.placement.tobytes()
+
+
+def test_a_kind_without_devices_makes_no_device_fast() -> None:
+    problem = load_problem("example")
+    more = problem.replace(
+        device_kinds=[*problem.device_kinds, "tpu"],
+        cost_ns=np.pad(problem.cost_ns, ((0, 0), (0, 1)), constant_values=-1),
+    )
+    assert slowness(more).tolist() == slowness(problem).tolist()
+    assert slowness(problem).max() > 1
 
 
 def test_colocation_rules_read_scopes() -> None:

@@ -333,6 +333,12 @@ def test_what_was_measured_has_no_error_of_a_prediction() -> None:
     assert "nothing faster" in measured_plan(20, None, baseline=slow).why_left_alone()
 
 
+def test_what_was_measured_is_tried() -> None:
+    here = Here(hardware=HERE, tries=True)
+    for baseline in (baseline_of(1), None):  # as it is simulated
+        assert decide(measured_plan(20, 25, baseline=baseline), here) == Decision(TRY)
+
+
 @pytest.mark.parametrize(
     ("step_ns", "baseline", "plan", "min_gain", "action", "why"),
     [

@@ -165,7 +165,8 @@ def all_reduce(
     ways = [ring(problem, devices, size_bytes, messages=messages)]
     parts = hosts_of(problem, devices)
     if len(parts) > 1 and len(parts[0]) > 1 and len({len(part) for part in parts}) == 1:
-        ways.append(_hierarchical(Links(problem), parts, size_bytes, messages))
+        with contextlib.suppress(InfeasibleError):
+            ways.append(_hierarchical(Links(problem), parts, size_bytes, messages))
     with contextlib.suppress(InfeasibleError):  # neighbours of the ring can talk, others need not
         ways.append(direct(problem, devices, size_bytes, messages=messages))
     return min(ways, key=lambda found: found.total_ns)

@@ -48,7 +48,7 @@ def _bars(axes: Any, title: str, ways: Sequence[Way]) -> None:
             continue
         assert way.step_time_ns is not None
         each = (way.batch_size or 1) * 1e9
-        rate = each / way.step_time_ns
+        rate = each / max(way.step_time_ns, 1)
         low, high = each / (way.most_ns or 1), each / (way.least_ns or 1)
         spread = [[max(rate - low, 0.0)], [max(high - rate, 0.0)]]
         axes.barh(position, rate, height=0.6, color="tab:blue", xerr=spread)

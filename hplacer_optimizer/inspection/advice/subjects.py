@@ -120,22 +120,21 @@ class GraphSubject:
         """`options`: of `load_graph`, but the machine and the batch size."""
         self._source, self._options = source, options
         self._own_batch_size = own_batch_size
-        self._fixed: dict[str | None, Step] = {}  # by machine, of a batch size that is fixed
+        self._fixed: dict[Machine | str | None, Step] = {}  # of fixed batch sizes
         self.name = getattr(source, "name", None) or str(source)
 
     def step(self, machine: Machine | str | None, batch_size: int | None) -> Step:
         """Captured at that batch size if the graph lets it, else scaled."""
-        key = machine if isinstance(machine, str | None) else machine.name
-        if key not in self._fixed:
+        if machine not in self._fixed:
             loaded = self._load(machine, batch_size or self._own_batch_size)
             if isinstance(loaded, LoadedGraph):
                 open_size = _open_batch_size(loaded)
                 if open_size is not None:
                     return step_of(loaded, open_size)
-                self._fixed[key] = step_of(loaded, self._remember(loaded, batch_size))
+                self._fixed[machine] = step_of(loaded, self._remember(loaded, batch_size))
             else:
-                self._fixed[key] = _of_problem(loaded, self._remember(None, batch_size))
-        return _scaled_step(self._fixed[key], batch_size)
+                self._fixed[machine] = _of_problem(loaded, self._remember(None, batch_size))
+        return _scaled_step(self._fixed[machine], batch_size)
 
     def _remember(self, loaded: LoadedGraph | None, batch_size: int | None) -> int | None:
         """The first batch size that is named is that of a graph which does not tell its own."""

@@ -227,7 +227,7 @@ def _memory(problem: Problem, trace: StepTrace, columns: Columns) -> list[dict[s
 def _most_in_windows(times_ns: _Int64, sizes: _Int64, step_ns: int) -> tuple[_Int64, _Int64]:
     """The most that is held in each of _WINDOWS equal parts of the step: no peak is lost."""
     times_ns, sizes = np.append(-1, times_ns), np.append(0, sizes)
-    begins_ns = np.arange(_WINDOWS) * step_ns // _WINDOWS
+    begins_ns = np.array([i * step_ns // _WINDOWS for i in range(_WINDOWS)], np.int64)
     first = np.searchsorted(times_ns, begins_ns)
     ends = np.append(first[1:], len(times_ns))
     most = [sizes[i - 1 : j].max() for i, j in zip(first, ends, strict=True)]  # held before, too

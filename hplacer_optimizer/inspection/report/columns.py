@@ -18,6 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hplacer_optimizer.errors import ProblemError
+
 _TYPES = ("uint8", "uint16", "uint32", "int8", "int16", "int32", "float64")
 EXACT = 1 << 53  # JavaScript's numbers are exact below
 
@@ -31,7 +33,10 @@ class Columns:
     def add(self, values: NDArray[np.integer[Any]], *, delta: bool = False) -> dict[str, Any]:
         """Keeps a flat array; returns what stands for it in the document."""
         if len(values) and not -EXACT < int(values.min()) <= int(values.max()) < EXACT:
-            raise ValueError("a value beyond 2**53 is not exact in JavaScript")
+            raise ProblemError(
+                "a report shows no times of 104 days and no sizes of 8 PiB: numbers of 2**53 or "
+                "more are not exact in a browser"
+            )
         stored = np.diff(values.astype(np.int64), prepend=0) if delta else values
         low, high = (int(stored.min()), int(stored.max())) if len(stored) else (0, 0)
         name = next(name for name in _TYPES if _holds(name, low, high))

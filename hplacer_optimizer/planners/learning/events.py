@@ -44,7 +44,11 @@ def _write_scalar(name: str, value: float) -> None:
 
 
 def _write_histogram(name: str, values: ArrayLike) -> None:
-    counts, edges = np.histogram(np.ravel(values), _BUCKETS)
+    values = np.ravel(values)
+    try:
+        counts, edges = np.histogram(values, _BUCKETS)
+    except ValueError:  # they are closer together than floats
+        counts, edges = np.histogram(values, 1, (values.min() - 0.5, values.max() + 0.5))
     table = np.stack([edges[:-1], edges[1:], counts], axis=1)
     metadata = _metadata("histograms", "TENSOR")
     tf.summary.write(name, tf.constant(table, tf.float64), metadata=metadata)

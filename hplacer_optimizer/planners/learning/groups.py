@@ -126,7 +126,7 @@ def _by_weight(
 def slowness(problem: Problem) -> NDArray[np.float64]:
     """[m]: the logarithm of how much slower a device is than the fastest, over common kernels."""
     cost_ns = problem.cost_ns.astype(np.float64)
-    common = (cost_ns >= 0).all(axis=1)
+    common = (cost_ns[:, np.unique(problem.device_kind)] >= 0).all(axis=1)
     total = np.maximum(cost_ns[common].sum(axis=0), 1.0)[problem.device_kind]
     logs: NDArray[np.float64] = np.log(total / total.min()) if len(total) else total
     return logs

@@ -133,6 +133,8 @@ def learn(
     budget = (budget or Budget()).or_default(DEFAULT_BUDGET)
     if model not in LEARNED_PLANNERS:
         raise OptionError(f"model: must be one of {', '.join(LEARNED_PLANNERS)}, got {model!r}")
+    if type(parallel) is not int or parallel < 1:
+        raise OptionError(f"parallel: must be an integer of at least 1, got {parallel!r}")
     if resume and checkpoint is None:
         raise OptionError("resume: needs the directory of a checkpoint")
     chosen = get_settings(preset, settings)
@@ -159,12 +161,11 @@ def learn(
         if checkpoint is not None:
             facts = identity(problem, model, chosen, seed)
             keeper = Keeper(training, Path(checkpoint), facts | {"reward": reward is not None})
-        if resume and keeper:
-            keeper.restore()
+        is_restored = resume and keeper is not None and keeper.restore()
         events = opened.enter_context(EventWriter(logdir)) if logdir is not None else None
         measurements = None
         if reward is not None:
-            if not training.steps:
+            if not is_restored:
                 _learn_by_simulator(training, budget)
             measurements = opened.enter_context(
                 Measurements(

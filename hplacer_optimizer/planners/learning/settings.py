@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +28,8 @@ class _Checked:
                 raise OptionError(
                     f"{field.name}: must be at least {_MINIMA.get(field.name, 0):g}, got {value!r}"
                 )
+            if kind is not tuple and not value <= (most := _MAXIMA.get(field.name, math.inf)):
+                raise OptionError(f"{field.name}: must be at most {most:g}, got {value!r}")
 
     def replaced(self, values: Mapping[str, Any]) -> Any:
         """With other values by name. Raises OptionError, which lists the valid names."""
@@ -121,6 +124,7 @@ class NetworkSettings(_Checked):
 _MINIMA: dict[str, float] = {
     "batch": 1,
     "schedule": 1,
+    "finer_schedule": 1,
     "items": 1,
     "random_groups": 1,
     "groups": 1,
@@ -129,6 +133,8 @@ _MINIMA: dict[str, float] = {
     "temperature": 1e-9,
     "failing_factor": 1,
 }
+
+_MAXIMA: dict[str, float] = {"neighbours": 254}  # a unit has one candidate more, in a byte
 
 PRESETS: dict[str, Settings | NetworkSettings] = {
     "default": Settings(),

@@ -185,8 +185,8 @@ class Keeper:
             raise CheckpointError(f"{self._path}: cannot be written: {error}") from None
         self._due = time.monotonic() + _SAVE_EVERY_S
 
-    def restore(self) -> None:
-        """From the file, if there is one.
+    def restore(self) -> bool:
+        """From the file; whether there is one.
 
         Raises CheckpointError if it is damaged, of another version, graph, planner, setting or
         seed.
@@ -194,7 +194,7 @@ class Keeper:
         try:
             data = self._path.read_bytes()
         except FileNotFoundError:
-            return
+            return False
         try:
             with np.load(io.BytesIO(data), allow_pickle=False) as file:
                 arrays = dict(file)
@@ -210,6 +210,7 @@ class Keeper:
             raise CheckpointError(f"{self._path}: {error}") from None
         except Exception as error:  # zipfile, NumPy and JSON each have their own
             raise CheckpointError(f"{self._path}: is damaged: {error}") from None
+        return True
 
     def _check(self, document: dict[str, Any]) -> None:
         if document.get("format") != _FORMAT:
