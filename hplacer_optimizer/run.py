@@ -69,10 +69,13 @@ def _emulate(name: str) -> None:
     machine = load_machine(name)
     emulation.enable(machine)
     print(announcement(machine), file=sys.stderr, flush=True)
-    begin_s = time.perf_counter()
-    atexit.register(
-        lambda: print(passed(time.perf_counter() - begin_s), file=sys.stderr, flush=True)
-    )
+    begin_s, process_id = time.perf_counter(), os.getpid()
+
+    def tell() -> None:
+        if os.getpid() == process_id:  # not a fork
+            print(passed(time.perf_counter() - begin_s), file=sys.stderr, flush=True)
+
+    atexit.register(tell)
 
 
 def _parser() -> argparse.ArgumentParser:

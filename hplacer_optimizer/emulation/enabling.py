@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -28,7 +30,6 @@ _THREADS = {
     "OPENBLAS_NUM_THREADS": "1",
 }
 _LONGEST_LIMIT_S = 86_400.0
-_kept: list[tempfile.TemporaryDirectory[str]] = []  # until this process ends
 
 
 def enable(machine: Machine | str | os.PathLike[str], *, compute: bool = True) -> None:
@@ -64,15 +65,20 @@ def enable(machine: Machine | str | os.PathLike[str], *, compute: bool = True) -
                 "TensorFlow has made its devices already; call `emulation.enable` before they are "
                 "used or listed"
             )
-    directory = tempfile.TemporaryDirectory(prefix="hplacer-emulation-")
-    variables = _variables(wanted, Path(directory.name), compute)
-    _kept.append(directory)
+    directory = tempfile.mkdtemp(prefix="hplacer-emulation-")
+    atexit.register(_remove, directory, os.getpid())
+    variables = _variables(wanted, Path(directory), compute)
     os.environ.update(variables)
     if tf is not None:
         from tensorflow.python.framework import load_library
 
         load_library.load_pluggable_device_library(variables[_LIBRARY_VARIABLE])
     keras.keep_to_known_kernels()
+
+
+def _remove(directory: str, owner: int) -> None:
+    if os.getpid() == owner:  # not a fork
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 @contextmanager

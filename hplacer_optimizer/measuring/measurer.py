@@ -52,6 +52,9 @@ _MEMORY = re.compile(
 )
 
 
+_MOST_S = 2_000_000.0  # that Linux waits in one call
+
+
 @dataclass(frozen=True, kw_only=True)
 class Effort:
     """How much of a step is measured. Raises OptionError."""
@@ -68,8 +71,11 @@ class Effort:
             value = getattr(self, name)
             if type(value) is not int or value < least:
                 raise OptionError(f"{name}: must be an integer of at least {least}, got {value!r}")
-        if not isinstance(self.time_limit_s, (int, float)) or not self.time_limit_s > 0:
-            raise OptionError(f"time_limit_s: must be more than 0, got {self.time_limit_s!r}")
+        limit_s = self.time_limit_s
+        if not isinstance(limit_s, (int, float)) or not 0 < limit_s <= _MOST_S:
+            raise OptionError(
+                f"time_limit_s: must be more than 0 and at most {_MOST_S:.0f}, got {limit_s!r}"
+            )
 
 
 class Measurer:

@@ -5,8 +5,10 @@ Runs the script as `hplacer_optimizer.run` does, under the observer that the ord
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import wrapt
@@ -20,8 +22,24 @@ from hplacer_optimizer.scripts.step_catcher import CompiledStepObserver
 from hplacer_optimizer.scripts.step_timer import StepTimer
 from hplacer_optimizer.support.child_process import end_with_parent
 
+
+def _lead_group() -> None:
+    """A script may call for a group of its own. It has one: it leads a session.
+
+    Linux refuses such a call to the leader of a session.
+    """
+    for name in ("setpgrp", "setpgid"):
+        setattr(os, name, functools.partial(_unless_leader, getattr(os, name)))
+
+
+def _unless_leader(change: Callable[..., None], *arguments: int) -> None:
+    if os.getsid(0) != os.getpid() or not {0, os.getpid()}.issuperset(arguments):
+        change(*arguments)
+
+
 if __name__ == "__main__":
     end_with_parent()
+    _lead_group()
     where, orders = Path(os.environ[exchange.VARIABLE]), exchange.orders()
     observer: StepObserver | None = None
     if orders["observed"] == exchange.TIMES:

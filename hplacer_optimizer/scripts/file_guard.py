@@ -52,9 +52,9 @@ class FileGuard:
         from tensorflow.python.lib.io import file_io, tf_record
         from tensorflow.python.training import saver
 
-        saves = {
-            checkpoint.TrackableSaver: lambda _, file_prefix, *__: [file_prefix],
-            saver.Saver: lambda _, sess, save_path, *__: [save_path],
+        saves: dict[Any, Callable[..., list[Any]]] = {
+            checkpoint.TrackableSaver: _numbered_prefix,
+            saver.Saver: _numbered_path,
         }
         for owner, path_of in saves.items():
             self._wrap(owner, "save", path_of, suffix=".index")
@@ -118,6 +118,29 @@ class FileGuard:
         )
 
 
+def _numbered_prefix(
+    _: Any, file_prefix: Any, checkpoint_number: Any = None, *__: Any
+) -> list[Any]:
+    """Where a `TrackableSaver` saves."""
+    prefix = os.fsdecode(file_prefix.numpy() if hasattr(file_prefix, "numpy") else file_prefix)
+    return [prefix if checkpoint_number is None else f"{prefix}-{int(checkpoint_number)}"]
+
+
+def _numbered_path(
+    saver: Any, sess: Any, save_path: Any, global_step: Any = None, *_: Any
+) -> list[Any]:
+    """Where a `Saver` of TensorFlow 1 saves."""
+    from tensorflow.python.training import training_util
+    from tensorflow.python.util import compat
+
+    path = os.fsdecode(save_path)
+    if global_step is None:
+        return [path]
+    if not isinstance(global_step, compat.integral_types):
+        global_step = training_util.global_step(sess, global_step)
+    return [f"{path}-{global_step:08d}" if saver._pad_step_number else f"{path}-{global_step}"]
+
+
 def _opened(file: Any) -> list[Any]:
     """The path of a `tf.io.gfile.GFile` that is written to for the first time."""
     return [] if file._writable_file else [file.name]
@@ -140,6 +163,10 @@ class WatchedInput(io.RawIOBase):
 
     def readable(self) -> bool:
         return True
+
+    def fileno(self) -> int:
+        """Of the real one, which is /dev/null, for those who do not read through Python."""
+        return 0
 
     def readinto(self, buffer: Any) -> int:
         (self._where / exchange.INPUT).touch()

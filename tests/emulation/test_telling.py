@@ -42,9 +42,12 @@ def test_the_end_tells_both_times(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("command", [["hplacer_optimizer", "run"], ["hplacer_optimizer.run"]])
 def test_a_script_says_that_its_gpus_are_emulated(tmp_path: Path, command: list[str]) -> None:
     (tmp_path / "train.py").write_text(
-        "import sys\n"
+        "import os, sys\n"
         "from hplacer_optimizer import emulation\n"
-        "print(emulation.machine().name, *sys.argv)\n"
+        "print(emulation.machine().name, *sys.argv, flush=True)\n"
+        "if not os.fork(): sys.exit(0)\n"
+        "os.wait()\n"
+        "assert os.path.exists(os.environ['HPLACER_EMULATION'])\n"
         "sys.exit(7)\n"
     )
     done = subprocess.run(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import resource
 import signal
@@ -87,6 +88,8 @@ def test_what_cannot_be_measured_is_an_error(loaded: LoadedGraph) -> None:
         measure(loaded, placement, warm_up=3)
     with pytest.raises(OptionError, match="steps: must be an integer of at least 1, got 0"):
         measure(loaded, placement, steps=0)
+    with pytest.raises(OptionError, match="time_limit_s: must be more than 0 and at most 2000000"):
+        measure(loaded, placement, time_limit_s=math.inf)
     with pytest.raises(OptionError, match="'here' is no address"):
         measure(loaded, placement, devices="here")
     for planner in ("etf", "heft"):

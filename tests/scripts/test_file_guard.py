@@ -26,6 +26,16 @@ from hplacer_optimizer.scripts.file_guard import FileGuard
 where, old = Path(sys.argv[1]), sys.argv[2]
 new = old + "2"
 gfile = tf.io.gfile
+
+def save_numbered(step):
+    v1 = tf.compat.v1
+    with tf.Graph().as_default(), v1.Session() as session:
+        v1.get_variable("v", initializer=1.0)
+        counter = tf.constant(step)
+        session.run(v1.global_variables_initializer())
+        path = os.path.dirname(old) + "/numbered"
+        v1.train.Saver().save(session, path, global_step=counter, write_state=False)
+
 CHANGES = [
     lambda: gfile.GFile(old, "w").write("more"),
     lambda: gfile.GFile(old, mode="a").write("more"),
@@ -40,6 +50,7 @@ CHANGES = [
     lambda: tf.io.TFRecordWriter(path=old),
     lambda: h5py.File(old, "w"),
     lambda: tf.train.Checkpoint(v=tf.Variable(1.0)).write(os.path.dirname(old) + "/checkpoint"),
+    lambda: save_numbered(7),
 ]
 
 def ends(change):
@@ -71,7 +82,7 @@ def test_what_tensorflow_and_h5py_change_elsewhere_is_seen(tmp_path: Path) -> No
     where = tmp_path / "exchange"
     for directory in (old.parent, where):
         directory.mkdir()
-    before = [old, old.with_name("checkpoint.index")]
+    before = [old, *map(old.with_name, ("checkpoint.index", "numbered-7.index"))]
     for path in before:
         path.write_text("a year of training")
     done = subprocess.run(

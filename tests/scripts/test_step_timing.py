@@ -90,9 +90,15 @@ def test_a_script_that_a_signal_ends(tmp_path: Path) -> None:
 def test_a_script_that_reads_standard_input(tmp_path: Path) -> None:
     said = failure_of(tmp_path, "input('how many steps? ')")
     assert "failed with exit code 1 before its first training step; it read standard input" in said
-    said = failure_of(tmp_path, "import sys\nassert sys.stdin.read() == ''")
+    code = "import os, sys\nassert not os.isatty(sys.stdin.fileno())\nassert sys.stdin.read() == ''"
+    said = failure_of(tmp_path, code)
     assert "ended without a training step" in said
     assert said.endswith("it read standard input, which is empty here")
+
+
+def test_a_script_may_lead_a_group(tmp_path: Path) -> None:
+    said = failure_of(tmp_path, "import os\nos.setpgrp()\nos.setpgid(0, 0)")
+    assert "ended without a training step" in said
 
 
 def test_a_script_that_never_trains(tmp_path: Path) -> None:
