@@ -9,7 +9,7 @@ SHELL = /bin/bash
 JOBS := $(shell echo $$(($$(nproc) + 1)))
 SEED ?= $(shell date +%Y%m%d)
 # A file's tests run in one process, which makes the fixtures of the file once.
-# Where a test takes its process down, the run goes on without it: with another it would never end.
+# A worker that a test has taken down is not replaced: after that pytest-xdist would never end.
 PYTEST = .venv/bin/python -m pytest -n $(JOBS) --dist loadfile --max-worker-restart 0 \
   --randomly-seed $(SEED) -rs
 
