@@ -124,9 +124,9 @@ class ObservedRun:
         """Options that the script has set, with absolute paths in its copy made the original's."""
         if self.here == self.directory:
             return dict(options)
-        copies, originals = str(self.here.parent), str(self.directory.parent).rstrip("/")
+        root = str(self.here).removesuffix(str(self.directory))
         return {
-            name: value.replace(copies, originals) if isinstance(value, str) else value
+            name: value.replace(root, "") if isinstance(value, str) else value
             for name, value in options.items()
         }
 

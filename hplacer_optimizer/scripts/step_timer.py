@@ -28,6 +28,7 @@ from hplacer_optimizer.support.child_process import kill_group
 from hplacer_optimizer.support.switched_off import is_switched_off
 from hplacer_optimizer.support.threads import start_or_run
 
+SEEN = "seen.*"  # how many there were a while ago; a file for each process that trained
 STEPS = "steps.*.json"  # when they began and ended; a file for each process that trained
 _CLOSING_S = 5.0  # for sessions on servers
 
@@ -63,6 +64,8 @@ class StepTimer(StepObserver):
 
     def on_step(self, steps: Steps, call: Call, is_enough: bool) -> None:
         """Ends the process when that is enough."""
+        with contextlib.suppress(OSError):  # for whoever kills this process
+            (self._where / SEEN.replace("*", str(os.getpid()))).write_text(str(len(steps.starts)))
         is_warm = len(steps.starts) == WARMUP
         if is_warm and call.again is not None and call.of in self._remote:
             self._devices = _executed(call.again)

@@ -28,7 +28,7 @@ from hplacer_optimizer.scripts.observed_run import (
     observed_run,
     script_name,
 )
-from hplacer_optimizer.scripts.step_timer import STEPS
+from hplacer_optimizer.scripts.step_timer import SEEN, STEPS
 
 __all__ = ["SESSION", "ScriptSteps", "time_script"]
 
@@ -136,7 +136,7 @@ def time_script(
 
 def _why_not(run: ObservedRun, found: dict[str, Any] | None) -> str:
     """Why there are no times, for people; "": there are."""
-    steps = len(found["starts"]) if found else 0
+    steps = len(found["starts"]) if found else _steps_seen(run)
     came = f"after {steps} training steps" if steps else BEFORE_TRAINING
     if found and found["name"] in found["compiled"]:
         return compiled_by_xla(found["compiled"])
@@ -151,6 +151,11 @@ def _why_not(run: ObservedRun, found: dict[str, Any] | None) -> str:
             "it more data or epochs"
         )
     return ""
+
+
+def _steps_seen(run: ObservedRun) -> int:
+    """Of a process that ended without telling its times."""
+    return max((int(path.read_text() or 0) for path in run.where.glob(SEEN)), default=0)
 
 
 def _never_trains(found: dict[str, Any] | None) -> str:

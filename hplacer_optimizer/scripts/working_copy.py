@@ -21,8 +21,8 @@ _MAX_NEIGHBOURS = 1_000
 def private_copy(directory: Path, error: type[HPlacerError] = MeasuringError) -> Iterator[Path]:
     """A copy of a working directory that lasts as long as the block.
 
-    Virtual environments and compiled Python are left out. Beside it are links to what is beside the
-    directory. Raises the error for a directory that is too large.
+    Virtual environments and compiled Python are left out. Beside it, and beside what it is in, are
+    links to what is there in the original. Raises the error for a directory that is too large.
     """
     total = 0
     for root, names, files in os.walk(directory):
@@ -36,10 +36,13 @@ def private_copy(directory: Path, error: type[HPlacerError] = MeasuringError) ->
                 "for each run: --in-place runs the script there, or start in a smaller directory"
             )
     with tempfile.TemporaryDirectory(prefix="hplacer-", ignore_cleanup_errors=True) as kept:
-        copy = Path(kept).resolve() / (directory.name or "root")
-        _link_neighbours(directory, copy.parent)
+        top = Path(kept).resolve()
+        copy = top.joinpath(*directory.parts[1:]) if directory.name else top / "root"
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        for inside in (directory, *directory.parents):
+            _link_neighbours(inside, top.joinpath(*inside.parent.parts[1:]), top)
         try:
-            shutil.copytree(directory, copy, symlinks=True, ignore=partial(_left_out, copy.parent))
+            shutil.copytree(directory, copy, symlinks=True, ignore=partial(_left_out, top))
         except shutil.Error as failed:
             source, _, reason = failed.args[0][0]
             raise error(
@@ -49,10 +52,10 @@ def private_copy(directory: Path, error: type[HPlacerError] = MeasuringError) ->
         yield copy
 
 
-def _link_neighbours(directory: Path, kept: Path) -> None:
-    """A script finds `../data` where it does without a copy."""
+def _link_neighbours(directory: Path, kept: Path, top: Path) -> None:
+    """A script finds `../data` and `../../data` where it does without a copy."""
     with contextlib.suppress(OSError):  # a parent that cannot be read
-        neighbours = [path for path in directory.parent.iterdir() if path != directory]
+        neighbours = [path for path in directory.parent.iterdir() if path not in (directory, top)]
         for path in neighbours[:_MAX_NEIGHBOURS]:
             (kept / path.name).symlink_to(path)
 

@@ -26,7 +26,7 @@ from hplacer_optimizer.inspection.advice.allreduce import (
     direct,
     ring,
 )
-from hplacer_optimizer.inspection.advice.changes import best, changed_ways, with_memory
+from hplacer_optimizer.inspection.advice.changes import Tried, best, changed_ways, with_memory
 from hplacer_optimizer.inspection.advice.gradients import find_gradients
 from hplacer_optimizer.inspection.advice.replicas import equal_devices
 from hplacer_optimizer.inspection.advice.scaling import scaled
@@ -451,6 +451,14 @@ def test_what_would_change_it_is_computed() -> None:
     assert tried[1].change == "4 times the bandwidth of every link (the slowest: 4 GB/s)"
     assert "4 times the bandwidth" in change_sentence(rows, tried)
     assert "would be the best way" in change_sentence(rows, tried)
+
+
+def test_what_is_advised_already_is_no_change() -> None:
+    """A plan is predicted best; where that is not certain, one device is advised."""
+    ways = [way(ONE, 100), way(PLAN, 80)]
+    slower = Tried(change="half the bandwidth", best=ONE, best_name="one GPU", step_time_ns=100)
+    assert "one GPU would be the best way" in change_sentence(ways, [slower], 0.1)
+    assert "None of these would change that" in change_sentence(ways, [slower], 0.4)
 
 
 def test_less_memory_is_a_change() -> None:

@@ -57,6 +57,16 @@ def test_an_outlier_does_not_move_a_fit() -> None:
     assert fit.bytes_per_s == pytest.approx(1e9, rel=0.02)
 
 
+@pytest.mark.parametrize("short", range(len(SIZES)))
+def test_a_difference_of_no_time_does_not_move_a_fit(short: int) -> None:
+    sizes = 2 * SIZES  # as calibration has them
+    seconds = 20e-6 + 0.3e-9 * np.array(sizes)
+    seconds[short] = -1e-6
+    fit = BytesFit.of(sizes, seconds)
+    assert fit.fixed_ns == pytest.approx(20_000, rel=0.1)
+    assert fit.s_per_byte == pytest.approx(0.3e-9, rel=0.1)
+
+
 def test_what_is_known_is_not_fitted_again() -> None:
     known = 50e-6 + np.array(SIZES) / 2e9
     fit = BytesFit.of(SIZES, known + 30e-6 + np.array(SIZES) / 4e9, known)

@@ -276,6 +276,22 @@ def test_what_was_measured_before_the_first_update_is_kept(tmp_path: Path) -> No
     assert again.placement.tobytes() == first.placement.tobytes()
 
 
+def test_a_placement_is_found_where_the_checkpoint_cannot_be_written(tmp_path: Path) -> None:
+    problem = problem_from_dict(chains())
+    with pytest.raises(OptionError, match="checkpoint: /dev/null/x: /dev/null is a file"):
+        learn(problem, checkpoint="/dev/null/x")
+    kept = tmp_path / "kept"
+
+    def destroy(_: Progress) -> None:
+        if not kept.exists():
+            kept.touch()  # a file in place of the directory
+
+    found = learn(problem, budget=Budget(steps=3), checkpoint=kept, on_progress=destroy)
+    assert found.feasible
+    (note,) = [note for note in found.notes if "not kept" in note]
+    assert f"{kept / 'policy.npz'}: cannot be written" in note
+
+
 def test_a_kind_without_devices_makes_no_device_fast() -> None:
     problem = load_problem("example")
     more = problem.replace(

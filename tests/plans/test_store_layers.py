@@ -163,6 +163,14 @@ def test_prune_by_time(full: PlanStore) -> None:
     assert full.fingerprints() == FINGERPRINTS[3:]
 
 
+def test_a_dry_run_writes_nothing(full: PlanStore, tmp_path: Path) -> None:
+    before = sorted(os.listdir(full.directory))
+    assert full.prune(max_bytes=0, dry_run=True)
+    assert sorted(os.listdir(full.directory)) == before
+    assert PlanStore(tmp_path / "none").prune(max_bytes=0, dry_run=True) == []
+    assert not (tmp_path / "none").exists()
+
+
 def test_prune_what_is_damaged(full: PlanStore) -> None:
     damaged, newer, foreign = (Path(full.path(name)) for name in FINGERPRINTS[:3])
     problem = Path(full.path(FINGERPRINTS[3]))

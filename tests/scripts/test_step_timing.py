@@ -176,6 +176,7 @@ def train_step():
             "of its 20 training steps only 0 can be timed, since TensorFlow traces the others",
         ),
         ("for _ in range(4): train_step()", "", "ended after 4 training steps; at least 9 are"),
+        ("for _ in range(4): train_step()\nos._exit(0)", "", "ended after 4 training steps; at"),
         (
             "for _ in range(20): train_step()\nraise ValueError",
             "",
@@ -198,7 +199,15 @@ def train_step():
             "would overwrite {checkpoint}.index",
         ),
     ],
-    ids=["traces", "ends early", "fails late", "jit_compile", "no updates", "checkpoint elsewhere"],
+    ids=[
+        "traces",
+        "ends early",
+        "leaves",
+        "fails late",
+        "XLA",
+        "no updates",
+        "checkpoint elsewhere",
+    ],
 )
 def test_a_script_with_tensorflow(tmp_path: Path, end: str, options: str, said: str) -> None:
     pytest.importorskip("tensorflow")

@@ -16,13 +16,14 @@ from tests.processes import ROOT
 
 
 def test_a_copy_has_what_a_script_needs(tmp_path: Path) -> None:
-    here = tmp_path / "here"
+    here = tmp_path / "in" / "here"
     (here / "data").mkdir(parents=True)
     (here / "data" / "a.txt").write_text("a")
     (here / "venv").mkdir()
     (here / "venv" / "pyvenv.cfg").write_text("")
     (here / "__pycache__").mkdir()
-    (tmp_path / "outside.txt").write_text("outside")
+    (tmp_path / "in" / "outside.txt").write_text("outside")
+    (tmp_path / "above.txt").write_text("above")
     (here / "relative").symlink_to("../outside.txt")
     (here / "inner").symlink_to("data/a.txt")
     os.mkfifo(here / "pipe")
@@ -31,6 +32,7 @@ def test_a_copy_has_what_a_script_needs(tmp_path: Path) -> None:
         assert sorted(path.name for path in copy.iterdir()) == ["data", "inner", "relative"]
         assert (copy / "relative").read_text() == "outside"
         assert (copy / ".." / "outside.txt").read_text() == "outside"
+        assert (copy / ".." / ".." / "above.txt").read_text() == "above"
         (copy / "inner").write_text("changed")
         assert (copy / "data" / "a.txt").read_text() == "changed"
     assert (here / "data" / "a.txt").read_text() == "a"

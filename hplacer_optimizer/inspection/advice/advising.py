@@ -264,14 +264,15 @@ class _Adviser:
         rows = ways.rows()
         tried = changed_ways(ways, best(rows))
         error = prediction_error(step.cost_source, launches_ahead=launches_ahead(step.problem))
+        against = _against(ways)
         return MachineAdvice(
             machine=step.machine.name if step.machine else self._name,
             batch_size=step.batch_size,
             cost_source=step.cost_source,
             error=error,
             ways=rows,
-            verdict=verdict(rows, error, _against(ways)),
-            change=change_sentence(rows, tried),
+            verdict=verdict(rows, error, against),
+            change=change_sentence(rows, tried, error, against),
             changes=tried,
             assumptions=[SAME_BATCH, *step.assumptions, *_notes(rows, step)],
             placement=ways.plan,

@@ -24,15 +24,7 @@ def verdict(ways: Sequence[Way], error: float, against: Sequence[Way] = ()) -> s
             gain that is left then is sure, whatever `error` says. Empty: nobody knows them.
     """
     found = best(list(ways))
-
-    def is_sure(slow: Way, fast: Way) -> bool:
-        if _gain(slow, fast) - 1 > error:
-            return True
-        if not against:
-            return False
-        slow, fast = against[ways.index(slow)], against[ways.index(fast)]
-        return _gain(slow, fast) > 1 + LEAST_GAIN
-
+    is_sure = _certainty(ways, error, against)
     if found is None:
         return _nothing_fits(ways)
     tight = ""
@@ -52,11 +44,36 @@ def verdict(ways: Sequence[Way], error: float, against: Sequence[Way] = ()) -> s
     return f"{_use(found, ways, is_sure)}: {_compared(single, found)}.{tight}"
 
 
-def change_sentence(ways: Sequence[Way], tried: Sequence[Tried]) -> str:
-    """Which of the changes that were tried make another way the best."""
+def _certainty(
+    ways: Sequence[Way], error: float, against: Sequence[Way]
+) -> Callable[[Way, Way], bool]:
+    """Whether one way is certainly faster than another."""
+
+    def is_sure(slow: Way, fast: Way) -> bool:
+        if _gain(slow, fast) - 1 > error:
+            return True
+        if not against:
+            return False
+        slow, fast = against[ways.index(slow)], against[ways.index(fast)]
+        return _gain(slow, fast) > 1 + LEAST_GAIN
+
+    return is_sure
+
+
+def change_sentence(
+    ways: Sequence[Way], tried: Sequence[Tried], error: float = 0.0, against: Sequence[Way] = ()
+) -> str:
+    """Which of the changes that were tried make another way the best.
+
+    `error` and `against`: as of `verdict`, which advises one device where nothing else is certain.
+    """
     found = best(list(ways))
     kind = found.kind if found else None
-    others = [one for one in tried if one.best != kind and one.best is not None]
+    advised = {kind}
+    single = best([way for way in ways if way.kind == ONE])
+    if found and single and not _certainty(ways, error, against)(single, found):
+        advised.add(ONE)
+    others = [one for one in tried if one.best not in advised and one.best is not None]
     lost = [one for one in tried if one.best is None and kind is not None]
     parts = [f"with {one.change}, {one.best_name} would be the best way" for one in others]
     parts += [f"with {one.change}, nothing would fit" for one in lost]

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 _ROUNDS = 20
 _LEAST_RESIDUAL = 1e-3
+_LEAST_S = 1e-9
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,19 +44,27 @@ class BytesFit:
     def of(cls, sizes: Sequence[int], seconds: ArrayLike, known: ArrayLike = 0.0) -> BytesFit:
         """The fit with the least sum of absolute relative errors, by reweighted least squares.
 
+        An error is relative to what is longer, the time or the fit: a time that is far too short
+        weighs no more than one that is too long.
+
         Args:
             sizes: bytes, at least two different ones.
-            seconds: for each size, above 0.
+            seconds: for each size; differences of times may be 0 or less, which counts as 0.
             known: for each size, the part of `seconds` that is known to be something else.
         """
-        taken = np.maximum(np.asarray(seconds, float), 1e-9)
-        wanted = 1 - np.broadcast_to(np.asarray(known, float), taken.shape) / taken
-        columns = np.stack([np.ones(len(sizes)), np.asarray(sizes, float)], axis=1) / taken[:, None]
-        weights = np.ones(len(sizes))
+        size = np.asarray(sizes, float)
+        taken = np.maximum(np.asarray(seconds, float), 0.0)
+        known = np.broadcast_to(np.asarray(known, float), taken.shape)
+        wanted, columns = taken - known, np.stack([np.ones(len(size)), size], axis=1)
+        scale = np.maximum([taken[size <= most].max() for most in size], _LEAST_S)
+        weights = np.ones(len(size))
         for _ in range(_ROUNDS):
-            parameters = _least_squares(columns * weights[:, None], wanted * weights)
-            errors = np.abs(columns @ parameters - wanted)
+            weighted = weights / scale
+            parameters = _least_squares(columns * weighted[:, None], wanted * weighted)
+            fitted = columns @ parameters
+            errors = np.abs(fitted - wanted) / scale
             weights = 1 / np.sqrt(np.maximum(errors, _LEAST_RESIDUAL))
+            scale = np.maximum(np.maximum(taken, fitted + known), _LEAST_S)
         fixed_s, s_per_byte = parameters
         return cls(
             fixed_s=float(fixed_s),

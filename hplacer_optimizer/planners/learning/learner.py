@@ -14,7 +14,7 @@ import numpy as np
 
 from hplacer_optimizer import _engine
 from hplacer_optimizer._engine import Problem
-from hplacer_optimizer.errors import OptionError, PlannerUnavailableError
+from hplacer_optimizer.errors import CheckpointError, OptionError, PlannerUnavailableError
 from hplacer_optimizer.planners.budget import Budget, Progress, ProgressCallback
 from hplacer_optimizer.planners.learning.hierarchical import LEARNED_PLANNERS, HierarchicalPolicy
 from hplacer_optimizer.planners.learning.measurements import Measurements
@@ -36,6 +36,7 @@ from hplacer_optimizer.planners.result import PlannerResult, Watch
 from hplacer_optimizer.problem.simulator import simulate
 from hplacer_optimizer.support.formats import format_ns
 from hplacer_optimizer.support.keywords import checks_keywords
+from hplacer_optimizer.support.new_file import check_new_directory
 
 DEFAULT_BUDGET = Budget(seconds=60)
 
@@ -116,7 +117,8 @@ def learn(
         on_progress: called after each step, and after each measurement.
 
     Raises:
-        OptionError: an unknown model, preset or setting, or a wrong value.
+        OptionError: an unknown model, preset or setting, a wrong value, or a directory that cannot
+            be written.
         InfeasibleError: an op has no device at all.
         CheckpointError: the checkpoint is damaged, or of another version, graph, setting or seed.
         PlannerUnavailableError: the budget ended before the first draws; or TensorFlow, which only
@@ -135,6 +137,12 @@ def learn(
         raise OptionError(f"model: must be one of {', '.join(LEARNED_PLANNERS)}, got {model!r}")
     if type(parallel) is not int or parallel < 1:
         raise OptionError(f"parallel: must be an integer of at least 1, got {parallel!r}")
+    for name, directory in (("checkpoint", checkpoint), ("logdir", logdir)):
+        if directory is not None:
+            try:
+                check_new_directory(directory)
+            except OSError as error:
+                raise OptionError(f"{name}: {directory}: {error.strerror}") from None
     if resume and checkpoint is None:
         raise OptionError("resume: needs the directory of a checkpoint")
     chosen = get_settings(preset, settings)
@@ -174,12 +182,20 @@ def learn(
             )
             training.scorer = measurements
 
+        lost: list[str] = []  # what could not be written; the search goes on
+
         def on_step(progress: Progress) -> None:
+            nonlocal events
             watch(_counted(progress, measurements))
             if events:
-                events.write(progress, training.drawn_seconds, policy.facts)
+                try:
+                    events.write(progress, training.drawn_seconds, policy.facts)
+                except PlannerUnavailableError as error:
+                    events = None
+                    lost.append(f"{model}: {logdir} has not all of the steps: {error}")
             if keeper:
-                keeper.save_if_due()
+                with contextlib.suppress(CheckpointError):  # the last one tells
+                    keeper.save_if_due()
 
         if resume and training.steps:
             watch.pass_on(training.progress)
@@ -187,8 +203,12 @@ def learn(
             training.run(budget.left(begin_s), on_step)
         finally:  # also if it is interrupted: what was learned is kept
             if keeper:
-                keeper.save()
-    return _result(problem, model, training, measurements, watch)
+                try:
+                    keeper.save()
+                except CheckpointError as error:
+                    lost.append(f"{model}: what was learned is not kept: {error}")
+    found = _result(problem, model, training, measurements, watch)
+    return replace(found, notes=[*found.notes, *lost])
 
 
 def _is_over(budget: Budget, begin_s: float) -> Callable[[], bool]:

@@ -159,6 +159,7 @@ class Keeper:
     def save_if_due(self) -> None:
         """Every minute."""
         if time.monotonic() > self._due:
+            self._due = time.monotonic() + _SAVE_EVERY_S  # also where it fails
             self.save()
 
     def save(self) -> None:
@@ -183,7 +184,6 @@ class Keeper:
                 opened.write(file.getvalue())
         except OSError as error:
             raise CheckpointError(f"{self._path}: cannot be written: {error}") from None
-        self._due = time.monotonic() + _SAVE_EVERY_S
 
     def restore(self) -> bool:
         """From the file; whether there is one.

@@ -230,15 +230,20 @@ class Layer:
         """Removes plans until every limit that is given holds; returns their fingerprints.
 
         The least recently used ones go first. `damaged` removes the files that hold no valid plan.
+        `dry_run` neither removes nor writes anything.
         """
+        if dry_run:
+            return self._too_many(max_bytes, unused_s, damaged)
         with self._files.writing():
-            if not dry_run:
-                self._files.remove_leftovers()
-            chosen = [fingerprint for fingerprint in self.fingerprints() if damaged]
-            chosen = [fingerprint for fingerprint in chosen if self._is_damaged(fingerprint)]
-            plans = [plan for plan in self._plans() if _fingerprint_of(plan.name) not in chosen]
-            chosen += _least_used(plans, max_bytes=max_bytes, unused_s=unused_s)
-            return [fingerprint for fingerprint in chosen if dry_run or self._remove(fingerprint)]
+            self._files.remove_leftovers()
+            chosen = self._too_many(max_bytes, unused_s, damaged)
+            return [fingerprint for fingerprint in chosen if self._remove(fingerprint)]
+
+    def _too_many(self, max_bytes: int | None, unused_s: float | None, damaged: bool) -> list[str]:
+        chosen = [fingerprint for fingerprint in self.fingerprints() if damaged]
+        chosen = [fingerprint for fingerprint in chosen if self._is_damaged(fingerprint)]
+        plans = [plan for plan in self._plans() if _fingerprint_of(plan.name) not in chosen]
+        return chosen + _least_used(plans, max_bytes=max_bytes, unused_s=unused_s)
 
     def _is_damaged(self, fingerprint: str) -> bool:
         try:
