@@ -4,18 +4,22 @@ The kernels take exactly what the problem says, so what differs is the simulator
 of launches, what copies wait for, what Grappler changes under a placement. Each task is executed
 under about fifteen placements: TensorFlow's, stripes, random moves, and what planners make of it.
 The papers' tasks run on the machines as their data sheets have them, whose GPUs launch ahead.
+"launches ignored" is `auto` on a machine whose GPUs do not launch ahead, where a copy waits for
+what it copies alone: what the rules of launches are worth, executed.
 
     python -m benchmarks.agreement --output docs/results/emulation
     python -m benchmarks.agreement --tasks inception_v3 nmt_2 --planning-s 5
     python -m benchmarks.agreement --only auto --output docs/results/emulation
 
-Every task runs in a process of its own. What has run is kept if the rest is interrupted. Tasks that
-the output has are not run again but with --only. The problems and placements lie in
-build/agreement/, where benchmarks/launch_rules.py finds them.
+Every task runs in a process of its own, and what planners made of it in --processes - 1 more, as
+threads race for the order of launches. The median counts. What has run is kept if the rest is
+interrupted, and not run again but with --only. The problems and placements lie in build/agreement/,
+where benchmarks/launch_rules.py finds them.
 """
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import json
 import sys
@@ -42,9 +46,11 @@ from hplacer_optimizer.bench.result_json import result_json
 from hplacer_optimizer.errors import HPlacerError
 from hplacer_optimizer.planners import Budget, get_planner
 from hplacer_optimizer.problem.problem_file import save_problem
+from hplacer_optimizer.problem.simulator import simulate
 
 PLANNERS = ("human_expert", "scotch", "mincut", "metis", "etf", "heft", "hierarchical")
-SEARCHES = ("rollout", "auto")  # each with two seeds
+IGNORED = "launches ignored"
+SEARCHES = ("rollout", IGNORED, "auto")  # each with two seeds
 STEPS = 5
 DEFAULT = "TensorFlow's"
 PEAKS = ("peak_bytes", "simulated_peak_bytes")  # of the GPUs; of all devices, the GPUs last
@@ -81,14 +87,28 @@ def placements(
         if not name.startswith(only):
             continue
         budget = Budget(seconds=planning_s)
+        planned = launches_ignored(problem) if name == IGNORED else problem
+        planner = get_planner("auto" if name == IGNORED else name)
         try:
-            result = get_planner(name).plan(problem, budget=budget, seed=seed)
+            result = planner.plan(planned, budget=budget, seed=seed)
         except HPlacerError as error:
             print(f"{name}: {error}", file=sys.stderr, flush=True)
             continue
         label = f"{name} {seed}" if name in SEARCHES else name
         yield label, np.asarray(result.placement, np.int32)
     yield from ((name, placement) for name, placement in simple.items() if name.startswith(only))
+
+
+def launches_ignored(problem: Problem) -> Problem:
+    """The problem on GPUs that do not launch ahead: an op takes its launch and its kernel."""
+    cost_ns = np.array(problem.cost_ns)
+    kinds, first = np.unique(problem.device_kind, return_index=True)
+    for kind, launch_ns in zip(kinds, problem.device_launch_ns[first], strict=True):
+        of_kind = cost_ns[:, kind]
+        of_kind[of_kind > 0] += launch_ns
+    return problem.replace(
+        cost_ns=cost_ns, device_launch_ns=np.zeros_like(problem.device_launch_ns)
+    )
 
 
 def run_task(name: str, sizes: dict[str, Any], planning_s: float, only: str) -> None:
@@ -98,34 +118,63 @@ def run_task(name: str, sizes: dict[str, Any], planning_s: float, only: str) -> 
     save_problem(loaded.problem, TRIED / f"{name}.json.gz")
     file = TRIED / f"{name}.npz"
     made = dict(np.load(file)) if only and file.exists() else {}
+    ignored = launches_ignored(loaded.problem)
     for label, placement in placements(loaded.problem, planning_s, only):
-        print_row(measure(loaded, label, placement, steps=STEPS))
+        row = measure(loaded, label, placement, steps=STEPS)
+        print_row(row | {"ignored_ns": simulate(ignored, placement).makespan_ns})
         made[label] = placement
         np.savez_compressed(file, **made)
+
+
+def run_again(name: str, sizes: dict[str, Any], labels: Sequence[str]) -> None:
+    """Prints a line of JSON for each of these placements, which `run_task` has made."""
+    loaded = load_data_sheet_task(name, sizes)
+    made = np.load(TRIED / f"{name}.npz")
+    for label in labels:
+        print_row(measure(loaded, label, made[label], steps=STEPS))
 
 
 # ---- in the process of the benchmark ----
 
 
-def rows_of(name: str, planning_s: float, *, small: bool, only: str) -> Iterator[dict[str, Any]]:
-    """What the task's process tells."""
+def rows_of(
+    name: str, planning_s: float, *, small: bool, only: str = "", again: Sequence[str] = ()
+) -> Iterator[dict[str, Any]]:
+    """What a process of the task tells: of all that it makes, or `again` of these."""
     arguments = ["benchmarks.agreement", "--task", name, "--planning-s", str(planning_s)]
-    return rows_told([*arguments, "--only", only, *["--small"] * small])
+    arguments += ["--only", only, *["--small"] * small]
+    return rows_told([*arguments, *(["--again", *again] if again else [])])
+
+
+def is_planned(label: str) -> bool:
+    """Whether planners or TensorFlow made it, and not chance."""
+    return "stripes" not in label and "random" not in label
 
 
 def summary(row: dict[str, Any]) -> dict[str, Any]:
     """What of a measured row is kept: medians and ranges."""
-    kept = {key: row[key] for key in ("placement", "simulated_ns")}
+    kept = {key: row[key] for key in ("placement", "simulated_ns", "ignored_ns") if key in row}
     if "error" in row:
         return kept | {"error": row["error"]}
     held = held_over_simulated(row)
+    step_ns = round(float(np.median(row["steps_ns"])))
     return kept | {
-        "step_ns": round(float(np.median(row["steps_ns"]))),
+        "step_ns": step_ns,
+        "by_process_ns": [step_ns],
         "spread": round(max(row["steps_ns"]) / min(row["steps_ns"]) - 1, 5),
         "held": [round(float(share), 3) for share in (held.min(), held.max())],
         "real_s": round(row["real_s"], 2),
         "process_gib": round(row["process_peak_bytes"] / 2**30, 1),
     }
+
+
+def add_process(row: dict[str, Any], told: dict[str, Any]) -> None:
+    """What another process measured of the same placement: the median of processes counts."""
+    if "error" in told:
+        print(f"{row['placement']}: {told['error']}", file=sys.stderr, flush=True)
+        return
+    row["by_process_ns"].append(round(float(np.median(told["steps_ns"]))))
+    row["step_ns"] = round(float(np.median(row["by_process_ns"])))
 
 
 def ratio(row: dict[str, Any]) -> float:
@@ -190,30 +239,62 @@ def held_over_simulated(row: dict[str, Any]) -> NDArray[np.float64]:
     return np.asarray(peak[is_full] / np.maximum(simulated[is_full], 1))
 
 
+def run_first(name: str, known: dict[str, Any], file: Path, options: argparse.Namespace) -> None:
+    """Makes placements and executes them, in a process of the task."""
+    of_task = [row for row in known.get(name, []) if not row["placement"].startswith(options.only)]
+    known[name] = of_task
+    for told in rows_of(name, options.planning_s, small=options.small, only=options.only):
+        row = summary(told)
+        of_task.append(row)
+        what = row.get("error") or f"executed is {ratio(row):.3f} of simulated"
+        print(f"{name}, {row['placement']}: {what}", file=sys.stderr, flush=True)
+        _write(file, known)
+
+
+def run_once_more(
+    name: str, known: dict[str, Any], file: Path, number: int, options: argparse.Namespace
+) -> None:
+    """In one more process, what planners made and `number` processes have executed."""
+    lacking = {
+        row["placement"]: row
+        for row in known[name]
+        if is_planned(row["placement"]) and len(row.get("by_process_ns", ())) == number
+    }
+    if not lacking:
+        return
+    for told in rows_of(name, options.planning_s, small=options.small, again=list(lacking)):
+        add_process(lacking[told["placement"]], told)
+        _write(file, known)
+
+
+def _write(file: Path, known: dict[str, Any]) -> None:
+    """What is known of all tasks."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(result_json(known) + "\n")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Executes what the output lacks, and prints the table."""
     parser = task_parser(__doc__)
     parser.add_argument("--output", type=Path, default=Path("build/agreement"), metavar="DIR")
     parser.add_argument("--only", default="", metavar="NAME", help="placements that begin so")
+    parser.add_argument("--processes", type=int, default=3, metavar="N", help="default: 3")
+    parser.add_argument("--again", nargs="+", help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     if options.task:
         sizes = SMALL.get(options.task, {}) if options.small else {}
-        run_task(options.task, sizes, options.planning_s, options.only)
+        if options.again:
+            run_again(options.task, sizes, options.again)
+        else:
+            run_task(options.task, sizes, options.planning_s, options.only)
         return 0
     file = options.output / "agreement.json"
     known = json.loads(file.read_text()) if file.exists() else {}
     for name in options.tasks:
-        if name in known and not options.only:
-            continue
-        rows = [row for row in known.get(name, []) if not row["placement"].startswith(options.only)]
-        for told in rows_of(name, options.planning_s, small=options.small, only=options.only):
-            row = summary(told)
-            rows.append(row)
-            what = row.get("error") or f"executed is {ratio(row):.3f} of simulated"
-            print(f"{name}, {row['placement']}: {what}", file=sys.stderr, flush=True)
-            known[name] = rows
-            options.output.mkdir(parents=True, exist_ok=True)
-            file.write_text(result_json(known) + "\n")
+        if name not in known or options.only:
+            run_first(name, known, file, options)
+        for number in range(1, options.processes):
+            run_once_more(name, known, file, number, options)
     print(TABLE)
     measured = [
         name for name in options.tasks if any("error" not in r for r in known.get(name, ()))

@@ -21,6 +21,7 @@ import numpy as np
 from hplacer_optimizer.errors import OptionError
 from hplacer_optimizer.planners import PLANNERS, get_planner, is_own
 from hplacer_optimizer.support.keywords import unknown_name
+from hplacer_optimizer.support.quantities import INT64_MAX
 
 OPTIMIZER_NAME = "HierarchicalPlacer"
 # Parameters of an entry that are no options:
@@ -28,7 +29,6 @@ START = "start"  # names the start of training whose steps are timed
 TRIAL = "trial"  # true: of a call that runs with the plans that are tried
 
 EVERY_PLAN = -1  # of option min_gain
-_INT64_MAX = 2**63 - 1
 _YEARS_S = 1e9
 WAIT_S = 30.0  # where option timeout_s does not say it
 PLANNING_SHARE = 0.8  # of the wait: capture, simulation and storing need the rest
@@ -70,7 +70,7 @@ class Options:
     planner: str = _option(
         "auto", "name of the planner, or your own one as package.module:function"
     )
-    seed: int = _option(0, "seed of every random choice", minimum=0, maximum=_INT64_MAX)
+    seed: int = _option(0, "seed of every random choice", minimum=0, maximum=INT64_MAX)
     budget_s: float = _option(
         10.0,
         "seconds that a planner may take; it ends earlier if nothing gets better, and at 80% of "
@@ -78,9 +78,7 @@ class Options:
         minimum=0.001,
         maximum=_YEARS_S,
     )
-    min_ops: int = _option(
-        20, "graphs with fewer ops are left alone", minimum=0, maximum=_INT64_MAX
-    )
+    min_ops: int = _option(20, "graphs with fewer ops are left alone", minimum=0, maximum=INT64_MAX)
     timeout_s: float | None = _option(
         None,
         "longest wait of the training process for a lookup or a plan, in seconds; None: 30, or "
@@ -97,10 +95,10 @@ class Options:
         "empty: every device of the session's own task",
     )
     batch_size: int | None = _option(
-        None, "batch size to assume if the graph has none", minimum=1, maximum=_INT64_MAX
+        None, "batch size to assume if the graph has none", minimum=1, maximum=INT64_MAX
     )
     loop_trip_count: int = _option(
-        10, "trips assumed for a while loop without a constant bound", minimum=1, maximum=_INT64_MAX
+        10, "trips assumed for a while loop without a constant bound", minimum=1, maximum=INT64_MAX
     )
     bitwise: bool = _option(
         False,
@@ -119,7 +117,7 @@ class Options:
         2**30,
         "largest size of the plans in a local directory; the least recently used are removed",
         minimum=0,
-        maximum=_INT64_MAX,
+        maximum=INT64_MAX,
     )
     trust_shared: bool = _option(False, "read plans from a directory that others can write")
     on_miss: str = _option(

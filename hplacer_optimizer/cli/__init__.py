@@ -34,7 +34,7 @@ import io
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TextIO
 
 from hplacer_optimizer.cli import (
     advise,
@@ -108,9 +108,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except (HPlacerError, OSError) as error:
-        with contextlib.suppress(OSError):  # nobody may be there to read it
-            print("hplacer: error:", _say(error), file=sys.stderr)
+        print("hplacer: error:", _say(error), file=sys.stderr)
         return USAGE if isinstance(error, OptionError) else FAILED
+
+
+class _Messages:
+    """A stream for those who watch. Where they have gone, the work goes on, and nothing is said."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        with contextlib.suppress(OSError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with contextlib.suppress(OSError):
+            self._stream.flush()
 
 
 def _make_printable() -> None:
@@ -118,6 +136,8 @@ def _make_printable() -> None:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
+    if not isinstance(sys.stderr, _Messages):
+        setattr(sys, "stderr", _Messages(sys.stderr))  # noqa: B010
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="replace")
 

@@ -18,13 +18,12 @@ from hplacer_optimizer.planners import PLANNERS, check_planner_name
 from hplacer_optimizer.plans.store import PlanStore
 from hplacer_optimizer.support.keywords import unknown_name
 from hplacer_optimizer.support.new_file import check_new_directory, check_new_file
-from hplacer_optimizer.support.quantities import parse_duration
+from hplacer_optimizer.support.quantities import INT64_MAX, parse_duration
 
 OK, FAILED, USAGE, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 130, 141
 MORE = "--all prints more"
 PLAN_HELP = "the start of a fingerprint, or latest"
 _LIST_PLANNERS = "help"
-_MOST = 2**63 - 1  # that the engine can count
 _SECONDS = re.compile(r"\d{1,9}(\.\d{1,6})?", re.ASCII)
 
 
@@ -224,8 +223,8 @@ def whole(least: int, most: int | None = None) -> Callable[[str], int]:
 
     def convert(text: str) -> int:
         number = int(text) if text.isdecimal() and text.isascii() and len(text) < 100 else -1
-        if number > _MOST and most is None:
-            raise argparse.ArgumentTypeError(f"must be at most {_MOST}, not {text}")
+        if number > INT64_MAX and most is None:
+            raise argparse.ArgumentTypeError(f"must be at most {INT64_MAX}, not {text}")
         if number < least or (most is not None and number > most):
             raise argparse.ArgumentTypeError(f"must be a whole number {valid}, not {text!r}")
         return number
@@ -277,16 +276,13 @@ def output_directory(text: str) -> Path:
 # ---- what arguments stand for ----
 
 
-def check_two_files(options: argparse.Namespace, *names: str) -> None:
-    """Raises OptionError if two of these options name the same file to be written."""
-    seen: dict[str, str] = {}
-    for name in names:
-        path = getattr(options, name)
-        if not path or (os.path.exists(path) and not os.path.isfile(path)):
-            continue
-        other = seen.setdefault(os.path.realpath(path), name)
-        if other != name:
-            raise OptionError(f"--{other} and --{name} name the same file, {path}")
+def check_two_files(options: argparse.Namespace) -> None:
+    """Raises OptionError if --output and --trace name the same file; a device is none."""
+    output, trace = options.output, options.trace
+    if not output or not trace or os.path.realpath(output) != os.path.realpath(trace):
+        return
+    if os.path.isfile(trace) or not os.path.exists(trace):
+        raise OptionError(f"--output and --trace name the same file, {trace}")
 
 
 def open_store(options: argparse.Namespace) -> PlanStore:

@@ -55,7 +55,7 @@ def add_commands(commands: Any) -> None:
 def _report(options: argparse.Namespace) -> int:
     if not (options.output or options.trace or options.tensorboard):
         raise OptionError("nothing to write: name -o, --trace or --tensorboard")
-    check_two_files(options, "output", "trace")
+    check_two_files(options)
     plan = find_plan(options, options.plan)
     step = simulated(options, plan)
     with waiting("writing"):

@@ -1,11 +1,7 @@
-"""The progress of searches on stderr: one moving line on a terminal, else a line now and then.
-
-Where nobody can read that any more, the searches go on.
-"""
+"""The progress of searches on stderr: one moving line on a terminal, else a line now and then."""
 
 from __future__ import annotations
 
-import contextlib
 import sys
 import time
 from collections.abc import Mapping
@@ -32,14 +28,12 @@ class SearchProgress:
     def __enter__(self) -> SearchProgress:
         if self._console.is_terminal:
             self._status = self._console.status("")
-            with contextlib.suppress(OSError):
-                self._status.start()
+            self._status.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._status is not None:
-            with contextlib.suppress(OSError):
-                self._status.stop()
+            self._status.stop()
 
     def begin(self, title: str, budget: Budget) -> None:
         """A job begins, with the loading of its graph."""
@@ -84,13 +78,11 @@ class SearchProgress:
 
     def say(self, text: str) -> None:
         """A line that stays."""
-        with contextlib.suppress(OSError):
-            self._console.print(text, highlight=False, markup=False, soft_wrap=True)
+        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def _show(self, text: str) -> None:
         if self._status is None:
-            with contextlib.suppress(OSError):
-                print(text, file=sys.stderr, flush=True)
+            print(text, file=sys.stderr, flush=True)
         else:
             from rich.markup import escape
 

@@ -114,7 +114,7 @@ def _simulate(options: argparse.Namespace) -> int:
 
 
 def _plan(options: argparse.Namespace) -> int:
-    check_two_files(options, "output", "trace")
+    check_two_files(options)
     interruption = Interruption()
     search = Search(
         planner=options.planner,

@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 
 @contextmanager
 def waiting(text: str) -> Iterator[None]:
-    """Shows what goes on, on stderr; nothing where stderr is no terminal, or one that has gone."""
+    """Shows what goes on, on stderr; nothing where stderr is no terminal."""
     if not sys.stderr.isatty():
         yield
         return
     from rich.console import Console
     from rich.markup import escape
 
-    status = Console(stderr=True).status(escape(text))
-    with suppress(OSError):
-        status.start()
-    try:
+    with Console(stderr=True).status(escape(text)):
         yield
-    finally:
-        with suppress(OSError):
-            status.stop()

@@ -23,13 +23,13 @@ from hplacer_optimizer.errors import CostTableError
 from hplacer_optimizer.problem.cost_sources import ANALYTIC, MEASURED, PARTLY_MEASURED
 from hplacer_optimizer.support.formats import json_type
 from hplacer_optimizer.support.new_file import new_file
+from hplacer_optimizer.support.quantities import INT64_MAX
 
 FORMAT = "hplacer-costs/1"
 MAX_FILE_BYTES = 1 << 30
 MAX_TIME_NS = 1 << 50  # 13 days; keeps the sums of a step within 63 bits
 
 _FORMAT_FAMILY = "hplacer-costs/"
-_INT64_MAX = 2**63 - 1
 _NO_KERNEL = -1
 _KEYS = ("op", "kind", "time_ns", "samples")
 
@@ -140,7 +140,7 @@ class CostTable:
         _check_text(op, "op")
         _check_text(kind, "kind")
         _check_integer(cost.time_ns, "time_ns", 0, MAX_TIME_NS)
-        _check_integer(cost.samples, "samples", 1, _INT64_MAX)
+        _check_integer(cost.samples, "samples", 1, INT64_MAX)
         self._by_kind.setdefault(kind, {})[op] = cost
 
     def __len__(self) -> int:

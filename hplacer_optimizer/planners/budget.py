@@ -8,8 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from hplacer_optimizer.errors import OptionError
-
-_MOST = 2**63 - 1  # that the engine can count
+from hplacer_optimizer.support.quantities import INT64_MAX
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,8 +85,8 @@ class Budget:
             count = getattr(self, name)
             if count is not None and (type(count) is not int or count < 1):
                 raise OptionError(f"budget {name}: must be an integer of at least 1, got {count!r}")
-            if count is not None and count > _MOST:
-                raise OptionError(f"budget {name}: must be at most {_MOST}, got {count}")
+            if count is not None and count > INT64_MAX:
+                raise OptionError(f"budget {name}: must be at most {INT64_MAX}, got {count}")
 
     @property
     def stopped(self) -> bool:

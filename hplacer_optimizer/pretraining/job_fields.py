@@ -21,12 +21,10 @@ from hplacer_optimizer.planners.learning import PRESETS
 from hplacer_optimizer.plans.making import Search
 from hplacer_optimizer.pretraining.jobs import GraphSpec, Job
 from hplacer_optimizer.support.document import Field
-from hplacer_optimizer.support.quantities import parse_duration
+from hplacer_optimizer.support.quantities import INT64_MAX, parse_duration
 
 DEFAULT_BUDGET_S = 600.0
 DEFAULT_PLANNER = "auto"
-
-_INT64_MAX = 2**63 - 1
 
 
 # ---- readers: the value of a list's field; they raise DocumentError ----
@@ -49,7 +47,7 @@ def _count(field: Field) -> int:
 
 
 def _seeds(field: Field) -> list[int]:
-    return [item.whole_number(0, _INT64_MAX) for item in _items(field)]
+    return [item.whole_number(0, INT64_MAX) for item in _items(field)]
 
 
 def _planners(field: Field) -> list[str]:

@@ -13,6 +13,8 @@ from fractions import Fraction
 
 from hplacer_optimizer.errors import DocumentError
 
+INT64_MAX = 2**63 - 1  # the largest number that the engine, and files, can have
+
 _DURATION = re.compile(r"(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,9}(?:\.\d{1,6})?)s)?", re.ASCII)
 _NUMBER = re.compile(r"(\d{1,25}(?:\.\d{1,25})?(?:e[+-]?\d{1,2})?) ?([A-Za-z/]{1,9})", re.ASCII)
 
