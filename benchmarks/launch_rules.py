@@ -30,6 +30,10 @@ SOURCE = "cc/engine/simulator/step_simulation.cc"
 # Without the rule, this text of SOURCE becomes that.
 RULES: dict[str, tuple[str, str]] = {
     "launches take time": ("now_ns_ + launch_ns_[device]", "now_ns_"),
+    "the host has so many threads": (
+        "pool.free = problem_->spec().inter_op_threads;",
+        "pool.free = 1 << 30;",
+    ),
     "arrivals wake threads of their own": (
         "is_arriving_ = is_new_[thread];",
         "is_arriving_ = false;",

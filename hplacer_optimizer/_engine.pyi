@@ -55,6 +55,7 @@ class Problem:
         device_turn_ns: _Int64 | None = None,  # [m] how long transfers' work waits for a slot
         device_launch_ns: _Int64 | None = None,  # [m] to launch an op there, ahead of its start
         launch_seed: int = 0,  # draws the order of launches that nobody knows
+        inter_op_threads: int = 16,  # that launch at once, of the host of each task
         link_send_ns: _Int64 | None = None,  # [L] work of a transfer at its source
         link_send_bytes_per_s: _Int64 | None = None,  # [L] 0: bytes are no work
         link_receive_ns: _Int64 | None = None,  # [L] work of a transfer at its destination
@@ -114,6 +115,8 @@ class Problem:
 
     @property
     def launch_seed(self) -> int: ...
+    @property
+    def inter_op_threads(self) -> int: ...
     @property
     def device_launch_ns(self) -> _Int64:
         """int64[m], to launch an op there; 0: it is not launched ahead."""

@@ -69,10 +69,9 @@ class Keywords {
     return strings;
   }
 
-  // 0 where it is not given.
   template <typename T>
-  T TakeOptional(const char* name) {
-    return kwargs_.contains(name) ? Take<T>(name) : T{};
+  T TakeOptional(const char* name, T otherwise) {
+    return kwargs_.contains(name) ? Take<T>(name) : otherwise;
   }
 
   std::vector<std::string> TakeOptionalStrings(const char* name) {
@@ -120,7 +119,8 @@ Problem MakeProblem(const py::kwargs& kwargs) {
   spec.device_start_ns = keywords.TakeOptionalArray<int64_t>("device_start_ns");
   spec.device_turn_ns = keywords.TakeOptionalArray<int64_t>("device_turn_ns");
   spec.device_launch_ns = keywords.TakeOptionalArray<int64_t>("device_launch_ns");
-  spec.launch_seed = keywords.TakeOptional<int64_t>("launch_seed");
+  spec.launch_seed = keywords.TakeOptional<int64_t>("launch_seed", 0);
+  spec.inter_op_threads = keywords.TakeOptional<int32_t>("inter_op_threads", kInterOpThreads);
   spec.link_src = keywords.TakeArray<int32_t>("link_src");
   spec.link_dst = keywords.TakeArray<int32_t>("link_dst");
   spec.link_channel = keywords.TakeStrings("link_channel");
@@ -172,6 +172,7 @@ py::dict KeywordsOf(const py::object& problem) {
                            "device_turn_ns",
                            "device_launch_ns",
                            "launch_seed",
+                           "inter_op_threads",
                            "link_src",
                            "link_dst",
                            "link_channel",
@@ -236,6 +237,7 @@ Attributes:
         when it starts; 0 by default: ops are not launched ahead.
     launch_seed: draws the order of launches where TensorFlow's own differs from start to start;
         0 by default. Problem files do not have it.
+    inter_op_threads: how many threads launch at once, of the host of each task; 16 by default.
     device_pool: int32[m], equal for devices that share their slots; numbered from 0.
     link_src, link_dst: int32[L], devices.
     link_channel: L names; links of one channel take turns.
@@ -330,6 +332,8 @@ void AddDeviceProperties(ProblemClass* cls) {
   AddArray(cls, "device_launch_ns", &ProblemSpec::device_launch_ns);
   cls->def_property_readonly("launch_seed",
                              [](const Problem& problem) { return problem.spec().launch_seed; });
+  cls->def_property_readonly(
+      "inter_op_threads", [](const Problem& problem) { return problem.spec().inter_op_threads; });
   AddIndex(cls, "device_pool", &Problem::device_pool);
   AddArray(cls, "link_src", &ProblemSpec::link_src);
   AddArray(cls, "link_dst", &ProblemSpec::link_dst);

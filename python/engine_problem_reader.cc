@@ -26,6 +26,7 @@ enum Slot : int {
   kDeviceStart,
   kDeviceTurn,
   kDeviceLaunch,
+  kThreads,
   kLinks,
   kLink,
   kLinkSrc,
@@ -83,7 +84,9 @@ std::vector<JsonRule> MakeSchema() {
                    kControlEdgeIndex}) {
     rules[slot] = index;
   }
-  rules[kDeviceSlots] = {JsonRule::kInteger, "an integer", 1, kMaxIndex};
+  for (int slot : {kDeviceSlots, kThreads}) {
+    rules[slot] = {JsonRule::kInteger, "an integer", 1, kMaxIndex};
+  }
   for (int slot : {kLinkRate, kLinkSendRate, kLinkReceiveRate}) rules[slot].minimum = 1;
   const std::pair<int, int> lists[] = {{kKinds, kKind},
                                        {kDevices, kDevice},
@@ -104,6 +107,7 @@ std::vector<JsonRule> MakeSchema() {
                              {"name", kName, true},
                              {"device_kinds", kKinds, true},
                              {"devices", kDevices, true},
+                             {"inter_op_threads", kThreads, false, 2},
                              {"links", kLinks, true},
                              {"ops", kOps, true},
                              {"edges", kEdges, true},
@@ -260,6 +264,9 @@ void ProblemReader::OnInteger(int slot, int64_t value) {
       break;
     case kDeviceLaunch:
       device_.launch_ns = value;
+      break;
+    case kThreads:
+      spec_.inter_op_threads = index;
       break;
     case kLinkSrc:
       link_.src = index;

@@ -43,6 +43,10 @@ class ProblemWriter {
     json_.List(0, problem_.num_kinds(), [&](int64_t i) { json_.String(spec_.device_kinds[i]); });
     json_.Raw(R"(,"devices":)");
     json_.List(0, problem_.num_devices(), [&](int64_t i) { Device(i); });
+    if (spec_.inter_op_threads != kInterOpThreads) {
+      json_.Raw(R"(,"inter_op_threads":)");
+      json_.Integer(spec_.inter_op_threads);
+    }
     json_.Raw(R"(,"links":)");
     json_.List(0, spec_.link_src.size(), [&](int64_t i) { Link(i); });
     json_.Raw(R"(,"ops":)");

@@ -57,11 +57,15 @@ def machines(draw: st.DrawFn, complete: bool, *, version1: bool = False) -> dict
     ]
     if not version1 and draw(st.integers(0, 2)) == 2:
         _add_work(draw, devices, links)
+    threads = {}
     if not version1 and draw(st.booleans()):
         for device in devices:
             if "cores" not in device and draw(mostly(True, False)):
                 device |= {"slots": 1, "launch_ns": draw(SMALL)}
-    return {"device_kinds": kinds, "devices": devices, "links": links}
+                if draw(mostly(False, True)):
+                    device["name"] = f"/task:1/device:{device['name']}"
+        threads = {"inter_op_threads": draw(st.sampled_from([2, 16, 1, 3]))}
+    return {"device_kinds": kinds, "devices": devices, "links": links, **threads}
 
 
 def _add_work(draw: st.DrawFn, devices: list[dict[str, Any]], links: list[dict[str, Any]]) -> None:

@@ -102,6 +102,11 @@ class Step:
         self.woken: dict[int, list[Thread]] = defaultdict(list)
         self.to_launch: dict[int, list[tuple[int, Thread]]] = defaultdict(list)
         self.launching: dict[int, tuple[int, int, Thread]] = {}  # device -> (end, op, thread)
+        # By task: threads with nothing to do, and what waits for one of them.
+        threads = document.get("inter_op_threads", 16)
+        self.free_threads: dict[str, int] = defaultdict(lambda: threads)
+        self.waiting_for_thread: dict[str, list[tuple[int, bool]]] = defaultdict(list)
+        self.draws = 0
         self.is_arriving = False
         self.stream_free = [0] * len(self.devices)
         # (device, from, to) -> copies that are not over, in their order.
@@ -300,8 +305,34 @@ class Step:
 
     # Devices whose ops are launched.
 
-    def wake_thread(self, i: int, device: int) -> None:
-        self.woken[device].append(Thread([i], is_new=self.is_arriving))
+    def task(self, device: int) -> str:
+        name: str = self.devices[device]["name"]
+        return name.rpartition("/device:")[0]
+
+    def wake_thread(self, i: int) -> None:
+        task = self.task(self.place[i])
+        if self.free_threads[task] > 0 and not self.waiting_for_thread[task]:
+            self.start_thread(i, self.is_arriving)
+        else:
+            self.waiting_for_thread[task].append((i, self.is_arriving))
+
+    def start_thread(self, i: int, is_new: bool) -> None:
+        self.free_threads[self.task(self.place[i])] -= 1
+        self.woken[self.place[i]].append(Thread([i], is_new=is_new))
+
+    def start_waiting(self) -> bool:
+        """Free threads take up what waits, in an order like a random one; whether there was any."""
+        draws = self.draws
+        for task in dict.fromkeys(self.task(d) for d in range(len(self.devices))):
+            waiting = self.waiting_for_thread[task]
+            while waiting and self.free_threads[task] > 0:
+                self.draws += 1
+                drawn = mix_bits(self.draws) % len(waiting)
+                i, is_new = waiting[drawn]
+                waiting[drawn] = waiting[-1]
+                waiting.pop()
+                self.start_thread(i, is_new)
+        return self.draws > draws
 
     def note_known(self, i: int, k: int, device: int, found: Found) -> None:
         """Output k of op i, or with -1 its end, is known on a device that launches."""
@@ -326,7 +357,7 @@ class Step:
                 self.allocate_outputs(item)
                 self.put_on_stream(item, thread, found)
         found.items = [pair for pair in found.items if pair[1] not in self.start]
-        self.take_up(i, found, self.place[i], thread)
+        self.take_up(i, found, thread)
 
     def put_on_stream(self, i: int, thread: Thread | None, found: Found) -> None:
         device, cost = self.place[i], self.cost(i) or 0
@@ -353,7 +384,7 @@ class Step:
         is_here = all(self.place[dst] == self.place[i] for dst in readers)
         return not self.cost(i) and passes_on in ([], [True]) and is_here
 
-    def take_up(self, i: int, found: Found, device: int, thread: Thread | None) -> None:
+    def take_up(self, i: int, found: Found, thread: Thread | None) -> None:
         """Behind op i, in the order of the readers; if they are many, in one like a random one."""
 
         def key(pair: tuple[int, Any]) -> tuple[int, int]:
@@ -364,7 +395,7 @@ class Step:
             if thread is not None:
                 thread.items.append(item)
             else:
-                self.wake_thread(item, device)
+                self.wake_thread(item)
 
     def run_thread(self, device: int, thread: Thread) -> None:
         while thread.items:
@@ -380,6 +411,7 @@ class Step:
             self.is_arriving = thread.is_new
             self.enqueue(item, None if thread.is_new else thread)
             self.is_arriving = False
+        self.free_threads[self.task(device)] += 1
 
     def launch(self, device: int) -> None:
         while self.woken[device]:
@@ -445,7 +477,7 @@ class Step:
         ):
             self.known |= {(j, -1, device) for j in self.group(i)}
             self.note_known(i, -1, device, found)
-        self.take_up(i, found, device, None)
+        self.take_up(i, found, None)
         self.is_arriving = False
 
     def start_transfer(self, transfer: tuple[int, int, int]) -> None:
@@ -476,6 +508,8 @@ class Step:
             if d == min(self.pool(d)):
                 self.start_pool(self.pool(d))
         self.start_channels()
+        if self.start_waiting():
+            self.start_everything()
 
     def start_channels(self) -> None:
         for channel in self.channels:
@@ -574,7 +608,7 @@ class Step:
                 and self.has_inputs(i)
             ):
                 self.ready_at[i] = self.now
-                self.wake_thread(i, device)
+                self.wake_thread(i)
 
     def run_round(self) -> None:
         """What ends now, as known at the beginning."""

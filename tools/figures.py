@@ -304,6 +304,7 @@ FIGURES: dict[str, Figure] = {
     "planners.learning_s": _constant("planners.learning.learner.DEFAULT_BUDGET", "{.seconds:.0f}"),
     "planners.learned_ops": _constant("planners.lineages._MOST_LEARNED_OPS", "{:,}"),
     "planners.robust.tolerance": _constant("planners.robustness.TOLERANCE", "{:.0%}"),
+    "machines.threads": _constant("machines.machine.INTER_OP_THREADS", "{}"),
     "machines.executor_us": _constant(
         "machines.machine_file._EXECUTOR_OVERHEAD_NS", "{:.0f}", lambda ns: ns / 1e3
     ),

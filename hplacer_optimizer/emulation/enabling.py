@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 
@@ -18,13 +19,12 @@ from hplacer_optimizer.errors import EmulationError
 from hplacer_optimizer.machines import Machine, load_machine, save_machine
 from hplacer_optimizer.machines.emulated import VARIABLE as MACHINE_VARIABLE
 from hplacer_optimizer.machines.emulated import emulated_machine
+from hplacer_optimizer.machines.host import tensorflow_threads
 
 VARIABLE = "HPLACER_EMULATION"  # names the file that the native part reads
 _LIBRARY_VARIABLE = "TF_PLUGGABLE_DEVICE_LIBRARY_PATH"  # TensorFlow loads what it names
 _LIMIT_VARIABLE = "HPLACER_EMULATION_LIMIT_S"
-_THREADS = {
-    # A launch holds a thread of the pool for its virtual time.
-    "TF_NUM_INTEROP_THREADS": "16",
+_SETTINGS = {
     # Products of numpy and TensorFlow would wait for each other by spinning.
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
@@ -113,12 +113,15 @@ def machine() -> Machine | None:
 def _variables(machine: Machine, directory: Path, compute: bool) -> dict[str, str]:
     library = _library()
     description, document = directory / "machine.yaml", directory / "machine.json"
-    save_machine(machine, description)
+    # A launch holds one of them for its virtual time.
+    threads = tensorflow_threads()[0] or machine.inter_op_threads
+    save_machine(replace(machine, inter_op_threads=threads), description)
     document.write_text(
         configuration.text(machine, compute, _limit_s(), gpu_kernels.path()), encoding="utf-8"
     )
-    threads = {name: os.environ.get(name, value) for name, value in _THREADS.items()}
-    return threads | {
+    settings = {name: os.environ.get(name, value) for name, value in _SETTINGS.items()}
+    return settings | {
+        "TF_NUM_INTEROP_THREADS": str(threads),
         VARIABLE: str(document),
         MACHINE_VARIABLE: str(description),
         _LIBRARY_VARIABLE: str(library),

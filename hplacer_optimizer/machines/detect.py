@@ -18,6 +18,8 @@ from typing import Any, Protocol
 from hplacer_optimizer.machines import host, nvidia
 from hplacer_optimizer.machines.emulated import emulated_machine
 from hplacer_optimizer.machines.machine import (
+    INTER_OP_THREADS,
+    MAX_THREADS,
     Device,
     DeviceKind,
     Link,
@@ -96,7 +98,8 @@ def detect(
 
     Args:
         devices: in the session's order, at least one.
-        inter_op_threads: ops that TensorFlow runs at once on a CPU; 0: as many as cores.
+        inter_op_threads: ops that TensorFlow runs at once on a CPU, and threads that launch on
+            accelerators; 0: as many as cores.
         intra_op_threads: threads of one op; 0: as many as cores.
         hosts: the host of each task ("/job:worker/replica:0/task:1"); by default each task has one
             of its own.
@@ -107,7 +110,7 @@ def detect(
     """
     emulated = emulated_machine()
     if emulated is not None and (found := _part_of(emulated, devices)):
-        return found
+        return replace(found, inter_op_threads=inter_op_threads or found.inter_op_threads)
     assumptions: set[str] = set()
     hosts = hosts or {}
     host_of = {d.name: hosts.get(_task(d.name), _task(d.name)) for d in devices}
@@ -143,12 +146,16 @@ def detect(
         )
     if len(tasks) > 1:
         assumptions.add(_SEVERAL_TASKS)
+    threads = INTER_OP_THREADS
+    if any(kind.launches_ahead for kind in kinds.values()):
+        threads = inter_op_threads or int(host.usable_cores())
     return Machine(
         name=DETECTED,
         kinds=tuple(kinds.values()),
         devices=tuple(described),
         links=_links(devices, host_of, ask_driver, assumptions),
         assumptions=tuple(sorted(assumptions)),
+        inter_op_threads=min(max(1, threads), MAX_THREADS),
     )
 
 

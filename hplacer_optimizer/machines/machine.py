@@ -21,7 +21,8 @@ from hplacer_optimizer.support.quantities import BYTE_RATE, DURATION, FLOP_RATE,
 # How products are computed: "tf32" is float32 as TensorFlow multiplies it on GPUs that have TF32.
 DTYPES = ("float64", "float32", "tf32", "bfloat16", "float16", "int8")
 MAX_DEVICES = 256
-MAX_SLOTS = 65_536
+MAX_SLOTS = MAX_THREADS = 65_536
+INTER_OP_THREADS = 16
 _MAX_TEXT = 1_000
 _WORK_RATE = replace(BYTE_RATE, lowest=0)  # 0: bytes are no work
 
@@ -156,6 +157,7 @@ class Machine(Described):
         links: L links in the order of (source, destination), at most one per ordered pair; a pair
             without one cannot talk.
         assumptions: what is not known but taken for granted, one sentence each.
+        inter_op_threads: of TensorFlow on the host of each task; so many launch at once.
         device_names: of the D devices, as TensorFlow names them.
 
     Raises:
@@ -177,9 +179,13 @@ class Machine(Described):
     devices: tuple[Device, ...]
     links: tuple[Link, ...]
     assumptions: tuple[str, ...] = ()
+    inter_op_threads: int = INTER_OP_THREADS
 
     def __post_init__(self) -> None:
         _check_text(self.name, "name")
+        threads = self.inter_op_threads
+        if not isinstance(threads, int) or not 1 <= threads <= MAX_THREADS:
+            raise MachineError(f"inter_op_threads: {threads} is outside 1 to {MAX_THREADS}")
         for index, assumption in enumerate(self.assumptions):
             _check_text(assumption, f"assumptions[{index}]")
         if not 1 <= len(self.devices) <= MAX_DEVICES:
@@ -288,6 +294,7 @@ class Machine(Described):
             "device_launch_ns": np.array(
                 [kind.launch_overhead_ns if kind.launches_ahead else 0 for kind in kinds], np.int64
             ),
+            "inter_op_threads": self.inter_op_threads,
             "link_src": np.array([order[link.src] for link in self.links], np.int32),
             "link_dst": np.array([order[link.dst] for link in self.links], np.int32),
             "link_channel": [link.channel for link in self.links],

@@ -19,7 +19,9 @@ import yaml
 from hplacer_optimizer.errors import DocumentError, MachineError
 from hplacer_optimizer.machines.family import family_document, family_names, family_rule
 from hplacer_optimizer.machines.machine import (
+    INTER_OP_THREADS,
     MAX_SLOTS,
+    MAX_THREADS,
     Device,
     DeviceKind,
     Link,
@@ -153,19 +155,24 @@ def _read_machine(document: Field) -> Machine:
     if found is None or found.value != FORMAT:
         raise MachineError(f"format: must be {FORMAT!r}, the format that this version reads")
     fields = document.record(
-        ("format", "name", "devices", "links"), optional=("kinds", "assumptions")
+        ("format", "name", "devices", "links"),
+        optional=("kinds", "assumptions", "inter_op_threads"),
     )
     own = _read_kinds(fields["kinds"]) if "kinds" in fields else {}
     devices = tuple(_read_device(field, own) for field in fields["devices"].sequence())
     borrowed = {device.kind for device in devices} - own.keys()
     catalogue = [kind for name, kind in shipped_kinds().items() if name in borrowed]
     assumptions = fields["assumptions"].sequence() if "assumptions" in fields else []
+    threads = INTER_OP_THREADS
+    if "inter_op_threads" in fields:
+        threads = fields["inter_op_threads"].whole_number(1, MAX_THREADS)
     unlinked = Machine(
         name=fields["name"].text(),
         kinds=(*catalogue, *own.values()),
         devices=devices,
         links=(),
         assumptions=tuple(assumption.text() for assumption in assumptions),
+        inter_op_threads=threads,
     )
     return replace(unlinked, links=read_links(fields["links"], unlinked.device_names))
 
@@ -229,6 +236,7 @@ def machine_to_yaml(machine: Machine) -> str:
         "format": FORMAT,
         "name": machine.name,
         "assumptions": list(machine.assumptions),
+        "inter_op_threads": machine.inter_op_threads,
         "kinds": {kind.name: _kind_document(kind) for kind in machine.kinds},
         "devices": [_device_document(device) for device in machine.devices],
         "links": [
@@ -238,6 +246,8 @@ def machine_to_yaml(machine: Machine) -> str:
     }
     if not machine.assumptions:
         del document["assumptions"]
+    if machine.inter_op_threads == INTER_OP_THREADS:
+        del document["inter_op_threads"]
     text: str = yaml.dump(
         document,
         Dumper=_DUMPER,

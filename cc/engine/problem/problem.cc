@@ -84,6 +84,7 @@ Problem Problem::Build(ProblemSpec spec) {
   Problem problem(std::move(spec));
   problem.FillDefaults();
   problem.IndexPools();
+  problem.IndexTasks();
   problem.IndexChannels();
   problem.IndexEdges();
   problem.IndexControlEdges();
@@ -138,6 +139,15 @@ void Problem::IndexPools() {
     if (pool < num_pools()) continue;
     pool_slots_.push_back(spec_.device_slots[device]);
     pool_turn_ns_.push_back(spec_.device_turn_ns[device]);
+  }
+}
+
+void Problem::IndexTasks() {
+  std::unordered_map<std::string, int32_t> index;
+  for (const std::string& name : spec_.device_names) {
+    const size_t end = name.find("/device:");
+    const std::string task = end == std::string::npos ? "" : name.substr(0, end);
+    device_task_.push_back(index.emplace(task, static_cast<int32_t>(index.size())).first->second);
   }
 }
 

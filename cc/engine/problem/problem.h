@@ -52,6 +52,7 @@ inline constexpr int64_t kNoKernel = -1;         // in cost_ns
 inline constexpr int32_t kNoAlias = -1;          // in output_alias_src
 inline constexpr int32_t kPersistentAlias = -2;  // in output_alias_src
 inline constexpr int32_t kNoGroup = -1;          // in colocation_group
+inline constexpr int32_t kInterOpThreads = 16;   // where nobody says how many
 
 // n ops, T outputs, m devices of K kinds, L links. Arrays named `*_ptr` are CSR offsets.
 // `device_cores` may be left empty: each device has its own. So may the times of devices and the
@@ -72,6 +73,7 @@ struct ProblemSpec {
   std::vector<int64_t> device_launch_ns;
   // Which of the orders that nobody knows the launches follow: see simulator.h.
   int64_t launch_seed = 0;
+  int32_t inter_op_threads = kInterOpThreads;  // of each task's host, that launch
   std::vector<int32_t> link_src, link_dst;  // [L] devices
   std::vector<std::string> link_channel;    // [L] links of one name share one channel
   std::vector<int64_t> link_latency_ns;     // [L]
@@ -128,6 +130,8 @@ class Problem {
   // Pools are numbered by their first device.
   const std::vector<int32_t>& device_pool() const { return device_pool_; }  // [m]
   const std::vector<int32_t>& pool_slots() const { return pool_slots_; }    // [pools]
+  // Tasks, by which the names of devices begin, are numbered by their first device.
+  const std::vector<int32_t>& device_task() const { return device_task_; }  // [m]
 
   // Tensors of `op` are [FirstTensor(op), FirstTensor(op + 1)).
   int32_t FirstTensor(int32_t op) const { return static_cast<int32_t>(spec_.output_ptr[op]); }
@@ -217,6 +221,7 @@ class Problem {
                         const std::vector<int64_t>& bytes_per_s, int32_t link, int64_t bytes);
   void FillDefaults();
   void IndexPools();
+  void IndexTasks();
   void IndexChannels();
   void IndexEdges();
   void IndexControlEdges();
@@ -231,7 +236,7 @@ class Problem {
 
   ProblemSpec spec_;
   bool has_work_ = false, has_launches_ = false;
-  std::vector<int32_t> device_pool_, pool_slots_;
+  std::vector<int32_t> device_pool_, pool_slots_, device_task_;
   std::vector<int64_t> pool_turn_ns_;
   std::vector<int32_t> tensor_op_, consumer_ptr_, consumers_, edge_tensor_;
   std::vector<int32_t> read_ptr_, read_edges_, alias_edge_;

@@ -130,6 +130,9 @@ void CheckDevices(const ProblemSpec& spec) {
   CheckNotNegative(spec.device_turn_ns, "devices", "turn_ns");
   CheckNotNegative(spec.device_launch_ns, "devices", "launch_ns");
   for (size_t d = 0; d < spec.device_launch_ns.size(); ++d) CheckLaunches(spec, d);
+  if (spec.inter_op_threads < 1) {
+    Fail("inter_op_threads", "must be at least 1, got " + std::to_string(spec.inter_op_threads));
+  }
   std::unordered_map<std::string_view, size_t> first_of_cores;
   for (size_t d = 0; d < spec.device_cores.size(); ++d) {
     if (spec.device_cores[d].empty()) continue;

@@ -290,6 +290,7 @@ Problem Coarsening::Contract() const {
   spec.device_start_ns = fine.device_start_ns;
   spec.device_turn_ns = fine.device_turn_ns;
   spec.device_launch_ns = fine.device_launch_ns;
+  spec.inter_op_threads = fine.inter_op_threads;
   spec.link_src = fine.link_src;
   spec.link_dst = fine.link_dst;
   spec.link_channel = fine.link_channel;

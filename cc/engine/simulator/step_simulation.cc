@@ -22,6 +22,7 @@ bool StepSimulation<EventKey, kRecord>::Run(const Problem& problem, const int32_
   tensor_records_ = graph_->tensors.data();
   consumers_ = problem.consumers().data();
   device_pool_ = problem.device_pool().data();
+  device_task_ = problem.device_task().data();
   num_tensors_ = problem.num_tensors();
   Reset();
   if (!ResetOps(placement)) return false;
@@ -40,6 +41,7 @@ bool StepSimulation<EventKey, kRecord>::Run(const Problem& problem, const int32_
       startable_channels_.Drain([this](int32_t channel) { StartTransfer(channel); });
     }
     if (was_cut_off_ || unlinked_) return false;
+    if (num_waiting_ > 0 && StartWaiting()) continue;
     if (events_.empty()) return true;
     now_ns_ = events_.time_ns();
     ApplyRound();
@@ -164,6 +166,13 @@ void StepSimulation<EventKey, kRecord>::ResetLaunches() {
   launch_seed_ = MixBits(static_cast<uint64_t>(problem_->spec().launch_seed));
   idle_threads_.clear();
   for (auto i = static_cast<int32_t>(threads_.size()); i-- > 0;) idle_threads_.push_back(i);
+  thread_pools_.resize(num_devices);  // tasks are at most as many
+  for (ThreadPool& pool : thread_pools_) {
+    pool.free = problem_->spec().inter_op_threads;
+    pool.waiting.clear();
+  }
+  num_waiting_ = 0;
+  num_draws_ = 0;
   pool_device_.resize(problem_->num_pools());
   for (int32_t d = 0; d < problem_->num_devices(); ++d) pool_device_[device_pool_[d]] = d;
   woken_threads_.resize(num_devices);
@@ -490,18 +499,51 @@ void StepSimulation<EventKey, kRecord>::PushItem(int32_t item, Thread* thread) {
   thread->last = item;
 }
 
-// A thread of the host that finds the op ready.
+// A thread of the host finds the op ready: now, or when one has nothing to do any more.
 template <typename EventKey, bool kRecord>
-void StepSimulation<EventKey, kRecord>::WakeThread(int32_t op, int32_t device) {
+void StepSimulation<EventKey, kRecord>::WakeThread(int32_t op, bool is_new) {
+  ThreadPool& pool = thread_pools_[device_task_[ops_[op].device]];
+  if (pool.free > 0 && pool.waiting.empty()) return StartThread(op, is_new);
+  pool.waiting.push_back({op, is_new});
+  ++num_waiting_;
+}
+
+template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::StartThread(int32_t op, bool is_new) {
+  const int32_t device = ops_[op].device;
+  --thread_pools_[device_task_[device]].free;
   if (idle_threads_.empty()) {
     idle_threads_.push_back(static_cast<int32_t>(threads_.size()));
     threads_.emplace_back();
   }
   const int32_t thread = idle_threads_.back();
   idle_threads_.pop_back();
-  threads_[thread] = {op, op, kNone, is_arriving_};
+  threads_[thread] = {op, op, kNone, is_new};
   woken_threads_[device].push_back(thread);
   startable_pools_.Add(device_pool_[device]);
+}
+
+template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::EndThread(int32_t thread, int32_t device) {
+  idle_threads_.push_back(thread);
+  ++thread_pools_[device_task_[device]].free;
+}
+
+// Free threads take up what waits, in an order like a random one: each thread of TensorFlow's pool
+// has a queue of its own, to which tasks come at random. Whether there was any.
+template <typename EventKey, bool kRecord>
+bool StepSimulation<EventKey, kRecord>::StartWaiting() {
+  const int32_t num_waiting = num_waiting_;
+  for (ThreadPool& pool : thread_pools_) {
+    while (pool.free > 0 && !pool.waiting.empty()) {
+      Task& drawn = pool.waiting[MixBits(launch_seed_ ^ ++num_draws_) % pool.waiting.size()];
+      const Task task = std::exchange(drawn, pool.waiting.back());
+      pool.waiting.pop_back();
+      --num_waiting_;
+      StartThread(task.op, task.is_new);
+    }
+  }
+  return num_waiting_ < num_waiting;
 }
 
 template <typename EventKey, bool kRecord>
@@ -542,7 +584,7 @@ void StepSimulation<EventKey, kRecord>::RunThread(int32_t thread, int32_t device
     thread_ = kNone;
     is_arriving_ = false;
   }
-  idle_threads_.push_back(thread);
+  EndThread(thread, device);
 }
 
 template <typename EventKey, bool kRecord>
@@ -612,7 +654,7 @@ void StepSimulation<EventKey, kRecord>::TakeUpFound(int32_t op) {
     if (thread_ != kNone) {
       PushItem(item, &threads_[thread_]);
     } else {
-      WakeThread(item, ops_[item].device);
+      WakeThread(item, is_arriving_);
     }
   }
   num_found_ = 0;

@@ -109,11 +109,21 @@ class StepSimulation {
     int64_t finish_ns;  // the duration until it starts
     int64_t bytes;
   };
+  // What a thread of the host begins with.
+  struct Task {
+    int32_t op;
+    bool is_new;
+  };
   // Of the host. Items, ops and ~sends, are what it has come upon: a list by their `next`.
   struct Thread {
     int32_t first, last;  // items; first may be kEndOfItems
     int32_t op;           // that it launches, or waits to
     bool is_new;          // woken by a transfer, and has launched nothing yet
+  };
+  // TensorFlow's pool of threads, of the host of a task.
+  struct ThreadPool {
+    int32_t free;  // threads
+    std::vector<Task> waiting;
   };
   // What launches on a device, for one thread of the host at a time.
   struct Launcher {
@@ -176,7 +186,10 @@ class StepSimulation {
   bool Launches(int32_t device) const { return has_launches_ && launch_ns_[device] > 0; }
   int32_t& NextOf(int32_t item) { return item < 0 ? copies_[~item].next : ops_[item].next; }
   void PushItem(int32_t item, Thread* thread);
-  void WakeThread(int32_t op, int32_t device);
+  void WakeThread(int32_t op, bool is_new);
+  void StartThread(int32_t op, bool is_new);
+  void EndThread(int32_t thread, int32_t device);
+  bool StartWaiting();
   void Launch(int32_t device);
   void RunThread(int32_t thread, int32_t device);
   void Enqueue(int32_t op, int32_t device);
@@ -225,6 +238,7 @@ class StepSimulation {
   const StepGraph::Tensor* tensor_records_ = nullptr;
   const int32_t* consumers_ = nullptr;
   const int32_t* device_pool_ = nullptr;
+  const int32_t* device_task_ = nullptr;
   int32_t num_tensors_ = 0;
 
   const StepCutoff* cutoff_ = nullptr;
@@ -250,6 +264,9 @@ class StepSimulation {
   std::vector<int32_t> pool_device_;    // [pools] the last of its devices
   std::vector<Thread> threads_;
   std::vector<int32_t> idle_threads_;
+  std::vector<ThreadPool> thread_pools_;  // [tasks]
+  int32_t num_waiting_ = 0;               // in all of them
+  uint64_t num_draws_ = 0;
   bool is_arriving_ = false;  // what becomes ready now does so by a transfer
   int32_t thread_ = kNone;    // the one that acts
   std::vector<Found> found_;  // the first num_found_ are: since the last TakeUpFound

@@ -94,6 +94,36 @@ TEST_CASE("ops are launched in the order in which threads come upon them") {
   CHECK(Run(b, {1, 1, 1, 1}).start_ns == Ns{6, 16, 26, 36});
 }
 
+TEST_CASE("what finds no thread waits until one has nothing to do any more") {
+  // Chains of two from the beginning.
+  ProblemBuilder b = HostAndGpu();
+  for (int i = 0; i < 6; ++i) b.Op(1, {0});
+  for (const int op : {0, 2, 4}) b.Edge(op, 0, op + 1);
+  const std::vector<int32_t> placement(6, 1);
+  CHECK(Run(b, placement).start_ns == Ns{6, 24, 12, 30, 18, 36});  // each in turn
+  b.spec.inter_op_threads = 2;
+  const Ns two = Run(b, placement).start_ns;
+  CHECK(Ns(two.begin(), two.begin() + 4) == Ns{6, 18, 12, 24});
+  CHECK(Ns(two.begin() + 4, two.end()) == Ns{30, 36});
+  b.spec.inter_op_threads = 1;
+  Ns one = Run(b, placement).start_ns;
+  CHECK(Ns(one.begin(), one.begin() + 2) == Ns{6, 12});
+  // Which of the others comes first is drawn.
+  b.spec.launch_seed = 1;
+  while (Run(b, placement).start_ns == one && b.spec.launch_seed < 9) ++b.spec.launch_seed;
+  CHECK(b.spec.launch_seed < 9);
+}
+
+TEST_CASE("each task has threads of its own") {
+  ProblemBuilder b = TwoGpus();
+  for (int i = 0; i < 4; ++i) b.Op(1, {0});
+  for (const int op : {0, 2}) b.Edge(op, 0, op + 1);
+  b.spec.inter_op_threads = 1;
+  CHECK(Run(b, {0, 0, 1, 1}).start_ns == Ns{6, 12, 18, 24});
+  b.spec.device_names = {"/task:0/device:GPU:0", "/task:1/device:GPU:0"};
+  CHECK(Run(b, {0, 0, 1, 1}).start_ns == Ns{6, 12, 6, 12});
+}
+
 TEST_CASE("what is free behind a transfer wakes up a thread for each of its successors") {
   // Op 1 comes with op 0; 2, 3 and 4 read it. Beside them, 5 and 6 are a chain from the beginning.
   for (const bool is_sent : {true, false}) {
