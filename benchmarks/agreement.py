@@ -44,6 +44,7 @@ from benchmarks.emulation import (
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.bench.result_json import result_json
 from hplacer_optimizer.errors import HPlacerError
+from hplacer_optimizer.machines.machine import MAX_THREADS
 from hplacer_optimizer.planners import Budget, get_planner
 from hplacer_optimizer.problem.problem_file import save_problem
 from hplacer_optimizer.problem.simulator import simulate
@@ -53,6 +54,8 @@ IGNORED = "launches ignored"
 SEARCHES = ("rollout", IGNORED, "auto")  # each with two seeds
 STEPS = 5
 DEFAULT = "TensorFlow's"
+# Steps as the simulator has them, without launches, and with as many threads as wake up.
+SIMULATED = ("simulated_ns", "ignored_ns", "unlimited_ns")
 PEAKS = ("peak_bytes", "simulated_peak_bytes")  # of the GPUs; of all devices, the GPUs last
 TRIED = Path(
     "build/agreement"
@@ -119,9 +122,12 @@ def run_task(name: str, sizes: dict[str, Any], planning_s: float, only: str) -> 
     file = TRIED / f"{name}.npz"
     made = dict(np.load(file)) if only and file.exists() else {}
     ignored = launches_ignored(loaded.problem)
+    unlimited = loaded.problem.replace(inter_op_threads=MAX_THREADS)
     for label, placement in placements(loaded.problem, planning_s, only):
         row = measure(loaded, label, placement, steps=STEPS)
-        print_row(row | {"ignored_ns": simulate(ignored, placement).makespan_ns})
+        row["ignored_ns"] = simulate(ignored, placement).makespan_ns
+        row["unlimited_ns"] = simulate(unlimited, placement).makespan_ns
+        print_row(row)
         made[label] = placement
         np.savez_compressed(file, **made)
 
@@ -153,7 +159,7 @@ def is_planned(label: str) -> bool:
 
 def summary(row: dict[str, Any]) -> dict[str, Any]:
     """What of a measured row is kept: medians and ranges."""
-    kept = {key: row[key] for key in ("placement", "simulated_ns", "ignored_ns") if key in row}
+    kept = {key: row[key] for key in ("placement", *SIMULATED) if key in row}
     if "error" in row:
         return kept | {"error": row["error"]}
     held = held_over_simulated(row)

@@ -98,7 +98,7 @@ def _guard(costs: str, words: Callable[[list[float], list[float]], str], what: s
 
 def _executed(task: str, words: str) -> Figure:
     """Of an emulated task: TensorFlow's executed step over those of the plans of `auto`."""
-    file = "emulation/costs_of_today.json"
+    file = "emulation/agreement.json"
 
     def value() -> str:
         found = sorted(gains_of_auto(read(file)[task]))

@@ -31,6 +31,31 @@ print("REPORT " + json.dumps({{name: micro.steps_ns(graph, {RUNS})
         assert report[name] == [micro.expected_ns] * RUNS, (name, micro.because)
 
 
+@pytest.mark.parametrize(("threads", "launches"), [(16, 20), (1, 40)])
+def test_one_thread_launches_for_both_gpus_in_turn(
+    threads: int, launches: int, tmp_path: Path
+) -> None:
+    """As the simulator says: a chain of 20 on each."""
+    code = f"""
+from dataclasses import replace
+from hplacer_optimizer import emulation
+from hplacer_optimizer.machines import machine_from_yaml
+from testbed import micro_graphs as micro
+machine = replace(machine_from_yaml(micro.MACHINE), inter_op_threads={threads})
+emulation.enable(machine)
+import json
+import tensorflow as tf
+
+def two_chains():
+    return tf.group(*(micro.chain(gpu, 20).op for gpu in (micro.GPU0, micro.GPU1)))
+
+graph = micro.Micro(build=two_chains, expected_ns=0, because="", launch_us=100, run_us=1)
+print("REPORT " + json.dumps(micro.steps_ns(graph, {RUNS})))
+"""
+    for step_ns in processes.run(code, tmp_path, prelude="").report:
+        assert step_ns == pytest.approx(1e5 * launches, rel=0.03)
+
+
 def test_the_stub_names_what_the_native_module_holds(tmp_path: Path) -> None:
     code = """
 from hplacer_optimizer import emulation

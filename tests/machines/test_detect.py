@@ -91,6 +91,13 @@ def test_slots_and_rates_of_a_cpu(
 
 
 @pytest.mark.usefixtures("sixteen_cores")
+@pytest.mark.parametrize(("inter_op", "threads"), [(0, 16), (4, 4), (99_999, 65_536)])
+def test_as_many_threads_launch_as_there_are_between_ops(inter_op: int, threads: int) -> None:
+    gpu = Listed(LOCAL + GPU0, "GPU", "name: Tesla K40c", 2**30)
+    assert detect([*cpus(1), gpu], inter_op_threads=inter_op).inter_op_threads == threads
+
+
+@pytest.mark.usefixtures("sixteen_cores")
 def test_the_cpu_devices_of_one_task_share_all_that_it_has() -> None:
     alone = detect(cpus(1), inter_op_threads=4, intra_op_threads=2)
     machine = detect(cpus(3), inter_op_threads=4, intra_op_threads=2)
@@ -315,7 +322,9 @@ def seen(machine: machines.Machine, gpus: int) -> list[Listed]:
 
 
 def test_emulated_devices_are_those_of_their_machine(emulated: machines.Machine) -> None:
-    found = detect(seen(emulated, 8), inter_op_threads=16)
+    found = detect(seen(emulated, 8), inter_op_threads=24)
+    assert found.inter_op_threads == 24
+    assert detect(seen(emulated, 8)).inter_op_threads == emulated.inter_op_threads
     assert (found.name, found.kinds, found.memory_bytes) == (
         emulated.name,
         emulated.kinds,

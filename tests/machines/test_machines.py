@@ -152,9 +152,10 @@ def test_work_of_transfers_and_devices_that_start_late(tmp_path: Path) -> None:
         assert text.count(written) == 1
 
 
-def test_what_is_0_is_not_written(tmp_path: Path) -> None:
+def test_what_nobody_set_is_not_written(tmp_path: Path) -> None:
     text = machines.machine_to_yaml(load(tmp_path, SMALL))
-    assert not any(key in text for key in ("turn", "start", "send", "receive"))
+    hidden = ("turn", "start", "send", "receive", "inter_op_threads")
+    assert not any(key in text for key in hidden)
 
 
 def test_devices_that_share_their_cores_have_one_turn(tmp_path: Path) -> None:
@@ -220,6 +221,7 @@ def test_the_executor_has_a_part_in_the_launch(
         ("1 us", "1.5 ns", "kinds.cpu.launch_overhead: '1.5 ns' is no whole number of ns"),
         ("    slots: 4", "    slots: 4\n    slots: 4", "line 12: the key 'slots' is there twice"),
         ("name: small", "name: ''", "name: expected text, found nothing"),
+        ("name: small", "name: a\ninter_op_threads: 0", "inter_op_threads: 0 is outside 1 to"),
         ("name: small", "name: [a", "line 4: is not YAML: did not find expected ',' or ']'"),
         ("name: small", "name: &a small", "line 3: anchors and aliases (& and *) are not"),
         ("name: small", "name: !!str small", "line 3: the tag 'tag:yaml.org,2002:str' is not used"),
@@ -396,6 +398,7 @@ def any_machine(draw: st.DrawFn) -> Machine:
         devices=tuple(devices),
         links=tuple(links),
         assumptions=tuple(draw(st.lists(TEXTS, max_size=2))),
+        inter_op_threads=draw(st.sampled_from([16, 1, 65_536])),
     )
 
 

@@ -74,10 +74,10 @@ struct ProblemSpec {
   // Which of the orders that nobody knows the launches follow: see simulator.h.
   int64_t launch_seed = 0;
   int32_t inter_op_threads = kInterOpThreads;  // of each task's host, that launch
-  std::vector<int32_t> link_src, link_dst;  // [L] devices
-  std::vector<std::string> link_channel;    // [L] links of one name share one channel
-  std::vector<int64_t> link_latency_ns;     // [L]
-  std::vector<int64_t> link_bytes_per_s;    // [L]
+  std::vector<int32_t> link_src, link_dst;     // [L] devices
+  std::vector<std::string> link_channel;       // [L] links of one name share one channel
+  std::vector<int64_t> link_latency_ns;        // [L]
+  std::vector<int64_t> link_bytes_per_s;       // [L]
   // [L] what a transfer takes of a slot of its source, then of its destination, and at which rate
   // it works on the bytes there; a rate of 0: bytes are no work.
   std::vector<int64_t> link_send_ns, link_send_bytes_per_s;
