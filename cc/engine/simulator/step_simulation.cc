@@ -122,7 +122,7 @@ void StepSimulation<EventKey, kRecord>::Reset() {
   unlinked_ = was_cut_off_ = false;
   num_started_ = 0;
   // A step without a link ends before it takes up what it has found, one without memory anywhere.
-  num_found_ = 0;
+  num_found_ = num_waiting_ = 0;
   thread_ = kNone;
   is_arriving_ = false;
   order_.clear();
@@ -171,7 +171,6 @@ void StepSimulation<EventKey, kRecord>::ResetLaunches() {
     pool.free = problem_->spec().inter_op_threads;
     pool.waiting.clear();
   }
-  num_waiting_ = 0;
   num_draws_ = 0;
   pool_device_.resize(problem_->num_pools());
   for (int32_t d = 0; d < problem_->num_devices(); ++d) pool_device_[device_pool_[d]] = d;

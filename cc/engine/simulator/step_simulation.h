@@ -266,10 +266,10 @@ class StepSimulation {
   std::vector<int32_t> idle_threads_;
   std::vector<ThreadPool> thread_pools_;  // [tasks]
   int32_t num_waiting_ = 0;               // in all of them
-  uint64_t num_draws_ = 0;
-  bool is_arriving_ = false;  // what becomes ready now does so by a transfer
-  int32_t thread_ = kNone;    // the one that acts
-  std::vector<Found> found_;  // the first num_found_ are: since the last TakeUpFound
+  uint64_t num_draws_ = 0;                // of what waits
+  bool is_arriving_ = false;              // what becomes ready now does so by a transfer
+  int32_t thread_ = kNone;                // the one that acts
+  std::vector<Found> found_;              // the first num_found_ are: since the last TakeUpFound
   int32_t num_found_ = 0;
   int32_t num_followers_ = 0;                        // also those that are not ready yet
   std::vector<std::vector<int32_t>> woken_threads_;  // [m]
