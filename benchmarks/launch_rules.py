@@ -31,8 +31,8 @@ SOURCE = "cc/engine/simulator/step_simulation.cc"
 RULES: dict[str, tuple[str, str]] = {
     "launches take time": ("now_ns_ + launch_ns_[device]", "now_ns_"),
     "the host has so many threads": (
-        "pool.free = problem_->spec().inter_op_threads;",
-        "pool.free = 1 << 30;",
+        "most = problem_->spec().inter_op_threads;",
+        "most = 1 << 30;",
     ),
     "arrivals wake threads of their own": (
         "is_arriving_ = is_new_[thread];",

@@ -38,8 +38,9 @@ class Buffer:
 class Thread:
     """Of the host: ops and transfers that it comes upon, on a device whose ops are launched."""
 
-    items: list[Any] = field(default_factory=list)
-    is_new: bool = False  # woken by a transfer, and has launched nothing yet
+    items: list[Any]
+    is_new: bool  # woken by a transfer, and has launched nothing yet
+    number: int
 
 
 @dataclass
@@ -102,10 +103,12 @@ class Step:
         self.woken: dict[int, list[Thread]] = defaultdict(list)
         self.to_launch: dict[int, list[tuple[int, Thread]]] = defaultdict(list)
         self.launching: dict[int, tuple[int, int, Thread]] = {}  # device -> (end, op, thread)
-        # By task: threads with nothing to do, and what waits for one of them.
-        threads = document.get("inter_op_threads", 16)
-        self.free_threads: dict[str, int] = defaultdict(lambda: threads)
-        self.waiting_for_thread: dict[str, list[tuple[int, bool]]] = defaultdict(list)
+        # By task: threads with nothing to do, each by its number, and the queue of each.
+        threads = range(document.get("inter_op_threads", 16))
+        self.idle: dict[str, list[int]] = defaultdict(lambda: list(reversed(threads)))
+        self.queues: dict[str, list[list[tuple[int, bool]]]] = defaultdict(
+            lambda: [[] for _ in threads]
+        )
         self.draws = 0
         self.is_arriving = False
         self.stream_free = [0] * len(self.devices)
@@ -309,30 +312,38 @@ class Step:
         name: str = self.devices[device]["name"]
         return name.rpartition("/device:")[0]
 
+    def draw(self, number: int) -> int:
+        self.draws += 1
+        return mix_bits(self.draws) % number
+
     def wake_thread(self, i: int) -> None:
         task = self.task(self.place[i])
-        if self.free_threads[task] > 0 and not self.waiting_for_thread[task]:
+        queues = self.queues[task]
+        if self.idle[task] and not any(queues):
             self.start_thread(i, self.is_arriving)
         else:
-            self.waiting_for_thread[task].append((i, self.is_arriving))
+            queues[self.draw(len(queues))].append((i, self.is_arriving))
 
     def start_thread(self, i: int, is_new: bool) -> None:
-        self.free_threads[self.task(self.place[i])] -= 1
-        self.woken[self.place[i]].append(Thread([i], is_new=is_new))
+        number = self.idle[self.task(self.place[i])].pop()
+        self.woken[self.place[i]].append(Thread([i], is_new, number))
 
     def start_waiting(self) -> bool:
-        """Free threads take up what waits, in an order like a random one; whether there was any."""
-        draws = self.draws
+        """Idle threads take the first of their queue, or else the last of the next one."""
+        has_started = False
         for task in dict.fromkeys(self.task(d) for d in range(len(self.devices))):
-            waiting = self.waiting_for_thread[task]
-            while waiting and self.free_threads[task] > 0:
-                self.draws += 1
-                drawn = mix_bits(self.draws) % len(waiting)
-                i, is_new = waiting[drawn]
-                waiting[drawn] = waiting[-1]
-                waiting.pop()
-                self.start_thread(i, is_new)
-        return self.draws > draws
+            queues = self.queues[task]
+            while any(queues) and self.idle[task]:
+                if own := queues[self.idle[task][-1]]:
+                    waiting = own.pop(0)
+                else:
+                    other = self.draw(len(queues))
+                    while not queues[other]:
+                        other = (other + 1) % len(queues)
+                    waiting = queues[other].pop()
+                self.start_thread(*waiting)
+                has_started = True
+        return has_started
 
     def note_known(self, i: int, k: int, device: int, found: Found) -> None:
         """Output k of op i, or with -1 its end, is known on a device that launches."""
@@ -411,7 +422,7 @@ class Step:
             self.is_arriving = thread.is_new
             self.enqueue(item, None if thread.is_new else thread)
             self.is_arriving = False
-        self.free_threads[self.task(device)] += 1
+        self.idle[self.task(device)].append(thread.number)
 
     def launch(self, device: int) -> None:
         while self.woken[device]:

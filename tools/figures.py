@@ -96,13 +96,13 @@ def _guard(costs: str, words: Callable[[list[float], list[float]], str], what: s
     return Figure(f"docs/results/guard/table.md: {costs} costs, {what}", value)
 
 
-def _executed(task: str, words: str) -> Figure:
+def _executed(task: str) -> Figure:
     """Of an emulated task: TensorFlow's executed step over those of the plans of `auto`."""
     file = "emulation/agreement.json"
 
     def value() -> str:
-        found = sorted(gains_of_auto(read(file)[task]))
-        return words.format(least=found[0], most=found[-1])
+        found = {f"{gain:.2f}" for gain in gains_of_auto(read(file)[task])}
+        return " and ".join(sorted(found))
 
     return Figure(f"docs/results/{file}: {task}", value)
 
@@ -211,9 +211,10 @@ FIGURES: dict[str, Figure] = {
         "estimated", lambda used, _: f"{min(used):.2f} to {max(used):.2f}", "in effect"
     ),
     "trial.share": _constant("measuring.running_trial.SHARE", "{:.0%}"),
-    "emulated.inception": _executed("inception_v3", "{least:.2f}"),
-    "emulated.nmt": _executed("nmt_4", "{least:.2f} and {most:.2f}"),
-    "emulated.bert": _executed("bert_base-8xa100", "{least:.2f} and {most:.2f}"),
+    "emulated.inception": _executed("inception_v3"),
+    "emulated.nmt": _executed("nmt_4"),
+    "emulated.bert": _executed("bert_base-8xa100"),
+    "emulated.efficientnet": _executed("efficientnet_b0-8xa100"),
     "error.measured.times": _constant(
         f"{_ERRORS}.ERROR_OF_MEASURED_COSTS", "{:.2f}", lambda error: 1 + error
     ),

@@ -473,17 +473,8 @@ def agreement() -> str:
     """A row per task: how near simulated steps come to executed ones."""
     head = ["task", "placements", "median error", "largest", "plans of `auto` are longer by"]
     without = "with any number of threads: median error, largest"
-    tasks = {**read("emulation/agreement.json"), **executed_drawn()}
-    return table(
-        [*head, without],
-        [_agreement_row(task, rows) for task, rows in tasks.items()],
-    )
-
-
-def executed_drawn() -> dict[str, Any]:
-    """Drawn graphs that were not passed over."""
-    drawn = read("emulation/drawn.json")
-    return {name: rows for name, rows in drawn.items() if "placement" in rows[0]}
+    tasks = read("emulation/agreement.json")
+    return table([*head, without], [_agreement_row(task, rows) for task, rows in tasks.items()])
 
 
 def _agreement_row(task: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -524,7 +515,7 @@ def executed_gains() -> str:
         own_ns = steps_ns["TensorFlow's"]
         ignored = [own_ns / ns for name, ns in steps_ns.items() if name.startswith("launches")]
         others = {name: ns for name, ns in steps_ns.items() if name in _OTHER_PLANNERS}
-        best = min(others, key=lambda name: others[name])
+        best = min(others, key=lambda name: others[name], default="")
         rows.append(
             [
                 _title(task),
@@ -532,7 +523,7 @@ def executed_gains() -> str:
                 _list(gains_of_auto(of)),
                 _list(gains_of_auto(of, "simulated_ns")),
                 _list(ignored),
-                f"{own_ns / others[best]:.2f}, {best}",
+                f"{own_ns / others[best]:.2f}, {best}" if best else "",
             ]
         )
     head = ["task", "TensorFlow's, ms", "`auto`: times as fast", "predicted"]

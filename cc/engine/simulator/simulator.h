@@ -31,9 +31,11 @@
 //  * Where more than eight follow an op, or an arrived tensor, TensorFlow has them in a hash table,
 //    whose order differs from process to process. So here they have an order like a random one, by
 //    the problem's `launch_seed`.
-//  * The host of a task has `inter_op_threads` threads. What would wake up another one waits. What
-//    waits is taken up in a later round, as many as there are threads that have nothing to do any
-//    more, each drawn by the `launch_seed`.
+//  * The host of a task has `inter_op_threads` threads, each with a queue. What would wake up
+//    another thread waits at the end of a queue that is drawn by the `launch_seed`. In a later
+//    round, a thread that has nothing to do any more takes the first of its own queue, or else the
+//    last of another one, as Eigen's pool of threads does (NonBlockingThreadPool.h): of the next
+//    that has any, from a drawn one on.
 //  * A device launches for one thread at a time, in the order in which they ask for it. A launch
 //    takes `launch_ns`; an op that is free is not launched.
 //  * What is launched runs as soon as what was launched on the device before it is done.

@@ -79,6 +79,33 @@ class Fifo {
   size_t head_ = 0;
 };
 
+// A queue that both ends are taken from.
+template <typename Item>
+class Ends {
+ public:
+  void Clear() {
+    items_.clear();
+    head_ = 0;
+  }
+  bool empty() const { return head_ == items_.size(); }
+  void PushBack(const Item& item) { items_.push_back(item); }
+  Item PopFront() {
+    const Item item = items_[head_++];
+    if (empty()) Clear();
+    return item;
+  }
+  Item PopBack() {
+    const Item item = items_.back();
+    items_.pop_back();
+    if (empty()) Clear();
+    return item;
+  }
+
+ private:
+  std::vector<Item> items_;
+  size_t head_ = 0;
+};
+
 // What waits for a device or a channel, in the order (time of arrival, key).
 //
 // Arrivals come in batches, one per round. Time does not run backwards, so the queue is an array

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "engine/problem/mix_bits.h"
-
 namespace hplacer {
 
 template <typename EventKey, bool kRecord>
@@ -164,12 +162,12 @@ void StepSimulation<EventKey, kRecord>::ResetLaunches() {
   const auto num_devices = static_cast<size_t>(problem_->num_devices());
   launch_ns_ = problem_->spec().device_launch_ns.data();
   launch_seed_ = MixBits(static_cast<uint64_t>(problem_->spec().launch_seed));
-  idle_threads_.clear();
-  for (auto i = static_cast<int32_t>(threads_.size()); i-- > 0;) idle_threads_.push_back(i);
+  threads_.clear();
   thread_pools_.resize(num_devices);  // tasks are at most as many
   for (ThreadPool& pool : thread_pools_) {
-    pool.free = problem_->spec().inter_op_threads;
-    pool.waiting.clear();
+    if (pool.num_waiting > 0) pool.queues.clear();  // the last step was cut off
+    pool.num_threads = pool.num_waiting = 0;
+    pool.idle.clear();
   }
   num_draws_ = 0;
   pool_device_.resize(problem_->num_pools());
@@ -502,47 +500,51 @@ void StepSimulation<EventKey, kRecord>::PushItem(int32_t item, Thread* thread) {
 template <typename EventKey, bool kRecord>
 void StepSimulation<EventKey, kRecord>::WakeThread(int32_t op, bool is_new) {
   ThreadPool& pool = thread_pools_[device_task_[ops_[op].device]];
-  if (pool.free > 0 && pool.waiting.empty()) return StartThread(op, is_new);
-  pool.waiting.push_back({op, is_new});
+  const int32_t most = problem_->spec().inter_op_threads;
+  if (pool.num_waiting == 0 && (!pool.idle.empty() || pool.num_threads < most)) {
+    return StartThread(&pool, {op, is_new});
+  }
+  pool.queues.resize(most);
+  pool.queues[DrawQueue(pool)].PushBack({op, is_new});
+  ++pool.num_waiting;
   ++num_waiting_;
 }
 
 template <typename EventKey, bool kRecord>
-void StepSimulation<EventKey, kRecord>::StartThread(int32_t op, bool is_new) {
-  const int32_t device = ops_[op].device;
-  --thread_pools_[device_task_[device]].free;
-  if (idle_threads_.empty()) {
-    idle_threads_.push_back(static_cast<int32_t>(threads_.size()));
-    threads_.emplace_back();
+void StepSimulation<EventKey, kRecord>::StartThread(ThreadPool* pool, const Task& task) {
+  if (pool->idle.empty()) {
+    pool->idle.push_back(static_cast<int32_t>(threads_.size()));
+    threads_.push_back({kEndOfItems, kEndOfItems, kNone, pool->num_threads++, false});
   }
-  const int32_t thread = idle_threads_.back();
-  idle_threads_.pop_back();
-  threads_[thread] = {op, op, kNone, is_new};
+  const int32_t thread = pool->idle.back(), device = ops_[task.op].device;
+  pool->idle.pop_back();
+  threads_[thread] = {task.op, task.op, kNone, threads_[thread].queue, task.is_new};
   woken_threads_[device].push_back(thread);
   startable_pools_.Add(device_pool_[device]);
 }
 
-template <typename EventKey, bool kRecord>
-void StepSimulation<EventKey, kRecord>::EndThread(int32_t thread, int32_t device) {
-  idle_threads_.push_back(thread);
-  ++thread_pools_[device_task_[device]].free;
-}
-
-// Free threads take up what waits, in an order like a random one: each thread of TensorFlow's pool
-// has a queue of its own, to which tasks come at random. Whether there was any.
+// Idle threads take up what waits. Whether there was any.
 template <typename EventKey, bool kRecord>
 bool StepSimulation<EventKey, kRecord>::StartWaiting() {
   const int32_t num_waiting = num_waiting_;
   for (ThreadPool& pool : thread_pools_) {
-    while (pool.free > 0 && !pool.waiting.empty()) {
-      Task& drawn = pool.waiting[MixBits(launch_seed_ ^ ++num_draws_) % pool.waiting.size()];
-      const Task task = std::exchange(drawn, pool.waiting.back());
-      pool.waiting.pop_back();
-      --num_waiting_;
-      StartThread(task.op, task.is_new);
+    while (pool.num_waiting > 0 && !pool.idle.empty()) {
+      StartThread(&pool, TakeTask(&pool, threads_[pool.idle.back()].queue));
     }
   }
   return num_waiting_ < num_waiting;
+}
+
+// The first of a thread's own queue, else the last of the next queue that has one, from a drawn
+// one on.
+template <typename EventKey, bool kRecord>
+auto StepSimulation<EventKey, kRecord>::TakeTask(ThreadPool* pool, int32_t queue) -> Task {
+  --pool->num_waiting;
+  --num_waiting_;
+  if (!pool->queues[queue].empty()) return pool->queues[queue].PopFront();
+  size_t other = DrawQueue(*pool);
+  while (pool->queues[other].empty()) other = (other + 1) % pool->queues.size();
+  return pool->queues[other].PopBack();
 }
 
 template <typename EventKey, bool kRecord>
@@ -583,7 +585,7 @@ void StepSimulation<EventKey, kRecord>::RunThread(int32_t thread, int32_t device
     thread_ = kNone;
     is_arriving_ = false;
   }
-  EndThread(thread, device);
+  thread_pools_[device_task_[device]].idle.push_back(thread);
 }
 
 template <typename EventKey, bool kRecord>

@@ -32,6 +32,7 @@
 #include <limits>
 #include <vector>
 
+#include "engine/problem/mix_bits.h"
 #include "engine/problem/problem.h"
 #include "engine/problem/step_graph.h"
 #include "engine/simulator/memory_trace.h"
@@ -118,12 +119,14 @@ class StepSimulation {
   struct Thread {
     int32_t first, last;  // items; first may be kEndOfItems
     int32_t op;           // that it launches, or waits to
+    int32_t queue;        // its own
     bool is_new;          // woken by a transfer, and has launched nothing yet
   };
-  // TensorFlow's pool of threads, of the host of a task.
+  // TensorFlow's pool of threads, of the host of a task. Each has a queue of tasks.
   struct ThreadPool {
-    int32_t free;  // threads
-    std::vector<Task> waiting;
+    int32_t num_threads, num_waiting;  // threads woken at least once, tasks in queues
+    std::vector<int32_t> idle;         // of the threads
+    std::vector<Ends<Task>> queues;    // none before the first task waits
   };
   // What launches on a device, for one thread of the host at a time.
   struct Launcher {
@@ -187,9 +190,12 @@ class StepSimulation {
   int32_t& NextOf(int32_t item) { return item < 0 ? copies_[~item].next : ops_[item].next; }
   void PushItem(int32_t item, Thread* thread);
   void WakeThread(int32_t op, bool is_new);
-  void StartThread(int32_t op, bool is_new);
-  void EndThread(int32_t thread, int32_t device);
+  void StartThread(ThreadPool* pool, const Task& task);
   bool StartWaiting();
+  Task TakeTask(ThreadPool* pool, int32_t queue);
+  size_t DrawQueue(const ThreadPool& pool) {
+    return MixBits(launch_seed_ ^ ++num_draws_) % pool.queues.size();
+  }
   void Launch(int32_t device);
   void RunThread(int32_t thread, int32_t device);
   void Enqueue(int32_t op, int32_t device);
@@ -263,10 +269,9 @@ class StepSimulation {
   uint64_t launch_seed_ = 0;            // the problem's, mixed
   std::vector<int32_t> pool_device_;    // [pools] the last of its devices
   std::vector<Thread> threads_;
-  std::vector<int32_t> idle_threads_;
   std::vector<ThreadPool> thread_pools_;  // [tasks]
   int32_t num_waiting_ = 0;               // in all of them
-  uint64_t num_draws_ = 0;                // of what waits
+  uint64_t num_draws_ = 0;                // of queues
   bool is_arriving_ = false;              // what becomes ready now does so by a transfer
   int32_t thread_ = kNone;                // the one that acts
   std::vector<Found> found_;              // the first num_found_ are: since the last TakeUpFound
