@@ -35,7 +35,7 @@ RULES: dict[str, tuple[str, str]] = {
         "most = 1 << 30;",
     ),
     "arrivals wake threads of their own": (
-        "is_arriving_ = is_new_[thread];",
+        "is_arriving_ = self.is_new;",
         "is_arriving_ = false;",
     ),
     "copies wait for all that is launched where they start": (

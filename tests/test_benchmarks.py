@@ -9,6 +9,7 @@ import pytest
 
 pytest.importorskip("tensorflow")
 
+from benchmarks import launch_rules
 from tests.processes import ROOT, clean_environment, run_script
 
 SCRIPTS = sorted(map(str, (ROOT / "benchmarks").glob("*.py")))
@@ -46,6 +47,14 @@ def test_every_script_tells_its_options(tmp_path: Path) -> None:
         assert code == 0, script
         assert text.startswith("usage: "), script
         assert "--help" in text, script
+
+
+@pytest.mark.parametrize("rule", launch_rules.RULES)
+def test_each_rule_of_launches_stands_once_in_the_simulator(rule: str) -> None:
+    """The benchmark leaves out one at a time by replacing its text."""
+    text, without = launch_rules.RULES[rule]
+    assert text != without
+    assert (ROOT / launch_rules.SOURCE).read_text().count(text) == 1
 
 
 def test_the_plan_store(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ import io
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, TextIO
+from typing import Any, TextIO, cast
 
 from hplacer_optimizer.cli import (
     advise,
@@ -137,7 +137,7 @@ def _make_printable() -> None:
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
     if not isinstance(sys.stderr, _Messages):
-        setattr(sys, "stderr", _Messages(sys.stderr))  # noqa: B010
+        sys.stderr = cast(TextIO, _Messages(sys.stderr))
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="replace")
 

@@ -82,7 +82,7 @@ def test_a_file_becomes_a_machine(tmp_path: Path) -> None:
 
 def test_a_machine_becomes_a_problem(tmp_path: Path) -> None:
     arrays = load(tmp_path, SMALL).problem_arrays()
-    assert arrays.pop("inter_op_threads") == 16
+    assert arrays.pop("inter_op_threads") == 16 == hp.load_problem("example").inter_op_threads
     assert {name: list(column) for name, column in arrays.items()} == {
         "device_kinds": ["k40", "cpu"],
         "device_names": [CPU, GPU0, GPU1],

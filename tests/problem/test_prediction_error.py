@@ -101,8 +101,7 @@ def test_copies_of_gpus_may_be_slower_than_estimated(launch_ns: tuple[int, int])
     ahead = problem.replace(device_launch_ns=np.array(launch_ns))
     assert prediction_error_of(problem, apart, "analytic") < MOST
     slow = prediction_error_of(ahead, apart, "analytic")
-    of_costs = 1 + prediction_error_of(problem, apart, "analytic")
-    assert 1 + slow > of_costs * (1 + ERROR_OF_LAUNCHES) * 1.01
+    assert slow > prediction_error_of(problem, apart, "analytic") * 1.5
     links = ahead.replace(link_latency_ns=ahead.link_latency_ns * 0)
     assert prediction_error_of(links, apart, "analytic") < slow
 

@@ -149,6 +149,7 @@ void Problem::IndexTasks() {
     const std::string task = end == std::string::npos ? "" : name.substr(0, end);
     device_task_.push_back(index.emplace(task, static_cast<int32_t>(index.size())).first->second);
   }
+  num_tasks_ = static_cast<int32_t>(index.size());
 }
 
 void Problem::IndexChannels() {

@@ -115,6 +115,7 @@ class Problem {
   int32_t num_ops() const { return static_cast<int32_t>(spec_.op_names.size()); }
   int32_t num_devices() const { return static_cast<int32_t>(spec_.device_names.size()); }
   int32_t num_kinds() const { return static_cast<int32_t>(spec_.device_kinds.size()); }
+  int32_t num_tasks() const { return num_tasks_; }
   int32_t num_pools() const { return static_cast<int32_t>(pool_slots_.size()); }
   int32_t num_tensors() const { return static_cast<int32_t>(spec_.output_bytes.size()); }
   int32_t num_edges() const { return static_cast<int32_t>(consumers_.size()); }
@@ -236,6 +237,7 @@ class Problem {
 
   ProblemSpec spec_;
   bool has_work_ = false, has_launches_ = false;
+  int32_t num_tasks_ = 0;
   std::vector<int32_t> device_pool_, pool_slots_, device_task_;
   std::vector<int64_t> pool_turn_ns_;
   std::vector<int32_t> tensor_op_, consumer_ptr_, consumers_, edge_tensor_;

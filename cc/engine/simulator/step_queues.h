@@ -57,7 +57,8 @@ class IndexSet {
   std::vector<uint64_t> more_;  // 64 in each
 };
 
-// A queue whose order is that of arrival.
+// A queue in the order of arrival, whose last item can be taken, too.
+template <typename Item>
 class Fifo {
  public:
   void Clear() {
@@ -66,35 +67,14 @@ class Fifo {
   }
   bool empty() const { return head_ == items_.size(); }
   size_t size() const { return items_.size() - head_; }
-  int32_t Front() const { return items_[head_]; }
-  int32_t Pop() {
-    const int32_t item = items_[head_++];
-    if (empty()) Clear();
-    return item;
-  }
-  void Push(int32_t item) { items_.push_back(item); }
-
- private:
-  std::vector<int32_t> items_;
-  size_t head_ = 0;
-};
-
-// A queue that both ends are taken from.
-template <typename Item>
-class Ends {
- public:
-  void Clear() {
-    items_.clear();
-    head_ = 0;
-  }
-  bool empty() const { return head_ == items_.size(); }
-  void PushBack(const Item& item) { items_.push_back(item); }
-  Item PopFront() {
+  const Item& Front() const { return items_[head_]; }
+  void Push(const Item& item) { items_.push_back(item); }
+  Item Pop() {
     const Item item = items_[head_++];
     if (empty()) Clear();
     return item;
   }
-  Item PopBack() {
+  Item PopLast() {
     const Item item = items_.back();
     items_.pop_back();
     if (empty()) Clear();

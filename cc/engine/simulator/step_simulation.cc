@@ -163,7 +163,7 @@ void StepSimulation<EventKey, kRecord>::ResetLaunches() {
   launch_ns_ = problem_->spec().device_launch_ns.data();
   launch_seed_ = MixBits(static_cast<uint64_t>(problem_->spec().launch_seed));
   threads_.clear();
-  thread_pools_.resize(num_devices);  // tasks are at most as many
+  thread_pools_.resize(problem_->num_tasks());
   for (ThreadPool& pool : thread_pools_) {
     if (pool.num_waiting > 0) pool.queues.clear();  // the last step was cut off
     pool.num_threads = pool.num_waiting = 0;
@@ -181,7 +181,7 @@ void StepSimulation<EventKey, kRecord>::ResetLaunches() {
   }
   stream_free_ns_.assign(num_devices, 0);
   copy_streams_.resize(3 * num_devices);
-  for (Fifo& stream : copy_streams_) stream.Clear();
+  for (Fifo<int32_t>& stream : copy_streams_) stream.Clear();
   copies_.clear();
 }
 
@@ -505,7 +505,7 @@ void StepSimulation<EventKey, kRecord>::WakeThread(int32_t op, bool is_new) {
     return StartThread(&pool, {op, is_new});
   }
   pool.queues.resize(most);
-  pool.queues[DrawQueue(pool)].PushBack({op, is_new});
+  pool.queues[DrawQueue(pool)].Push({op, is_new});
   ++pool.num_waiting;
   ++num_waiting_;
 }
@@ -541,10 +541,10 @@ template <typename EventKey, bool kRecord>
 auto StepSimulation<EventKey, kRecord>::TakeTask(ThreadPool* pool, int32_t queue) -> Task {
   --pool->num_waiting;
   --num_waiting_;
-  if (!pool->queues[queue].empty()) return pool->queues[queue].PopFront();
+  if (!pool->queues[queue].empty()) return pool->queues[queue].Pop();
   size_t other = DrawQueue(*pool);
   while (pool->queues[other].empty()) other = (other + 1) % pool->queues.size();
-  return pool->queues[other].PopBack();
+  return pool->queues[other].PopLast();
 }
 
 template <typename EventKey, bool kRecord>

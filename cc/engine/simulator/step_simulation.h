@@ -126,11 +126,11 @@ class StepSimulation {
   struct ThreadPool {
     int32_t num_threads, num_waiting;  // threads woken at least once, tasks in queues
     std::vector<int32_t> idle;         // of the threads
-    std::vector<Ends<Task>> queues;    // none before the first task waits
+    std::vector<Fifo<Task>> queues;    // none before the first task waits
   };
   // What launches on a device, for one thread of the host at a time.
   struct Launcher {
-    Fifo threads;            // that wait for it
+    Fifo<int32_t> threads;   // that wait for it
     int32_t thread = kNone;  // that it works for
   };
   // What a launched op or an arrived tensor makes ready on a device that launches.
@@ -282,7 +282,7 @@ class StepSimulation {
   std::vector<int64_t> stream_free_ns_;              // [m] when all that was launched is done
   // [3 m] the sends of a device to those that do not launch, from these, and to those that launch:
   // one after the other, the first of them is on its way.
-  std::vector<Fifo> copy_streams_;
+  std::vector<Fifo<int32_t>> copy_streams_;
   std::vector<Copy> copies_;  // [sends]
 
   // Of problems with work.
