@@ -5,6 +5,7 @@ benchmarks/agreement.py executed. That has to run first, in the same checkout.
 
     python -m benchmarks.launch_rules
     python -m benchmarks.launch_rules --executed docs/results/emulation --tasks inception_v3 nmt_2
+    python -m benchmarks.launch_rules --list
 
 The build takes a minute or two, and some seconds for each rule.
 """
@@ -51,6 +52,15 @@ RULES: dict[str, tuple[str, str]] = {
 }
 
 
+def texts_without() -> dict[str, str]:
+    """SOURCE without each rule. Ends the process if a rule does not stand there once."""
+    text = (ROOT / SOURCE).read_text()
+    for rule, (old, new) in RULES.items():
+        if text.count(old) != 1 or old == new:
+            raise SystemExit(f"{SOURCE} has {text.count(old)} times what '{rule}' is: {old}")
+    return {rule: text.replace(old, new) for rule, (old, new) in RULES.items()}
+
+
 def cache_of(build: Path) -> list[str]:
     """The settings of a build, as arguments of CMake."""
     names = ("CMAKE_CXX_COMPILER", "CMAKE_CXX_FLAGS", "CMAKE_BUILD_TYPE", "CMAKE_MAKE_PROGRAM")
@@ -78,13 +88,10 @@ def build_engines(rules: Sequence[str]) -> dict[str, Path]:
         check=True,
         stdout=subprocess.DEVNULL,
     )
-    text = (TREE / SOURCE).read_text()
+    texts = {"": (TREE / SOURCE).read_text(), **texts_without()}
     engines = {}
     for number, rule in enumerate(("", *rules)):
-        old, new = RULES[rule] if rule else ("", "")
-        if rule and text.count(old) != 1:
-            raise SystemExit(f"{SOURCE} has {text.count(old)} times what the rule is: {old}")
-        (TREE / SOURCE).write_text(text.replace(old, new) if rule else text)
+        (TREE / SOURCE).write_text(texts[rule])
         subprocess.run(
             [cmake, "--build", out, "--target", "_engine"], check=True, stdout=subprocess.DEVNULL
         )
@@ -141,10 +148,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--tasks", nargs="+", metavar="NAME", help="default: all run")
     parser.add_argument("--executed", type=Path, default=TRIED, metavar="DIR", help="its output")
+    parser.add_argument(
+        "--list", action="store_true", help="tell the rules, once each is found in the simulator"
+    )
     parser.add_argument("--simulate", nargs=2, help=argparse.SUPPRESS)  # a task, an engine
     options = parser.parse_args(argv)
     if options.simulate:
         simulate_task(options.simulate[0], Path(options.simulate[1]))
+        return 0
+    if options.list:
+        print("\n".join(texts_without()))
         return 0
     executed = json.loads((options.executed / "agreement.json").read_text())
     tasks = [name for name in options.tasks or executed if (TRIED / f"{name}.npz").exists()]
