@@ -36,10 +36,11 @@ class Buffer:
 
 @dataclass
 class Thread:
-    """Of the host: ops and transfers that it comes upon, on a device whose ops are launched."""
+    """Of the host: ops and transfers of one device that it comes upon."""
 
     items: list[Any]
-    is_new: bool  # woken by a transfer, and has launched nothing yet
+    device: int
+    is_new: bool  # woken by a transfer, and has run nothing yet
     number: int
 
 
@@ -98,11 +99,13 @@ class Step:
         # Work on a slot: (transfer, part) -> (its end, the op that it interrupts)
         self.working: dict[tuple[tuple[int, int, int], str], tuple[int, int | None]] = {}
         self.handed_on: dict[int, int] = {}  # what others wait for -> the how manieth op it was
-        # Outputs of ops, and with -1 their ends, that are known on a device that launches.
+        # Outputs of ops, and with -1 their ends, that are known to the threads of a device.
         self.known: set[tuple[int, int, int]] = set()
-        self.woken: dict[int, list[Thread]] = defaultdict(list)
+        self.woken: dict[frozenset[int], list[Thread]] = defaultdict(list)  # by pool
         self.to_launch: dict[int, list[tuple[int, Thread]]] = defaultdict(list)
         self.launching: dict[int, tuple[int, int, Thread]] = {}  # device -> (end, op, thread)
+        # Ops of other devices that wait for a slot or have one, and their threads: since when.
+        self.asked: dict[int, tuple[int, Thread]] = {}
         # By task: threads with nothing to do, each by its number, and the queue of each.
         threads = range(document.get("inter_op_threads", 16))
         self.idle: dict[str, list[int]] = defaultdict(lambda: list(reversed(threads)))
@@ -127,6 +130,11 @@ class Step:
 
     def launches(self, device: int) -> bool:
         return bool(self.devices[device].get("launch_ns", 0))
+
+    def has_threads(self, device: int) -> bool:
+        """Whether its ops are taken up by threads: a device of its task launches."""
+        task = self.task(device)
+        return any(self.launches(d) for d in range(len(self.devices)) if self.task(d) == task)
 
     def is_copy(self, transfer: tuple[int, int, int]) -> bool:
         return self.launches(self.place[transfer[0]]) or self.launches(transfer[2])
@@ -215,7 +223,7 @@ class Step:
 
     def input_arrived(self, src: int, k: int, device: int) -> bool:
         """Whether output k of src, or with k = -1 its end, is known on the device."""
-        if self.launches(device):
+        if self.has_threads(device):
             return (src, k, device) in self.known
         if self.place[src] == device:
             return src in self.finish
@@ -229,7 +237,7 @@ class Step:
     def note_ready_ops(self) -> None:
         for i in range(len(self.ops)):
             is_up = self.devices[self.place[i]].get("start_ns", 0) <= self.now
-            if is_up and not self.launches(self.place[i]) and self.has_inputs(i):
+            if is_up and not self.has_threads(self.place[i]) and self.has_inputs(i):
                 self.ready_at.setdefault(i, self.now)
 
     def has_inputs(self, i: int) -> bool:
@@ -282,8 +290,15 @@ class Step:
     def finish_op(self, i: int) -> None:
         self.finish[i] = self.now
         del self.end[i]
-        for transfer in self.hand_on(i):
-            self.start_send(transfer)
+        if not self.has_threads(self.place[i]):
+            for transfer in self.hand_on(i):
+                self.start_send(transfer)
+            return
+        _, thread = self.asked[i]
+        found = Found()
+        self.publish(i, thread, found)
+        self.take_up_followers(i, found, thread)
+        self.woken[self.pool(thread.device)].append(thread)
 
     def hand_on(self, i: int) -> list[tuple[int, int, int]]:
         """Frees what op i does not need any more, and tells what has to be sent."""
@@ -306,7 +321,7 @@ class Step:
             self.end_read(src, k, device, (src, k, i))
         return sorted(sends, key=lambda t: t[1:])
 
-    # Devices whose ops are launched.
+    # Threads of the host, and devices whose ops are launched.
 
     def task(self, device: int) -> str:
         name: str = self.devices[device]["name"]
@@ -316,17 +331,20 @@ class Step:
         self.draws += 1
         return mix_bits(self.draws) % number
 
-    def wake_thread(self, i: int) -> None:
+    def wake_thread(self, i: int, waker: Thread | None = None) -> None:
         task = self.task(self.place[i])
         queues = self.queues[task]
         if self.idle[task] and not any(queues):
             self.start_thread(i, self.is_arriving)
+        elif waker is not None:
+            queues[waker.number].insert(0, (i, False))
         else:
             queues[self.draw(len(queues))].append((i, self.is_arriving))
 
     def start_thread(self, i: int, is_new: bool) -> None:
         number = self.idle[self.task(self.place[i])].pop()
-        self.woken[self.place[i]].append(Thread([i], is_new, number))
+        device = self.place[i]
+        self.woken[self.pool(device)].append(Thread([i], device, is_new, number))
 
     def start_waiting(self) -> bool:
         """Idle threads take the first of their queue, or else the last of the next one."""
@@ -346,7 +364,7 @@ class Step:
         return has_started
 
     def note_known(self, i: int, k: int, device: int, found: Found) -> None:
-        """Output k of op i, or with -1 its end, is known on a device that launches."""
+        """Output k of op i, or with -1 its end, is known to the threads of a device."""
         self.known.add((i, k, device))
         successors = self.consumers(i, k, device) if k >= 0 else sorted(self.successors[i])
         here = [dst for dst in successors if self.place[dst] == device]
@@ -363,6 +381,9 @@ class Step:
         """Of nobody's thread: sends at once, and wakes up a thread for each successor."""
         found = Found()
         self.put_on_stream(i, thread, found)
+        self.take_up_followers(i, found, thread)
+
+    def take_up_followers(self, i: int, found: Found, thread: Thread | None) -> None:
         for _, item in found.items:  # grows
             if thread is not None and isinstance(item, int) and self.is_removed(item):
                 self.allocate_outputs(item)
@@ -374,6 +395,11 @@ class Step:
         device, cost = self.place[i], self.cost(i) or 0
         self.start[i] = max(self.now, self.stream_free[device])
         self.finish[i] = self.stream_free[device] = self.start[i] + cost
+        self.publish(i, thread, found)
+
+    def publish(self, i: int, thread: Thread | None, found: Found) -> None:
+        """What op i makes is known, or sent."""
+        device = self.place[i]
         sends = self.hand_on(i)
         for k in (-1, *range(len(self.sizes(i)))):
             mine = [transfer for transfer in sends if transfer[1] == k]
@@ -402,31 +428,42 @@ class Step:
             reader = pair[0] + 1
             return (mix_bits(i << 32 | reader) if found.followers > 8 else reader, reader)
 
+        others = []  # that take time on a device that does not launch
         for _, item in sorted(found.items, key=key):
-            if thread is not None:
+            if thread is None:
+                self.wake_thread(item)
+            elif isinstance(item, tuple) or not self.cost(item) or self.launches(self.place[item]):
                 thread.items.append(item)
             else:
-                self.wake_thread(item)
+                others.append(item)
+        if thread is not None and others and not thread.items:
+            thread.items.append(others.pop())
+        for item in others:
+            self.wake_thread(item, thread)
 
-    def run_thread(self, device: int, thread: Thread) -> None:
+    def run_thread(self, thread: Thread) -> None:
+        device = thread.device
         while thread.items:
             item = thread.items.pop(0)
             if isinstance(item, tuple):
                 self.start_send(item)
                 continue
-            self.allocate_outputs(item)
             if self.cost(item):
                 thread.is_new = False
-                self.to_launch[device].append((item, thread))
+                if self.launches(device):
+                    self.allocate_outputs(item)
+                    self.to_launch[device].append((item, thread))
+                else:
+                    self.asked[item] = (self.now, thread)
                 return
+            self.allocate_outputs(item)
+            thread.is_new &= self.is_removed(item)
             self.is_arriving = thread.is_new
             self.enqueue(item, None if thread.is_new else thread)
             self.is_arriving = False
         self.idle[self.task(device)].append(thread.number)
 
     def launch(self, device: int) -> None:
-        while self.woken[device]:
-            self.run_thread(device, self.woken[device].pop(0))
         if self.to_launch[device] and device not in self.launching:
             op, thread = self.to_launch[device].pop(0)
             self.launching[device] = (self.now + self.devices[device]["launch_ns"], op, thread)
@@ -476,7 +513,7 @@ class Step:
 
     def arrive(self, transfer: tuple[int, int, int]) -> None:
         i, k, device = transfer
-        if not self.launches(device):
+        if not self.has_threads(device):
             return
         self.is_arriving = True
         found = Found()
@@ -569,10 +606,15 @@ class Step:
                 start_work(queue[0], min(running, key=lambda i: (self.start[i], i)))
             else:
                 break
+        while self.woken[pool]:
+            self.run_thread(self.woken[pool].pop(0))
+        asked = {i: time for i, (time, _) in self.asked.items()}
         ready = sorted(
             (time, i)
-            for i, time in self.ready_at.items()
-            if i not in self.start and self.place[i] in pool
+            for i, time in {**self.ready_at, **asked}.items()
+            if i not in self.start
+            and self.place[i] in pool
+            and (i in asked or not self.has_threads(self.place[i]))
         )
         if self.launches(min(pool)):
             self.launch(min(pool))
@@ -613,7 +655,7 @@ class Step:
         for i in range(len(self.ops)):
             device = self.place[i]
             if (
-                self.launches(device)
+                self.has_threads(device)
                 and self.devices[device].get("start_ns", 0) == self.now
                 and i not in self.ready_at
                 and self.has_inputs(i)
@@ -642,7 +684,7 @@ class Step:
                 continue
             _, _, thread = self.launching.pop(launched[i])
             self.enqueue(i, thread)
-            self.woken[launched[i]].append(thread)
+            self.woken[self.pool(thread.device)].append(thread)
         events: list[tuple[tuple[int, int, int], Any]] = [(x, None) for x in carried]
         events += [(work[0], work[1]) for work in worked]
         events += ready

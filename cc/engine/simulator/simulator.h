@@ -9,14 +9,14 @@
 // of one pool, which share their cores, run up to that many together, as the CPU devices of a
 // process do with its one thread pool. An op is ready when all its inputs, data and control, have
 // arrived on its device, and not before the device's `start_ns`. Ready ops of a pool, of whichever
-// of its devices, start in the order (time when ready, op); transfers of a channel in the order
-// (time when sent, src op, output, dst device). A finished op sends each output once to every other
-// device with a consumer, and a signal of 0 bytes to a device that only waits for it by control
-// edges. Of ops of one device that have the same control successors the last to finish, of equal
-// ones the highest, ends the wait of other devices: what it sends there stands for all of them.
-// Time moves in rounds: a round takes all events of the smallest time known when it begins,
-// applies finished ops, then finished transfers, then starts transfers, then work and ops. What a
-// round creates belongs to a later round, even at the same time.
+// of its devices, start in the order (time when ready, op), or when a thread asks; transfers of a
+// channel in the order (time when sent, src op, output, dst device). A finished op sends each
+// output once to every other device with a consumer, and a signal of 0 bytes to a device that only
+// waits for it by control edges. Of ops of one device that have the same control successors the
+// last to finish, of equal ones the highest, ends the wait of other devices: what it sends there
+// stands for all of them. Time moves in rounds: a round takes all events of the smallest time known
+// when it begins, applies finished ops, then finished transfers, then starts transfers, then work
+// and ops. What a round creates belongs to a later round, even at the same time.
 //
 // Launches. The host launches the ops of a GPU ahead, and the GPU runs them in that order. So it is
 // where a device has a `launch_ns`. The rules are those of TensorFlow's executor and of its copies
@@ -24,18 +24,21 @@
 //  * An op is ready when its inputs on its device have been launched, and the others are there.
 //    Threads of the host launch what is ready, each what it comes upon: what follows the op that it
 //    launched, in the order of numbers. One more thread wakes up for every op that is ready from
-//    the beginning, or that a transfer makes ready. If such an op is free the same holds of its
-//    successors, as TensorFlow removes most of these ops from the graph.
-//  * TensorFlow also removes an op that is free, and hands on what it reads or only waits, unless
-//    something elsewhere reads it. What follows it follows the op before it.
+//    the beginning, or that a transfer makes ready.
+//  * TensorFlow removes an op that is free, and hands on what it reads or only waits, unless
+//    something elsewhere reads it. What follows it follows the op before it, or the transfer.
+//  * The same threads run the ops of the task's other devices, such as a CPU. A thread waits for a
+//    slot, and goes on with what follows once the op is done; an op that is free needs no slot. Of
+//    the followers there that take time it keeps the last one, if it has nothing else to do, and
+//    wakes up one more thread for every other.
 //  * Where more than eight follow an op, or an arrived tensor, TensorFlow has them in a hash table,
 //    whose order differs from process to process. So here they have an order like a random one, by
 //    the problem's `launch_seed`.
 //  * The host of a task has `inter_op_threads` threads, each with a queue. What would wake up
-//    another thread waits at the end of a queue that is drawn by the `launch_seed`. In a later
-//    round, a thread that has nothing to do any more takes the first of its own queue, or else the
-//    last of another one, as Eigen's pool of threads does (NonBlockingThreadPool.h): of the next
-//    that has any, from a drawn one on.
+//    another thread waits at the end of a queue that is drawn by the `launch_seed`; or in front of
+//    its own, if a thread found it that goes on. In a later round, a thread that has nothing to do
+//    any more takes the first of its own queue, or else the last of another one, as Eigen's pool
+//    of threads does (NonBlockingThreadPool.h): of the next that has any, from a drawn one on.
 //  * A device launches for one thread at a time, in the order in which they ask for it. A launch
 //    takes `launch_ns`; an op that is free is not launched.
 //  * What is launched runs as soon as what was launched on the device before it is done.
@@ -46,8 +49,8 @@
 //    for its channel, which one of no bytes does not need.
 //  * The copies of a device go one after the other: those to devices that do not launch, those from
 //    such devices, and those to devices that launch.
-//  * Memory is the host's: an op's is taken when a thread comes upon it, its inputs are given up
-//    when it is launched, a copy's is taken when it is sent.
+//  * Memory is the host's: that of an op that is launched or free is taken when a thread comes upon
+//    it, its inputs are given up when it is launched, a copy's is taken when it is sent.
 // Pools are asked in ascending order. Of a round, ops come before transfers, in the order of their
 // numbers.
 //

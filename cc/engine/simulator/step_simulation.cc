@@ -172,7 +172,11 @@ void StepSimulation<EventKey, kRecord>::ResetLaunches() {
   num_draws_ = 0;
   pool_device_.resize(problem_->num_pools());
   for (int32_t d = 0; d < problem_->num_devices(); ++d) pool_device_[device_pool_[d]] = d;
-  woken_threads_.resize(num_devices);
+  std::vector<uint8_t> launches(problem_->num_tasks(), 0);
+  for (size_t d = 0; d < num_devices; ++d) launches[device_task_[d]] |= launch_ns_[d] > 0;
+  has_threads_.resize(num_devices);
+  for (size_t d = 0; d < num_devices; ++d) has_threads_[d] = launches[device_task_[d]];
+  woken_threads_.resize(problem_->num_pools());
   for (auto& woken : woken_threads_) woken.clear();
   launchers_.resize(num_devices);
   for (Launcher& launcher : launchers_) {
@@ -290,6 +294,7 @@ void StepSimulation<EventKey, kRecord>::SortRound() {
 
 template <typename EventKey, bool kRecord>
 void StepSimulation<EventKey, kRecord>::StartOps(int32_t pool) {
+  if (has_launches_) RunThreads(pool);
   ArrivalQueue<int32_t>& queue = ready_[pool];
   queue.Seal();
   if (cutoff_ != nullptr) CheckCutoff(pool);
@@ -382,7 +387,12 @@ void StepSimulation<EventKey, kRecord>::FinishOp(int32_t op) {
     running.pop_back();
   }
   startable_pools_.Add(pool);
+  if (!HasThreads(device)) return HandOn(op, device);
+  thread_ = ops_[op].next;
+  num_followers_ = 0;
   HandOn(op, device);
+  TakeUpFollowers(op, device);
+  woken_threads_[pool].push_back(std::exchange(thread_, kNone));
 }
 
 // What others wait for, and what it held.
@@ -484,7 +494,7 @@ void StepSimulation<EventKey, kRecord>::StartDevice(int32_t device) {
   TakeUpFound(kNone);
 }
 
-// ---- devices whose ops are launched ahead ----
+// ---- threads of the host, and devices whose ops are launched ahead ----
 
 template <typename EventKey, bool kRecord>
 void StepSimulation<EventKey, kRecord>::PushItem(int32_t item, Thread* thread) {
@@ -496,7 +506,8 @@ void StepSimulation<EventKey, kRecord>::PushItem(int32_t item, Thread* thread) {
   thread->last = item;
 }
 
-// A thread of the host finds the op ready: now, or when one has nothing to do any more.
+// A thread of the host finds the op ready: now, or when one has nothing to do any more. The thread
+// that acts has it in its own queue until then, what nobody's thread has found is in a drawn one.
 template <typename EventKey, bool kRecord>
 void StepSimulation<EventKey, kRecord>::WakeThread(int32_t op, bool is_new) {
   ThreadPool& pool = thread_pools_[device_task_[ops_[op].device]];
@@ -505,7 +516,11 @@ void StepSimulation<EventKey, kRecord>::WakeThread(int32_t op, bool is_new) {
     return StartThread(&pool, {op, is_new});
   }
   pool.queues.resize(most);
-  pool.queues[DrawQueue(pool)].Push({op, is_new});
+  if (thread_ != kNone) {
+    pool.queues[threads_[thread_].queue].push_front({op, is_new});
+  } else {
+    pool.queues[DrawQueue(pool)].push_back({op, is_new});
+  }
   ++pool.num_waiting;
   ++num_waiting_;
 }
@@ -514,12 +529,12 @@ template <typename EventKey, bool kRecord>
 void StepSimulation<EventKey, kRecord>::StartThread(ThreadPool* pool, const Task& task) {
   if (pool->idle.empty()) {
     pool->idle.push_back(static_cast<int32_t>(threads_.size()));
-    threads_.push_back({kEndOfItems, kEndOfItems, kNone, pool->num_threads++, false});
+    threads_.push_back({kEndOfItems, kEndOfItems, kNone, kNone, pool->num_threads++, false});
   }
   const int32_t thread = pool->idle.back(), device = ops_[task.op].device;
   pool->idle.pop_back();
-  threads_[thread] = {task.op, task.op, kNone, threads_[thread].queue, task.is_new};
-  woken_threads_[device].push_back(thread);
+  threads_[thread] = {task.op, task.op, kNone, device, threads_[thread].queue, task.is_new};
+  woken_threads_[device_pool_[device]].push_back(thread);
   startable_pools_.Add(device_pool_[device]);
 }
 
@@ -541,26 +556,30 @@ template <typename EventKey, bool kRecord>
 auto StepSimulation<EventKey, kRecord>::TakeTask(ThreadPool* pool, int32_t queue) -> Task {
   --pool->num_waiting;
   --num_waiting_;
-  if (!pool->queues[queue].empty()) return pool->queues[queue].Pop();
+  Task task;
+  if (!pool->queues[queue].empty()) {
+    task = pool->queues[queue].front();
+    pool->queues[queue].pop_front();
+    return task;
+  }
   size_t other = DrawQueue(*pool);
   while (pool->queues[other].empty()) other = (other + 1) % pool->queues.size();
-  return pool->queues[other].PopLast();
+  task = pool->queues[other].back();
+  pool->queues[other].pop_back();
+  return task;
 }
 
 template <typename EventKey, bool kRecord>
-void StepSimulation<EventKey, kRecord>::Launch(int32_t device) {
-  std::vector<int32_t>& woken = woken_threads_[device];
-  for (size_t i = 0; i < woken.size(); ++i) RunThread(woken[i], device);
+void StepSimulation<EventKey, kRecord>::RunThreads(int32_t pool) {
+  std::vector<int32_t>& woken = woken_threads_[pool];  // grows
+  for (size_t i = 0; i < woken.size(); ++i) RunThread(woken[i]);
   woken.clear();
-  Launcher& launcher = launchers_[device];
-  if (launcher.thread != kNone || launcher.threads.empty()) return;
-  launcher.thread = launcher.threads.Pop();
-  events_.Push(now_ns_ + launch_ns_[device], threads_[launcher.thread].op);
 }
 
-// Until it has to launch something, or has nothing to do any more.
+// Until it has to launch something or to wait for a slot, or has nothing to do any more.
 template <typename EventKey, bool kRecord>
-void StepSimulation<EventKey, kRecord>::RunThread(int32_t thread, int32_t device) {
+void StepSimulation<EventKey, kRecord>::RunThread(int32_t thread) {
+  const int32_t device = threads_[thread].device;
   for (;;) {
     Thread& self = threads_[thread];  // others that it wakes may move it
     if (self.first == kEndOfItems || unlinked_) break;
@@ -570,16 +589,24 @@ void StepSimulation<EventKey, kRecord>::RunThread(int32_t thread, int32_t device
       StartSend(~item);
       continue;
     }
-    AllocateAtStart(item, device);
     if (ops_[item].finish_ns > 0) {
+      self.is_new = false;
+      if (!Launches(device)) {
+        ops_[item].next = thread;
+        ready_[device_pool_[device]].Push(now_ns_, item);
+        return;
+      }
+      AllocateAtStart(item, device);
       PrefetchFinish(item);
       self.op = item;
-      self.is_new = false;
       launchers_[device].threads.Push(thread);
       return;
     }
-    // Behind a transfer TensorFlow prunes what is free: the transfer wakes up its successors.
-    is_arriving_ = self.is_new;
+    AllocateAtStart(item, device);
+    // Behind a transfer, what TensorFlow removes does not hold a thread: the transfer wakes up one
+    // for each of its successors.
+    is_arriving_ = self.is_new && IsRemoved(item, device);
+    self.is_new &= is_arriving_;
     thread_ = is_arriving_ ? kNone : thread;
     Enqueue(item, device);
     thread_ = kNone;
@@ -589,19 +616,32 @@ void StepSimulation<EventKey, kRecord>::RunThread(int32_t thread, int32_t device
 }
 
 template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::Launch(int32_t device) {
+  Launcher& launcher = launchers_[device];
+  if (launcher.thread != kNone || launcher.threads.empty()) return;
+  launcher.thread = launcher.threads.Pop();
+  events_.Push(now_ns_ + launch_ns_[device], threads_[launcher.thread].op);
+}
+
+template <typename EventKey, bool kRecord>
 void StepSimulation<EventKey, kRecord>::FinishLaunch(int32_t op) {
-  const int32_t device = ops_[op].device;
+  const int32_t device = ops_[op].device, pool = device_pool_[device];
   thread_ = std::exchange(launchers_[device].thread, kNone);
   Enqueue(op, device);
-  woken_threads_[device].push_back(thread_);
-  thread_ = kNone;
-  startable_pools_.Add(device_pool_[device]);
+  woken_threads_[pool].push_back(std::exchange(thread_, kNone));
+  startable_pools_.Add(pool);
 }
 
 template <typename EventKey, bool kRecord>
 void StepSimulation<EventKey, kRecord>::Enqueue(int32_t op, int32_t device) {
   num_followers_ = 0;
   PutOnStream(op, device);
+  TakeUpFollowers(op, device);
+}
+
+// What became ready by an op.
+template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::TakeUpFollowers(int32_t op, int32_t device) {
   if (thread_ != kNone) PassRemoved(device);
   TakeUpFound(op);
 }
@@ -650,15 +690,32 @@ void StepSimulation<EventKey, kRecord>::TakeUpFound(int32_t op) {
   const bool is_wide = op != kNone && num_followers_ > kMostInOrder;
   num_followers_ = 0;
   if (num_found_ > 1) SortFound(is_wide ? op : kNone);
+  int32_t other = kNone;
   for (int32_t i = 0; i < num_found_; ++i) {
-    const int32_t item = found_[i].item;
     if (thread_ != kNone) {
-      PushItem(item, &threads_[thread_]);
+      TakeUp(found_[i].item, &other);
     } else {
-      WakeThread(item, is_arriving_);
+      WakeThread(found_[i].item, is_arriving_);
     }
   }
   num_found_ = 0;
+  if (other == kNone) return;
+  if (threads_[thread_].first == kEndOfItems) {
+    PushItem(other, &threads_[thread_]);
+  } else {
+    WakeThread(other, false);
+  }
+}
+
+// By the thread that acts. It leaves ops that take time to other threads, if they do not run on a
+// device that launches: all but the last, which is `other`.
+template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::TakeUp(int32_t item, int32_t* other) {
+  if (item < 0 || ops_[item].finish_ns == 0 || Launches(ops_[item].device)) {
+    return PushItem(item, &threads_[thread_]);
+  }
+  const int32_t before = std::exchange(*other, item);
+  if (before != kNone) WakeThread(before, false);
 }
 
 // So that `count` more have a place.
@@ -1060,10 +1117,7 @@ void StepSimulation<EventKey, kRecord>::MakeReady(int32_t op, int32_t device) {
     held_[device].push_back(op);
     return;
   }
-  if (Launches(device)) {
-    AddFound(op, op);
-    return;
-  }
+  if (HasThreads(device)) return AddFound(op, op);
   const int32_t pool = device_pool_[device];
   ready_[pool].Push(now_ns_, op);
   startable_pools_.Add(pool);

@@ -29,6 +29,7 @@
 #define HPLACER_ENGINE_SIMULATOR_STEP_SIMULATION_H_
 
 #include <cstdint>
+#include <deque>
 #include <limits>
 #include <vector>
 
@@ -91,7 +92,7 @@ class StepSimulation {
     // Until it starts, where in reads_ the buffer of its next data input goes; once it has
     // finished, its first send.
     int32_t cursor;
-    int32_t next;  // item of the thread that has come upon it
+    int32_t next;  // item of the thread that has come upon it; then this thread
   };
   // Of tensors, made when their op finishes; then one of no bytes for aliases of persistent memory;
   // then the copies that sends make, in their order.
@@ -119,14 +120,15 @@ class StepSimulation {
   struct Thread {
     int32_t first, last;  // items; first may be kEndOfItems
     int32_t op;           // that it launches, or waits to
+    int32_t device;       // of its items
     int32_t queue;        // its own
-    bool is_new;          // woken by a transfer, and has launched nothing yet
+    bool is_new;          // woken by a transfer, and has run nothing yet
   };
   // TensorFlow's pool of threads, of the host of a task. Each has a queue of tasks.
   struct ThreadPool {
-    int32_t num_threads, num_waiting;  // threads woken at least once, tasks in queues
-    std::vector<int32_t> idle;         // of the threads
-    std::vector<Fifo<Task>> queues;    // none before the first task waits
+    int32_t num_threads, num_waiting;      // threads woken at least once, tasks in queues
+    std::vector<int32_t> idle;             // of the threads
+    std::vector<std::deque<Task>> queues;  // none before the first task waits
   };
   // What launches on a device, for one thread of the host at a time.
   struct Launcher {
@@ -187,6 +189,7 @@ class StepSimulation {
   void SetAlarm(int32_t pool);
 
   bool Launches(int32_t device) const { return has_launches_ && launch_ns_[device] > 0; }
+  bool HasThreads(int32_t device) const { return has_launches_ && has_threads_[device]; }
   int32_t& NextOf(int32_t item) { return item < 0 ? copies_[~item].next : ops_[item].next; }
   void PushItem(int32_t item, Thread* thread);
   void WakeThread(int32_t op, bool is_new);
@@ -196,10 +199,12 @@ class StepSimulation {
   size_t DrawQueue(const ThreadPool& pool) {
     return MixBits(launch_seed_ ^ ++num_draws_) % pool.queues.size();
   }
+  void RunThreads(int32_t pool);
+  void RunThread(int32_t thread);
   void Launch(int32_t device);
-  void RunThread(int32_t thread, int32_t device);
   void Enqueue(int32_t op, int32_t device);
   void PutOnStream(int32_t op, int32_t device);
+  void TakeUpFollowers(int32_t op, int32_t device);
   void PassRemoved(int32_t device);
   bool IsRemoved(int32_t op, int32_t device) const;
   // The op, or the first of the readers elsewhere; kNone: a signal.
@@ -207,6 +212,7 @@ class StepSimulation {
   void GrowFound(int32_t count);
   void AddFound(int32_t reader, int32_t item);
   void TakeUpFound(int32_t op);
+  void TakeUp(int32_t item, int32_t* other);
   void SortFound(int32_t wide_op);
   void FinishLaunch(int32_t op);
   void IssueCopy(int32_t index);
@@ -266,6 +272,7 @@ class StepSimulation {
   // Of problems with launches.
   bool has_launches_ = false;
   const int64_t* launch_ns_ = nullptr;  // [m]
+  std::vector<uint8_t> has_threads_;    // [m] a device of its task launches
   uint64_t launch_seed_ = 0;            // the problem's, mixed
   std::vector<int32_t> pool_device_;    // [pools] the last of its devices
   std::vector<Thread> threads_;
@@ -277,7 +284,7 @@ class StepSimulation {
   std::vector<Found> found_;              // the first num_found_ are: since the last TakeUpFound
   int32_t num_found_ = 0;
   int32_t num_followers_ = 0;                        // also those that are not ready yet
-  std::vector<std::vector<int32_t>> woken_threads_;  // [m]
+  std::vector<std::vector<int32_t>> woken_threads_;  // [pools]
   std::vector<Launcher> launchers_;                  // [m]
   std::vector<int64_t> stream_free_ns_;              // [m] when all that was launched is done
   // [3 m] the sends of a device to those that do not launch, from these, and to those that launch:

@@ -127,6 +127,37 @@ TEST_CASE("which queue it waits in is drawn") {
   CHECK(different > 0);
 }
 
+TEST_CASE("ops of the host have the threads that launch") {
+  // Four reads on the host, in chains of two: what waits for a thread is in no order of numbers.
+  ProblemBuilder b = Pairs(4);
+  const std::vector<int32_t> on_host(8, 0);
+  CHECK(Run(b, on_host).start_ns == Ns{0, 4, 1, 5, 2, 6, 3, 7});  // each in turn, of one slot
+  b.spec.inter_op_threads = 1;
+  const Ns alone = Run(b, on_host).start_ns;
+  for (int32_t op = 0; op < 8; op += 2) CHECK(alone[op + 1] == alone[op] + 1);  // goes on
+  // While the host's op has the thread, nothing is launched.
+  ProblemBuilder one = HostAndGpu();
+  one.Op(10);
+  one.Op(10);
+  CHECK(Run(one, {0, 1}).start_ns == Ns{0, 6});
+  one.spec.inter_op_threads = 1;
+  CHECK(Run(one, {0, 1}).start_ns == Ns{0, 16});
+  one.spec.device_launch_ns = {0, 0};  // without launches there are no such threads
+  CHECK(Run(one, {0, 1}).start_ns == Ns{0, 0});
+}
+
+TEST_CASE("of followers that take time a thread of the host keeps one") {
+  // 1, 2 and 3 follow 0 on a host with two slots; free ones follow in its thread.
+  ProblemBuilder b = HostAndGpu();
+  b.spec.device_slots = {2, 1};
+  b.Op(1, {0});
+  for (const int64_t cost_ns : {10, 10, 10}) b.Op(cost_ns);
+  for (const int op : {1, 2, 3}) b.Edge(0, 0, op);
+  CHECK(Run(b, {0, 0, 0, 0}).start_ns == Ns{0, 1, 1, 11});
+  b.spec.inter_op_threads = 1;  // 3, then the last that it gave away
+  CHECK(Run(b, {0, 0, 0, 0}).start_ns == Ns{0, 21, 11, 1});
+}
+
 TEST_CASE("each task has threads of its own") {
   ProblemBuilder b = TwoGpus();
   for (int i = 0; i < 4; ++i) b.Op(1, {0});
@@ -137,19 +168,22 @@ TEST_CASE("each task has threads of its own") {
   CHECK(Run(b, {0, 0, 1, 1}).start_ns == Ns{6, 12, 6, 12});
 }
 
-TEST_CASE("what is free behind a transfer wakes up a thread for each of its successors") {
-  // Op 1 comes with op 0; 2, 3 and 4 read it. Beside them, 5 and 6 are a chain from the beginning.
+TEST_CASE("what is removed behind a transfer leaves a thread to each of its successors") {
+  // Op 1 hands on op 0; 2, 3 and 4 read it. Beside them, 5 and 6 are a chain from the beginning.
   for (const bool is_sent : {true, false}) {
     ProblemBuilder b = HostAndGpu();
     b.Op(is_sent ? 1 : 0, {0});
     b.Op(0, {0});
     for (int i = 0; i < 5; ++i) b.Op(10, {0});
+    b.Op(0);
     b.Edge(0, 0, 1);
-    for (const int op : {2, 3, 4}) b.Edge(1, 0, op);
+    b.Alias(1, 0, 0);
+    for (const int op : {2, 3, 4, 7}) b.Edge(1, 0, op);
     b.Edge(5, 0, 6);
-    const StepTrace trace = Run(b, {is_sent ? 0 : 1, 1, 1, 1, 1, 1, 1});
     // All three ask before 6 does; or one thread launches them, in turn with the thread of 5.
-    CHECK(trace.start_ns[6] == (is_sent ? 46 : 36));
+    CHECK(Run(b, {is_sent ? 0 : 1, 1, 1, 1, 1, 1, 1, 1}).start_ns[6] == (is_sent ? 46 : 36));
+    // It stays if it is read elsewhere, and its thread goes on.
+    CHECK(Run(b, {is_sent ? 0 : 1, 1, 1, 1, 1, 1, 1, 0}).start_ns[6] == (is_sent ? 26 : 36));
   }
 }
 
