@@ -12,6 +12,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "tensorflow/core/framework/types.h"
+#include "tf/copied_reads.h"
 #include "tf/host_tensors.h"
 #include "tf/merged_sums.h"
 #include "tf/neutral_ops.h"
@@ -407,7 +408,7 @@ class StepCapture {
       }
       const int64_t base = out_->output_ptr[op_of_[i]];
       const bool is_reference = tensorflow::IsRefType(node.output_type(0));
-      if (node.type_string() == "ReadVariableOp" ||
+      if ((node.type_string() == "ReadVariableOp" && !IsCopiedRead(node)) ||
           (is_reference && costs_[i].persistent_bytes > 0)) {
         out_->output_alias_src[base] = kPersistentAlias;
       } else if (handed_on_[i] != kComputes || ForwardsInput(node) ||

@@ -22,6 +22,7 @@
 #include "tensorflow/core/grappler/grappler_item.h"
 #include "tensorflow/core/lib/strings/proto_serialization.h"
 #include "tensorflow/core/public/version.h"
+#include "tf/copied_reads.h"
 #include "tf/host_tensors.h"
 #include "tf/op_signature.h"
 #include "tf/op_work.h"
@@ -398,6 +399,11 @@ class CostEstimation {
       // The call itself moves no data.
       SetWork({/*flops=*/0, /*bytes=*/0, /*kernels=*/0}, &costs);
       AddCalls(def, info, depth, &costs);
+      costs.signature.clear();
+    } else if (IsCopiedRead(node)) {
+      OpWork copy;
+      for (const int64_t bytes : costs.output_bytes) copy.bytes += 2.0 * static_cast<double>(bytes);
+      SetWork(copy, &costs);
       costs.signature.clear();
     } else {
       OpWork work = estimator_.Estimate(std::move(context));

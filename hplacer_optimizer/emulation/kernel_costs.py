@@ -12,6 +12,7 @@ from hplacer_optimizer.capture import native
 
 # Of nodes that TensorFlow adds beside those that a problem's ops cost: for sends, for the end of a
 # wait across devices, and for AccumulateNV2.
+_COPIED = "ReadVariableOp"  # by a copy within the GPU, which the emulator times as such
 _ADDED_TYPES = ("_Send", "_HostSend", "Identity", "Assign", "AssignAdd")
 
 
@@ -42,6 +43,8 @@ def charge(problem: Problem, node_names: Sequence[str], node_op: NDArray[np.int3
             cost_ns = int(problem.cost_ns[op, kind])
             runs_ns = max(cost_ns, 0) if op not in charged else 0
             launch_ns = launch if runs_ns and not on_host else 0
+            if not on_host and problem.op_types[op] == _COPIED:
+                runs_ns = 0
             emulator.set_cost(
                 name, on_host=on_host, by_type=False, launch_ns=launch_ns, run_ns=runs_ns
             )
