@@ -32,8 +32,8 @@ SOURCE = "cc/engine/simulator/step_simulation.cc"
 RULES: dict[str, tuple[str, str]] = {
     "launches take time": ("now_ns_ + launch_ns_[device]", "now_ns_"),
     "the host has so many threads": (
-        "most = problem_->spec().inter_op_threads;",
-        "most = 1 << 30;",
+        "Reset(problem_->num_tasks(), problem_->spec().inter_op_threads,",
+        "Reset(problem_->num_tasks(), 1 << 30,",
     ),
     "arrivals wake threads of their own": (
         "is_arriving_ = self.is_new;",

@@ -57,8 +57,7 @@ class IndexSet {
   std::vector<uint64_t> more_;  // 64 in each
 };
 
-// A queue in the order of arrival, whose last item can be taken, too.
-template <typename Item>
+// A queue in the order of arrival.
 class Fifo {
  public:
   void Clear() {
@@ -67,22 +66,16 @@ class Fifo {
   }
   bool empty() const { return head_ == items_.size(); }
   size_t size() const { return items_.size() - head_; }
-  const Item& Front() const { return items_[head_]; }
-  void Push(const Item& item) { items_.push_back(item); }
-  Item Pop() {
-    const Item item = items_[head_++];
-    if (empty()) Clear();
-    return item;
-  }
-  Item PopLast() {
-    const Item item = items_.back();
-    items_.pop_back();
+  int32_t Front() const { return items_[head_]; }
+  void Push(int32_t item) { items_.push_back(item); }
+  int32_t Pop() {
+    const int32_t item = items_[head_++];
     if (empty()) Clear();
     return item;
   }
 
  private:
-  std::vector<Item> items_;
+  std::vector<int32_t> items_;
   size_t head_ = 0;
 };
 

@@ -39,7 +39,7 @@ bool StepSimulation<EventKey, kRecord>::Run(const Problem& problem, const int32_
       startable_channels_.Drain([this](int32_t channel) { StartTransfer(channel); });
     }
     if (was_cut_off_ || unlinked_) return false;
-    if (num_waiting_ > 0 && StartWaiting()) continue;
+    if (has_launches_ && StartWaiting()) continue;
     if (events_.empty()) return true;
     now_ns_ = events_.time_ns();
     ApplyRound();
@@ -120,7 +120,7 @@ void StepSimulation<EventKey, kRecord>::Reset() {
   unlinked_ = was_cut_off_ = false;
   num_started_ = 0;
   // A step without a link ends before it takes up what it has found, one without memory anywhere.
-  num_found_ = num_waiting_ = 0;
+  num_found_ = 0;
   thread_ = kNone;
   is_arriving_ = false;
   order_.clear();
@@ -162,14 +162,9 @@ void StepSimulation<EventKey, kRecord>::ResetLaunches() {
   const auto num_devices = static_cast<size_t>(problem_->num_devices());
   launch_ns_ = problem_->spec().device_launch_ns.data();
   launch_seed_ = MixBits(static_cast<uint64_t>(problem_->spec().launch_seed));
+  host_threads_.Reset(problem_->num_tasks(), problem_->spec().inter_op_threads,
+                      static_cast<uint64_t>(problem_->spec().launch_seed));
   threads_.clear();
-  thread_pools_.resize(problem_->num_tasks());
-  for (ThreadPool& pool : thread_pools_) {
-    if (pool.num_waiting > 0) pool.queues.clear();  // the last step was cut off
-    pool.num_threads = pool.num_waiting = 0;
-    pool.idle.clear();
-  }
-  num_draws_ = 0;
   pool_device_.resize(problem_->num_pools());
   for (int32_t d = 0; d < problem_->num_devices(); ++d) pool_device_[device_pool_[d]] = d;
   std::vector<uint8_t> launches(problem_->num_tasks(), 0);
@@ -185,7 +180,7 @@ void StepSimulation<EventKey, kRecord>::ResetLaunches() {
   }
   stream_free_ns_.assign(num_devices, 0);
   copy_streams_.resize(3 * num_devices);
-  for (Fifo<int32_t>& stream : copy_streams_) stream.Clear();
+  for (Fifo& stream : copy_streams_) stream.Clear();
   copies_.clear();
 }
 
@@ -506,67 +501,28 @@ void StepSimulation<EventKey, kRecord>::PushItem(int32_t item, Thread* thread) {
   thread->last = item;
 }
 
-// A thread of the host finds the op ready: now, or when one has nothing to do any more. The thread
-// that acts has it in its own queue until then, what nobody's thread has found is in a drawn one.
+// A thread of the host begins with the op: now, or when one has nothing to do any more.
 template <typename EventKey, bool kRecord>
 void StepSimulation<EventKey, kRecord>::WakeThread(int32_t op, bool is_new) {
-  ThreadPool& pool = thread_pools_[device_task_[ops_[op].device]];
-  const int32_t most = problem_->spec().inter_op_threads;
-  if (pool.num_waiting == 0 && (!pool.idle.empty() || pool.num_threads < most)) {
-    return StartThread(&pool, {op, is_new});
-  }
-  pool.queues.resize(most);
-  if (thread_ != kNone) {
-    pool.queues[threads_[thread_].queue].push_front({op, is_new});
-  } else {
-    pool.queues[DrawQueue(pool)].push_back({op, is_new});
-  }
-  ++pool.num_waiting;
-  ++num_waiting_;
+  const int32_t host = device_task_[ops_[op].device];
+  const int32_t thread = host_threads_.Begin(host, {op, is_new}, thread_);
+  if (thread != HostThreads::kNoThread) StartThread(thread, {op, is_new});
 }
 
 template <typename EventKey, bool kRecord>
-void StepSimulation<EventKey, kRecord>::StartThread(ThreadPool* pool, const Task& task) {
-  if (pool->idle.empty()) {
-    pool->idle.push_back(static_cast<int32_t>(threads_.size()));
-    threads_.push_back({kEndOfItems, kEndOfItems, kNone, kNone, pool->num_threads++, false});
-  }
-  const int32_t thread = pool->idle.back(), device = ops_[task.op].device;
-  pool->idle.pop_back();
-  threads_[thread] = {task.op, task.op, kNone, device, threads_[thread].queue, task.is_new};
-  woken_threads_[device_pool_[device]].push_back(thread);
-  startable_pools_.Add(device_pool_[device]);
+void StepSimulation<EventKey, kRecord>::StartThread(int32_t thread, const HostThreads::Task& task) {
+  const int32_t device = ops_[task.op].device, pool = device_pool_[device];
+  if (thread == static_cast<int32_t>(threads_.size())) threads_.emplace_back();
+  threads_[thread] = {task.op, task.op, kNone, device, task.is_new};
+  woken_threads_[pool].push_back(thread);
+  startable_pools_.Add(pool);
 }
 
-// Idle threads take up what waits. Whether there was any.
+// What waits for a thread, by those that have nothing to do. Whether there was any.
 template <typename EventKey, bool kRecord>
 bool StepSimulation<EventKey, kRecord>::StartWaiting() {
-  const int32_t num_waiting = num_waiting_;
-  for (ThreadPool& pool : thread_pools_) {
-    while (pool.num_waiting > 0 && !pool.idle.empty()) {
-      StartThread(&pool, TakeTask(&pool, threads_[pool.idle.back()].queue));
-    }
-  }
-  return num_waiting_ < num_waiting;
-}
-
-// The first of a thread's own queue, else the last of the next queue that has one, from a drawn
-// one on.
-template <typename EventKey, bool kRecord>
-auto StepSimulation<EventKey, kRecord>::TakeTask(ThreadPool* pool, int32_t queue) -> Task {
-  --pool->num_waiting;
-  --num_waiting_;
-  Task task;
-  if (!pool->queues[queue].empty()) {
-    task = pool->queues[queue].front();
-    pool->queues[queue].pop_front();
-    return task;
-  }
-  size_t other = DrawQueue(*pool);
-  while (pool->queues[other].empty()) other = (other + 1) % pool->queues.size();
-  task = pool->queues[other].back();
-  pool->queues[other].pop_back();
-  return task;
+  return host_threads_.TakeWaiting(
+      [this](int32_t thread, const HostThreads::Task& task) { StartThread(thread, task); });
 }
 
 template <typename EventKey, bool kRecord>
@@ -612,7 +568,7 @@ void StepSimulation<EventKey, kRecord>::RunThread(int32_t thread) {
     thread_ = kNone;
     is_arriving_ = false;
   }
-  thread_pools_[device_task_[device]].idle.push_back(thread);
+  host_threads_.End(thread);
 }
 
 template <typename EventKey, bool kRecord>

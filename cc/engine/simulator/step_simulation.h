@@ -29,13 +29,13 @@
 #define HPLACER_ENGINE_SIMULATOR_STEP_SIMULATION_H_
 
 #include <cstdint>
-#include <deque>
 #include <limits>
 #include <vector>
 
 #include "engine/problem/mix_bits.h"
 #include "engine/problem/problem.h"
 #include "engine/problem/step_graph.h"
+#include "engine/simulator/host_threads.h"
 #include "engine/simulator/memory_trace.h"
 #include "engine/simulator/simulator.h"
 #include "engine/simulator/step_queues.h"
@@ -111,28 +111,16 @@ class StepSimulation {
     int64_t finish_ns;  // the duration until it starts
     int64_t bytes;
   };
-  // What a thread of the host begins with.
-  struct Task {
-    int32_t op;
-    bool is_new;
-  };
   // Of the host. Items, ops and ~sends, are what it has come upon: a list by their `next`.
   struct Thread {
     int32_t first, last;  // items; first may be kEndOfItems
     int32_t op;           // that it launches, or waits to
     int32_t device;       // of its items
-    int32_t queue;        // its own
     bool is_new;          // woken by a transfer, and has run nothing yet
-  };
-  // TensorFlow's pool of threads, of the host of a task. Each has a queue of tasks.
-  struct ThreadPool {
-    int32_t num_threads, num_waiting;      // threads woken at least once, tasks in queues
-    std::vector<int32_t> idle;             // of the threads
-    std::vector<std::deque<Task>> queues;  // none before the first task waits
   };
   // What launches on a device, for one thread of the host at a time.
   struct Launcher {
-    Fifo<int32_t> threads;   // that wait for it
+    Fifo threads;            // that wait for it
     int32_t thread = kNone;  // that it works for
   };
   // What a launched op or an arrived tensor makes ready on a device that launches.
@@ -193,12 +181,8 @@ class StepSimulation {
   int32_t& NextOf(int32_t item) { return item < 0 ? copies_[~item].next : ops_[item].next; }
   void PushItem(int32_t item, Thread* thread);
   void WakeThread(int32_t op, bool is_new);
-  void StartThread(ThreadPool* pool, const Task& task);
+  void StartThread(int32_t thread, const HostThreads::Task& task);
   bool StartWaiting();
-  Task TakeTask(ThreadPool* pool, int32_t queue);
-  size_t DrawQueue(const ThreadPool& pool) {
-    return MixBits(launch_seed_ ^ ++num_draws_) % pool.queues.size();
-  }
   void RunThreads(int32_t pool);
   void RunThread(int32_t thread);
   void Launch(int32_t device);
@@ -275,13 +259,11 @@ class StepSimulation {
   std::vector<uint8_t> has_threads_;    // [m] a device of its task launches
   uint64_t launch_seed_ = 0;            // the problem's, mixed
   std::vector<int32_t> pool_device_;    // [pools] the last of its devices
+  HostThreads host_threads_;            // a host for each task
   std::vector<Thread> threads_;
-  std::vector<ThreadPool> thread_pools_;  // [tasks]
-  int32_t num_waiting_ = 0;               // in all of them
-  uint64_t num_draws_ = 0;                // of queues
-  bool is_arriving_ = false;              // what becomes ready now does so by a transfer
-  int32_t thread_ = kNone;                // the one that acts
-  std::vector<Found> found_;              // the first num_found_ are: since the last TakeUpFound
+  bool is_arriving_ = false;  // what becomes ready now does so by a transfer
+  int32_t thread_ = kNone;    // the one that acts
+  std::vector<Found> found_;  // the first num_found_ are: since the last TakeUpFound
   int32_t num_found_ = 0;
   int32_t num_followers_ = 0;                        // also those that are not ready yet
   std::vector<std::vector<int32_t>> woken_threads_;  // [pools]
@@ -289,7 +271,7 @@ class StepSimulation {
   std::vector<int64_t> stream_free_ns_;              // [m] when all that was launched is done
   // [3 m] the sends of a device to those that do not launch, from these, and to those that launch:
   // one after the other, the first of them is on its way.
-  std::vector<Fifo<int32_t>> copy_streams_;
+  std::vector<Fifo> copy_streams_;
   std::vector<Copy> copies_;  // [sends]
 
   // Of problems with work.

@@ -30,22 +30,13 @@ TEST_CASE("an index set is drained in ascending order, across words") {
 }
 
 TEST_CASE("a queue without times keeps the order of arrival") {
-  Fifo<int32_t> queue;
+  Fifo queue;
   for (const int32_t item : {5, 4, 3}) queue.Push(item);
   CHECK(queue.Front() == 5);
   CHECK(queue.Pop() == 5);
   queue.Push(2);
   CHECK(queue.size() == 3);
   for (const int32_t expected : {4, 3, 2}) CHECK(queue.Pop() == expected);
-  CHECK(queue.empty());
-}
-
-TEST_CASE("the last of a queue without times can be taken, too") {
-  Fifo<int32_t> queue;
-  for (const int32_t item : {5, 4, 3}) queue.Push(item);
-  CHECK(queue.PopLast() == 3);
-  CHECK(queue.Pop() == 5);
-  CHECK(queue.PopLast() == 4);
   CHECK(queue.empty());
 }
 
