@@ -31,11 +31,9 @@ print("REPORT " + json.dumps({{name: micro.steps_ns(graph, {RUNS})
         assert report[name] == [micro.expected_ns] * RUNS, (name, micro.because)
 
 
-@pytest.mark.parametrize(("threads", "launches"), [(16, 20), (1, 40)])
-def test_one_thread_launches_for_both_gpus_in_turn(
-    threads: int, launches: int, tmp_path: Path
-) -> None:
-    """As the simulator says: a chain of 20 on each."""
+@pytest.mark.parametrize(("threads", "in_turn"), [(16, 20), (1, 40)])
+def test_one_thread_serves_both_devices_in_turn(threads: int, in_turn: int, tmp_path: Path) -> None:
+    """As the simulator says: a chain of 20 launches or ops of 0.1 ms on each."""
     code = f"""
 from dataclasses import replace
 from hplacer_optimizer import emulation
@@ -46,14 +44,19 @@ emulation.enable(machine)
 import json
 import tensorflow as tf
 
-def two_chains():
-    return tf.group(*(micro.chain(gpu, 20).op for gpu in (micro.GPU0, micro.GPU1)))
+def steps_ns(other):
+    def two_chains():
+        return tf.group(*(micro.chain(device, 20).op for device in (micro.GPU0, other)))
 
-graph = micro.Micro(build=two_chains, expected_ns=0, because="", launch_us=100, run_us=1)
-print("REPORT " + json.dumps(micro.steps_ns(graph, {RUNS})))
+    graph = micro.Micro(
+        build=two_chains, expected_ns=0, because="", launch_us=100, run_us=1, host_us=100)
+    return micro.steps_ns(graph, {RUNS})
+
+print("REPORT " + json.dumps({{other: steps_ns(other) for other in (micro.GPU1, micro.CPU)}}))
 """
-    for step_ns in processes.run(code, tmp_path, prelude="").report:
-        assert step_ns == pytest.approx(1e5 * launches, rel=0.03)
+    for other, steps_ns in processes.run(code, tmp_path, prelude="").report.items():
+        for step_ns in steps_ns:
+            assert step_ns == pytest.approx(1e5 * in_turn, rel=0.03), other
 
 
 def test_the_stub_names_what_the_native_module_holds(tmp_path: Path) -> None:
