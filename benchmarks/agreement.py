@@ -56,7 +56,7 @@ STEPS = 5
 DEFAULT = "TensorFlow's"
 # Steps as the simulator has them, without launches, and with as many threads as wake up.
 SIMULATED = ("simulated_ns", "ignored_ns", "unlimited_ns")
-PEAKS = ("peak_bytes", "simulated_peak_bytes")  # of the GPUs; of all devices, the GPUs last
+PEAKS = ("peak_bytes", "simulated_peak_bytes")
 TRIED = Path(
     "build/agreement"
 )  # <task>.json.gz: the problem; <task>.npz: placements by their names
@@ -158,17 +158,18 @@ def is_planned(label: str) -> bool:
 
 
 def summary(row: dict[str, Any]) -> dict[str, Any]:
-    """What of a measured row is kept: medians and ranges."""
+    """What of a measured row is kept: medians, and the peaks of the GPUs, the last devices."""
     kept = {key: row[key] for key in ("placement", *SIMULATED) if key in row}
     if "error" in row:
         return kept | {"error": row["error"]}
-    held = held_over_simulated(row)
+    peak_bytes, simulated_bytes = (row[key] for key in PEAKS)
     step_ns = round(float(np.median(row["steps_ns"])))
     return kept | {
         "step_ns": step_ns,
         "by_process_ns": [step_ns],
         "spread": round(max(row["steps_ns"]) / min(row["steps_ns"]) - 1, 5),
-        "held": [round(float(share), 3) for share in (held.min(), held.max())],
+        "peak_bytes": peak_bytes,
+        "simulated_peak_bytes": simulated_bytes[-len(peak_bytes) :],
         "real_s": round(row["real_s"], 2),
         "process_gib": round(row["process_peak_bytes"] / 2**30, 1),
     }
@@ -212,7 +213,7 @@ def run_line_of(name: str, rows: Sequence[dict[str, Any]]) -> str:
     """What the runs were like: ranges over a task's placements."""
     ran = [row for row in rows if "error" not in row]
     spread = [row["spread"] for row in ran]
-    held = np.array([row["held"] for row in ran])
+    held = np.concatenate([held_over_simulated(row) for row in ran])
     real_s = [row["real_s"] for row in ran]
     size = max(row["process_gib"] for row in ran)
     return (
@@ -240,7 +241,7 @@ def gain_line_of(name: str, rows: Sequence[dict[str, Any]]) -> str:
 
 def held_over_simulated(row: dict[str, Any]) -> NDArray[np.float64]:
     """Peak memory, of the GPUs that hold at least half of what the fullest one holds."""
-    peak, simulated = (np.array(row[key][-len(row["peak_bytes"]) :], float) for key in PEAKS)
+    peak, simulated = (np.array(row[key], float) for key in PEAKS)
     is_full = peak * 2 >= peak.max()
     return np.asarray(peak[is_full] / np.maximum(simulated[is_full], 1))
 

@@ -321,6 +321,7 @@ def cluster_units(problem: Problem, sizes: list[int], clusters_per_device: int) 
 
 # cc/engine/rollout/placement_policy.h and rollout_search.h
 ROLLOUT_FEATURES: tuple[str, ...]  # of a pair (item, device)
+LAUNCH_ORDERS: int  # that a search scores, where the order of launches is drawn
 ROLLOUT_ITEMS: tuple[str, ...]  # kinds of items
 
 def rollout_search(

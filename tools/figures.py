@@ -160,16 +160,14 @@ def _added(device_type: str, form: str) -> Figure:
 
 def _covered_peaks() -> Figure:
     """How many peaks of TensorFlow's allocator on emulated GPUs are below what is added."""
-    file = "emulation/tasks.json"
+    file = "emulation/agreement.json"
 
     def value() -> str:
         runs = [run for task in read(file).values() for run in task if "peak_bytes" in run]
         peaks = [
             (simulated, took)
-            for run in runs  # the first device is the CPU
-            for simulated, took in zip(
-                run["simulated_peak_bytes"][1:], run["peak_bytes"], strict=True
-            )
+            for run in runs
+            for simulated, took in zip(run["simulated_peak_bytes"], run["peak_bytes"], strict=True)
             if simulated > 100 * memory.MIB
         ]
         covered = [

@@ -537,16 +537,17 @@ def _list(gains: Sequence[float]) -> str:
 def emulated_memory() -> str:
     """A row per task: what steps took of memory and of real time."""
     rows = []
-    for task, of in read("emulation/tasks.json").items():
-        ran = [row for row in of if "steps_ns" in row]
+    for task, of in read("emulation/agreement.json").items():
+        ran = [row for row in of if "error" not in row]
         held = []
         for row in ran:
-            peaks = np.array(row["peak_bytes"], float)
-            simulated = np.array(row["simulated_peak_bytes"][-len(peaks) :], float)
+            peaks, simulated = (
+                np.array(row[key], float) for key in ("peak_bytes", "simulated_peak_bytes")
+            )
             is_full = peaks * 2 >= peaks.max()
             held += list(peaks[is_full] / np.maximum(simulated[is_full], 1))
         real_s = [row["real_s"] for row in ran]
-        size = max(row["process_peak_bytes"] for row in ran) / 2**30
+        size = max(row["process_gib"] for row in ran)
         rows.append(
             [
                 _title(task),

@@ -3,9 +3,8 @@
     rollout --> local_search, which adds list schedules and single devices
                  --stalls--> a policy learns, or searches race (lineages.py) --> placement
 
-Where TensorFlow's order of launches differs from start to start, each search sees another order,
-and the result is the best under orders that no search saw: a search also finds what only its own
-order gives.
+Where TensorFlow's order of launches differs from start to start, each search scores the worst of
+orders of its own, and the result is the best under orders that none scored (launch_orders.py).
 
 In the end units move where that makes the step shorter on average over costs with typical errors
 (robustness.py), and those whose move does not pay go back where TensorFlow has them (settling.py).
@@ -23,14 +22,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hplacer_optimizer._engine import Problem
-from hplacer_optimizer.machines.host import whole_cores
 from hplacer_optimizer.planners import lineages, local_search, rollout
 from hplacer_optimizer.planners.budget import Budget, ProgressCallback
 from hplacer_optimizer.planners.devices import on_device, where_possible
+from hplacer_optimizer.planners.launch_orders import best_of, with_order
 from hplacer_optimizer.planners.result import PlannerResult, Watch
 from hplacer_optimizer.planners.robustness import SECONDS, MeanStep, make_robust, seconds_needed
 from hplacer_optimizer.planners.settling import settle
-from hplacer_optimizer.problem.simulator import simulate_batch
 
 # Of the time or the steps rollouts have so much, and not more than pays. On small graphs the steps
 # end them, never the clock: these are planned alike each time.
@@ -39,8 +37,7 @@ _ROLLOUT_SECONDS_PER_OP, _ROLLOUT_STEPS = 2e-4, 600
 _LEAST_ROLLOUT_S = 0.5
 # What follows the search has so much of the time.
 _ROBUST_SHARE, _SETTLING_SHARE, _MOST_SETTLING_S = 0.08, 0.05, 0.5
-# Launch seeds: those of the draws of costs are smaller.
-_SEARCHED_ORDERS, _OTHER_ORDERS = (1001, 1002), range(1003, 1011)
+_ROLLOUT_ORDER, _SEARCH_ORDER = 1001, 1011  # launch seeds, from which each has some orders
 
 
 def plan(
@@ -64,14 +61,14 @@ def plan(
         budget = replace(budget, seconds=budget.seconds - needed_s)
     watch = Watch(on_progress)
     built = rollout.search(
-        _with_launches(problem, _SEARCHED_ORDERS[0]),
+        with_order(problem, _ROLLOUT_ORDER),
         budget=_for_rollouts(budget, problem.num_ops),
         seed=seed,
         on_progress=watch,
     )
     watch.begin()
     found = lineages.search(
-        _with_launches(problem, _SEARCHED_ORDERS[1]),
+        with_order(problem, _SEARCH_ORDER),
         built.placement,
         without=without,
         budget=_without_steps_of(built, budget.left(begin_s)),
@@ -83,24 +80,6 @@ def plan(
         candidates = [placement, built.placement]
         placement = _finish(problem, candidates, robust_s, settling_s, budget=budget, seed=seed)
     return watch.result(placement, notes=found.notes)
-
-
-def _with_launches(problem: Problem, launch_seed: int) -> Problem:
-    """With another order of launches, where there are any."""
-    return problem.replace(launch_seed=launch_seed) if problem.device_launch_ns.any() else problem
-
-
-def _best_under_other_orders(
-    problem: Problem, found: Sequence[NDArray[np.int32]]
-) -> NDArray[np.int32]:
-    """By the mean step, where there is no time for `MeanStep`."""
-    placements = np.stack(found)
-    steps_ns = np.zeros(len(found))
-    for launch_seed in _OTHER_ORDERS:
-        other = problem.replace(launch_seed=launch_seed)
-        step_ns, feasible, _ = simulate_batch(other, placements, threads=whole_cores())
-        steps_ns += np.where(feasible, step_ns, np.inf)
-    return found[int(steps_ns.argmin())]
 
 
 def _finishing_s(budget: Budget) -> tuple[float, float]:
@@ -125,7 +104,7 @@ def _finish(
     candidates = [*found, *_simple_placements(problem)]
     mean_step = MeanStep.over_draws(problem, candidates, seconds=robust_s, seed=seed)
     if mean_step is None and problem.device_launch_ns.any():
-        placement = _best_under_other_orders(problem, found)
+        placement = best_of(problem, found)
     if mean_step is not None:
         step_ns, simulations = mean_step.of, mean_step.simulations
         placement = make_robust(

@@ -29,6 +29,7 @@ class HostThreads {
   // The thread that begins with the task now, or kNoThread: it waits. `finder`: the thread that
   // found it, or kNoThread. Threads have numbers from 0 on, in the order in which they first begin.
   int32_t Begin(int32_t host, const Task& task, int32_t finder);
+  bool has_drawn() const { return num_draws_ > 0; }  // since the reset
   // The thread is free.
   void End(int32_t thread);
 

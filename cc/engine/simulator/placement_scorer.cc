@@ -38,23 +38,20 @@ class Scorer : public PlacementScorer {
       return *score < cutoff;
     }
     score->missing_links = 0;
-    bool has_trace;
-    if (cutoff.feasible()) {
-      if (tails_.path_ns() >= cutoff.makespan_ns) return false;
-      const StepCutoff limit{cutoff.makespan_ns, tails_.tail_ns().data(), tails_.load_ns().data()};
-      has_trace = simulation_.Run(problem_, placement, &limit);
-    } else {
-      has_trace = simulation_.Run(problem_, placement);
-    }
-    work_ = simulation_.num_started();
-    if (!has_trace) return false;
-    score->missing_bytes = MissingBytes(problem_, simulation_.peak_bytes());
-    score->makespan_ns = simulation_.makespan_ns();
-    if (!(*score < cutoff)) return false;
-    if (schedule != nullptr) {
-      simulation_.CopyTimes(&schedule->start_ns, &schedule->finish_ns);
-      schedule->transfers = simulation_.Transfers();
-      simulation_.CopyOrder(&schedule->order);
+    if (cutoff.feasible() && tails_.path_ns() >= cutoff.makespan_ns) return false;
+    const StepCutoff limit{cutoff.makespan_ns, tails_.tail_ns().data(), tails_.load_ns().data()};
+    for (int64_t order = 0; order < kLaunchOrders; ++order) {
+      const bool has_trace =
+          simulation_.Run(problem_, placement, cutoff.feasible() ? &limit : nullptr, order);
+      work_ += simulation_.num_started();
+      if (!has_trace) return false;
+      const Score found = {0, MissingBytes(problem_, simulation_.peak_bytes()),
+                           simulation_.makespan_ns()};
+      const bool is_worst = order == 0 || *score < found;
+      if (is_worst) *score = found;
+      if (!(*score < cutoff)) return false;
+      if (is_worst && schedule != nullptr) CopySchedule(schedule);
+      if (!simulation_.has_drawn()) break;  // all orders are the same
     }
     return true;
   }
@@ -62,6 +59,12 @@ class Scorer : public PlacementScorer {
   const std::vector<int64_t>& peak_bytes() const override { return simulation_.peak_bytes(); }
 
  private:
+  void CopySchedule(Schedule* schedule) const {
+    simulation_.CopyTimes(&schedule->start_ns, &schedule->finish_ns);
+    schedule->transfers = simulation_.Transfers();
+    simulation_.CopyOrder(&schedule->order);
+  }
+
   const Problem& problem_;
   PlacedTails tails_;
   StepSimulation<EventKey, false> simulation_;

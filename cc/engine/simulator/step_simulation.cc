@@ -12,7 +12,7 @@ bool StepSimulation<EventKey, kRecord>::Fits(const Problem& problem) {
 
 template <typename EventKey, bool kRecord>
 bool StepSimulation<EventKey, kRecord>::Run(const Problem& problem, const int32_t* placement,
-                                            const StepCutoff* cutoff) {
+                                            const StepCutoff* cutoff, int64_t order) {
   problem_ = &problem;
   cutoff_ = cutoff;
   graph_ = &problem.step_graph();
@@ -22,7 +22,7 @@ bool StepSimulation<EventKey, kRecord>::Run(const Problem& problem, const int32_
   device_pool_ = problem.device_pool().data();
   device_task_ = problem.device_task().data();
   num_tensors_ = problem.num_tensors();
-  Reset();
+  Reset(order);
   if (!ResetOps(placement)) return false;
   ResetMemory();
   ResetBarriers();
@@ -113,7 +113,7 @@ int64_t StepSimulation<EventKey, kRecord>::MaxEvents(const Problem& problem) {
 }
 
 template <typename EventKey, bool kRecord>
-void StepSimulation<EventKey, kRecord>::Reset() {
+void StepSimulation<EventKey, kRecord>::Reset(int64_t order) {
   const int32_t num_devices = problem_->num_devices(), num_pools = problem_->num_pools();
   const int32_t num_channels = problem_->num_channels();
   now_ns_ = makespan_ns_ = 0;
@@ -150,7 +150,8 @@ void StepSimulation<EventKey, kRecord>::Reset() {
     op_start_ns_.resize(problem_->num_ops());
   }
   has_launches_ = problem_->has_launches();
-  if (has_launches_) ResetLaunches();
+  has_drawn_ = false;
+  if (has_launches_) ResetLaunches(order);
   HoldDevices();
   targets_.Reset(num_devices);
   control_targets_.Reset(num_devices);
@@ -158,12 +159,13 @@ void StepSimulation<EventKey, kRecord>::Reset() {
 }
 
 template <typename EventKey, bool kRecord>
-void StepSimulation<EventKey, kRecord>::ResetLaunches() {
+void StepSimulation<EventKey, kRecord>::ResetLaunches(int64_t order) {
   const auto num_devices = static_cast<size_t>(problem_->num_devices());
   launch_ns_ = problem_->spec().device_launch_ns.data();
-  launch_seed_ = MixBits(static_cast<uint64_t>(problem_->spec().launch_seed));
-  host_threads_.Reset(problem_->num_tasks(), problem_->spec().inter_op_threads,
-                      static_cast<uint64_t>(problem_->spec().launch_seed));
+  const auto seed =
+      static_cast<uint64_t>(problem_->spec().launch_seed) + static_cast<uint64_t>(order);
+  launch_seed_ = MixBits(seed);
+  host_threads_.Reset(problem_->num_tasks(), problem_->spec().inter_op_threads, seed);
   threads_.clear();
   pool_device_.resize(problem_->num_pools());
   for (int32_t d = 0; d < problem_->num_devices(); ++d) pool_device_[device_pool_[d]] = d;
@@ -692,6 +694,7 @@ template <typename EventKey, bool kRecord>
 void StepSimulation<EventKey, kRecord>::SortFound(int32_t wide_op) {
   const auto begin = found_.begin(), end = begin + num_found_;
   if (wide_op != kNone) {
+    has_drawn_ = true;
     std::for_each(begin, end, [&](Found& found) {
       found.key = MixBits(launch_seed_ ^ (static_cast<uint64_t>(wide_op) << 32 | found.key));
     });

@@ -63,9 +63,12 @@ class StepSimulation {
     return Run(problem, placement, nullptr);
   }
   // With a cutoff there is no trace either if the run ended early.
-  bool Run(const Problem& problem, const int32_t* placement, const StepCutoff* cutoff);
+  // `order` is added to the problem's launch seed.
+  bool Run(const Problem& problem, const int32_t* placement, const StepCutoff* cutoff,
+           int64_t order = 0);
 
   // By the last run.
+  bool has_drawn() const { return has_drawn_ || host_threads_.has_drawn(); }  // of the launch seed
   int32_t num_started() const { return num_started_; }
   int64_t makespan_ns() const { return makespan_ns_; }
   const std::vector<int64_t>& peak_bytes() const { return peak_bytes_; }
@@ -146,9 +149,9 @@ class StepSimulation {
   };
 
   static int64_t MaxEvents(const Problem& problem);
-  void Reset();
+  void Reset(int64_t order);
   bool ResetOps(const int32_t* placement);
-  void ResetLaunches();
+  void ResetLaunches(int64_t order);
   void ResetMemory();
   void ResetBarriers();
   void ApplyRound();
@@ -257,9 +260,10 @@ class StepSimulation {
   bool has_launches_ = false;
   const int64_t* launch_ns_ = nullptr;  // [m]
   std::vector<uint8_t> has_threads_;    // [m] a device of its task launches
-  uint64_t launch_seed_ = 0;            // the problem's, mixed
-  std::vector<int32_t> pool_device_;    // [pools] the last of its devices
-  HostThreads host_threads_;            // a host for each task
+  uint64_t launch_seed_ = 0;            // with the order, mixed
+  bool has_drawn_ = false;
+  std::vector<int32_t> pool_device_;  // [pools] the last of its devices
+  HostThreads host_threads_;          // a host for each task
   std::vector<Thread> threads_;
   bool is_arriving_ = false;  // what becomes ready now does so by a transfer
   int32_t thread_ = kNone;    // the one that acts
