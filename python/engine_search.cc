@@ -69,6 +69,7 @@ SearchParts PartsWithout(const std::set<std::string>& names) {
   SearchParts parts;
   const std::map<std::string, bool*> by_name = {
       {"screen", &parts.annealing.screens_moves},
+      {"launch_orders", &parts.annealing.scores_orders},
       {"other_starts", &parts.other_starts},
   };
   for (const std::string& name : names) {

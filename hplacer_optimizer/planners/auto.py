@@ -51,7 +51,7 @@ def plan(
     """Plans as any `Planner`.
 
     A step of the budget is an evaluation of a search; without a budget it is
-    `local_search.default_budget`. `without`: of `lineages.PARTS`, to see what they give.
+    `local_search.default_budget`. `without`: as of `lineages.search`.
     """
     budget = (budget or Budget()).or_default(local_search.default_budget(problem))
     begin_s = time.monotonic()

@@ -39,10 +39,17 @@ def worst_step_ns(problems: Sequence[Problem], placement: NDArray[np.int32]) -> 
 
 def best_of(problem: Problem, found: Sequence[NDArray[np.int32]]) -> NDArray[np.int32]:
     """The one with the shortest mean step under orders that no search scored."""
+    return found[int(mean_steps_ns(problem, found, _JUDGING).argmin())]
+
+
+def mean_steps_ns(
+    problem: Problem, found: Sequence[NDArray[np.int32]], launch_seeds: Sequence[int]
+) -> NDArray[np.float64]:
+    """Of each placement, infinite if it does not fit."""
     placements = np.stack(found)
     steps_ns = np.zeros(len(found))
-    for launch_seed in _JUDGING:
+    for launch_seed in launch_seeds:
         other = with_order(problem, launch_seed)
         step_ns, feasible, _ = simulate_batch(other, placements, threads=whole_cores())
         steps_ns += np.where(feasible, step_ns, np.inf)
-    return found[int(steps_ns.argmin())]
+    return steps_ns / len(launch_seeds)

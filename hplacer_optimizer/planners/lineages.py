@@ -30,7 +30,7 @@ from hplacer_optimizer.planners.budget import Budget, ProgressCallback
 from hplacer_optimizer.planners.learning.around import PLACEMENTS, learn_around
 from hplacer_optimizer.planners.result import PlannerResult, Watch
 
-PARTS = ("learner", "race")
+PARTS = ("learner", "race")  # and those of `local_search`
 _RACERS = 4
 _RACED_SHARE = 1 / 16  # of the evaluations of the first search, for each racer
 _SIMULATED_PER_S = 10_000_000  # ops, on one core
@@ -52,21 +52,28 @@ def search(
 ) -> PlannerResult:
     """Plans as `local_search.search`, from one start; the result is no worse than that.
 
-    `without`: of PARTS, what is left out, to see what it gives. Without all it is `local_search`.
+    `without`: what is left out, to see what it gives: of PARTS, without which it is `local_search`,
+    and of that search's parts.
     """
-    return _Lineages(problem, start, budget, seed, Watch(on_progress)).run(
-        [part for part in PARTS if part not in without]
-    )
+    of_search = [part for part in without if part not in PARTS]
+    searching = _Lineages(problem, start, budget, seed, Watch(on_progress), of_search)
+    return searching.run([part for part in PARTS if part not in without])
 
 
 class _Lineages:
     """Searches that follow each other, and the best placement that they found."""
 
     def __init__(
-        self, problem: Problem, start: _Int32, budget: Budget, seed: int, watch: Watch
+        self,
+        problem: Problem,
+        start: _Int32,
+        budget: Budget,
+        seed: int,
+        watch: Watch,
+        without: Collection[str],
     ) -> None:
         self._problem, self._start, self._seed, self._watch = problem, start, seed, watch
-        self._orders = launch_orders.searched(problem)
+        self._orders, self._without = launch_orders.searched(problem), without
         self._budget, self._begin_s = budget, time.monotonic()
         self._best, self._best_ns = start, math.inf
         self._searches = self._improved = 0  # how many, and the evaluations until the last gain
@@ -113,6 +120,7 @@ class _Lineages:
             seed=self._seed + _SEEDS_APART * self._searches,
             on_progress=self._watch,
             until_stalled=until_stalled,
+            without=self._without,
         )
         self._keep(found.placement)
         self._searches += 1

@@ -20,8 +20,8 @@ Annealing::Annealing(const SearchSpace& space, WorkerTeam* team, uint64_t seed,
   for (int i = 0; i < team->size(); ++i) {
     auto mover = std::make_unique<MoveMaker>(space);
     auto screen = std::make_unique<MoveScreen>(space, mover.get());
-    workers_.push_back(
-        {MakePlacementScorer(problem_, space.tables()), std::move(mover), std::move(screen), {}});
+    auto scorer = MakePlacementScorer(problem_, space.tables(), OrdersOf(parts));
+    workers_.push_back({std::move(scorer), std::move(mover), std::move(screen), {}});
   }
   gain_.fill(1);
   effort_.fill(1);

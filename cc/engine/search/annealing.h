@@ -37,7 +37,12 @@ struct AnnealingSchedule {
 // What may be left out, to see what it gives.
 struct AnnealingParts {
   bool screens_moves = true;
+  bool scores_orders = true;  // the worst of several orders of launches, and not of one
 };
+
+inline int32_t OrdersOf(const AnnealingParts& parts) {
+  return parts.scores_orders ? kLaunchOrders : 1;
+}
 
 class Annealing {
  public:

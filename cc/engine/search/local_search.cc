@@ -46,7 +46,7 @@ class LocalSearcher {
         clock_(options.limits),
         team_(std::max(1, options.threads)),
         space_(problem),
-        scorer_(MakePlacementScorer(problem, space_.tables())) {}
+        scorer_(MakePlacementScorer(problem, space_.tables(), OrdersOf(options.parts.annealing))) {}
 
   SearchResult Run() {
     TryStarts();
@@ -196,7 +196,8 @@ class LocalSearcher {
     Placement best = result_.placement;
     if (levels.size() == 0) return best;
     const SearchLevel& judge = levels[std::min(kAnnealedLevels, levels.size()) - 1];
-    const auto scorer = MakePlacementScorer(judge.problem(), judge.space().tables());
+    const auto scorer = MakePlacementScorer(judge.problem(), judge.space().tables(),
+                                            OrdersOf(options_.parts.annealing));
     Score best_score;
     const auto offer = [&](const Placement& fine) {
       Score score;

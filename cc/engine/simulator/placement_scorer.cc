@@ -25,8 +25,8 @@ int64_t MissingBytes(const Problem& problem, const std::vector<int64_t>& peak_by
 template <typename EventKey>
 class Scorer : public PlacementScorer {
  public:
-  Scorer(const Problem& problem, const TailTables& tables)
-      : problem_(problem), tails_(problem, tables) {}
+  Scorer(const Problem& problem, const TailTables& tables, int32_t launch_orders)
+      : problem_(problem), launch_orders_(launch_orders), tails_(problem, tables) {}
 
   bool Run(const int32_t* placement, const Score& cutoff, Score* score,
            Schedule* schedule) override {
@@ -40,7 +40,7 @@ class Scorer : public PlacementScorer {
     score->missing_links = 0;
     if (cutoff.feasible() && tails_.path_ns() >= cutoff.makespan_ns) return false;
     const StepCutoff limit{cutoff.makespan_ns, tails_.tail_ns().data(), tails_.load_ns().data()};
-    for (int64_t order = 0; order < kLaunchOrders; ++order) {
+    for (int64_t order = 0; order < launch_orders_; ++order) {
       const bool has_trace =
           simulation_.Run(problem_, placement, cutoff.feasible() ? &limit : nullptr, order);
       work_ += simulation_.num_started();
@@ -66,6 +66,7 @@ class Scorer : public PlacementScorer {
   }
 
   const Problem& problem_;
+  const int32_t launch_orders_;
   PlacedTails tails_;
   StepSimulation<EventKey, false> simulation_;
 };
@@ -73,11 +74,12 @@ class Scorer : public PlacementScorer {
 }  // namespace
 
 std::unique_ptr<PlacementScorer> MakePlacementScorer(const Problem& problem,
-                                                     const TailTables& tables) {
+                                                     const TailTables& tables,
+                                                     int32_t launch_orders) {
   if (StepSimulation<ShortEventKey, false>::Fits(problem)) {
-    return std::make_unique<Scorer<ShortEventKey>>(problem, tables);
+    return std::make_unique<Scorer<ShortEventKey>>(problem, tables, launch_orders);
   }
-  return std::make_unique<Scorer<LongEventKey>>(problem, tables);
+  return std::make_unique<Scorer<LongEventKey>>(problem, tables, launch_orders);
 }
 
 }  // namespace hplacer

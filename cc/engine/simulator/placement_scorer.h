@@ -69,7 +69,8 @@ class PlacementScorer {
 };
 
 std::unique_ptr<PlacementScorer> MakePlacementScorer(const Problem& problem,
-                                                     const TailTables& tables);
+                                                     const TailTables& tables,
+                                                     int32_t launch_orders = kLaunchOrders);
 
 }  // namespace hplacer
 
