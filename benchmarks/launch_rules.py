@@ -35,8 +35,16 @@ RULES: dict[str, tuple[str, str]] = {
         "Reset(problem_->num_tasks(), problem_->spec().inter_op_threads,",
         "Reset(problem_->num_tasks(), 1 << 30,",
     ),
-    "arrivals wake threads of their own": (
+    "they run the host's ops, too": (
+        "has_threads_[d] = launches[device_task_[d]];",
+        "has_threads_[d] = launch_ns_[d] > 0;",
+    ),
+    "what is not removed keeps its thread": (
+        "is_arriving_ = self.is_new && IsRemoved(item, device);",
         "is_arriving_ = self.is_new;",
+    ),
+    "arrivals wake threads of their own": (
+        "is_arriving_ = self.is_new && IsRemoved(item, device);",
         "is_arriving_ = false;",
     ),
     "copies wait for all that is launched where they start": (
