@@ -248,14 +248,15 @@ def build():
     one = zeros([])
     embedding = v1.get_variable("embedding", [100, 10], use_resource=True)
     half = zeros([64, 64], tf.float16)
-    whole, rows = (v1.get_variable(name, [100, 10], use_resource=True) for name in ("whole", "rows"))
+    whole, rows = (
+        v1.get_variable(name, [100, 10], use_resource=True) for name in ("whole", "rows"))
     return [
         raw.Neg(x=raw.ReadVariableOp(resource=whole.handle, dtype=tf.float32, name="read_whole")),
         raw.Neg(x=raw.ReadVariableOp(resource=rows.handle, dtype=tf.float32, name="read_rows")),
         raw.AssignAddVariableOp(resource=whole.handle, value=zeros([100, 10]), name="add"),
         raw.ResourceScatterAdd(
-            resource=raw.Identity(input=rows.handle, name="same_rows"), indices=zeros([1], tf.int32),
-            updates=zeros([1, 10]), name="add_row"),
+            resource=raw.Identity(input=rows.handle, name="same_rows"),
+            indices=zeros([1], tf.int32), updates=zeros([1, 10]), name="add_row"),
         raw.TanhGrad(y=zeros([3400]), dy=zeros([3400]), name="tanh_grad"),
         raw.ResourceApplyAdam(
             var=adam[0].handle, m=adam[1].handle, v=adam[2].handle, beta1_power=one,

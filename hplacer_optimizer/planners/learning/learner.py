@@ -52,7 +52,8 @@ class Learned(PlannerResult):
     is of this run. Its `placement`, `notes` and `placements` are those of any planner.
 
     Attributes:
-        makespan_ns: by the simulator, or as measured; None if no placement was feasible.
+        makespan_ns: by the simulator, under the worst of some orders of launches, or as measured;
+            None if no placement was feasible.
         policy: what drew it; `policy.draw()` draws more of the same. An answer that is pickled has
             none, such as that of one's own planner, which plans in a process of its own.
 

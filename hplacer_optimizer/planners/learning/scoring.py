@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from hplacer_optimizer import _engine
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.machines.host import whole_cores
+from hplacer_optimizer.planners import launch_orders
 from hplacer_optimizer.planners.devices import on_device
 from hplacer_optimizer.problem.simulator import simulate, simulate_batch
 
@@ -41,21 +42,29 @@ class Scores:
 
 
 class Simulated:
-    """Scores placements of one problem by the simulator, on all cores."""
+    """Scores placements of one problem by the simulator, on all cores.
+
+    Where the order of launches differs from start to start, batches are scored under different
+    orders in turn, and the best placement of each by the worst of these.
+    """
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
+        self._orders = launch_orders.searched(problem)
+        self._batches = 0
         self._memory_bytes = np.maximum(problem.device_memory_bytes, 1)
         self._rows = max(whole_cores(), _OPS_AT_ONCE // max(problem.num_ops, 1))
 
     def score(self, placements: NDArray[np.int32], is_over: Callable[[], bool]) -> Scores:
         """Of the first rows of int32[R, n]: all of them, unless it is over before."""
+        order = self._orders[self._batches % len(self._orders)]
+        self._batches += 1
         found = []
         for first in range(0, len(placements), self._rows):
             if first and is_over():
                 break
             rows = placements[first : first + self._rows]
-            found.append(simulate_batch(self._problem, rows, threads=whole_cores()))
+            found.append(simulate_batch(order, rows, threads=whole_cores()))
         makespan_ns, feasible, peak_bytes = map(np.concatenate, zip(*found, strict=True))
         scored = placements[: len(makespan_ns)]
         has_trace = makespan_ns >= 0
@@ -68,7 +77,21 @@ class Simulated:
             missing_links = _engine.missing_links(self._problem, scored[~has_trace])
             cost[~has_trace] = _NO_TRACE + np.log1p(missing_links)
         complete = len(scored) == len(placements)
-        return Scores(seconds=seconds, feasible=feasible, cost=cost, complete=complete)
+        scores = Scores(seconds=seconds, feasible=feasible, cost=cost, complete=complete)
+        if len(self._orders) > 1 and feasible[scores.best]:
+            self._judge(scored, scores)
+        return scores
+
+    def _judge(self, placements: NDArray[np.int32], scores: Scores) -> None:
+        """The best placement gets the worst of its steps; it fits if it does in each."""
+        row = scores.best
+        worst_s = launch_orders.worst_step_ns(self._orders, placements[row]) / 1e9
+        if not math.isfinite(worst_s):
+            scores.feasible[row] = False
+            scores.cost[row] += DOES_NOT_FIT
+            return
+        scores.seconds[row] = worst_s
+        scores.cost[row] = math.log(max(worst_s, 1e-9))
 
 
 def best_single_device(problem: Problem) -> NDArray[np.int32]:
