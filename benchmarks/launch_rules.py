@@ -18,6 +18,7 @@ import json
 import shutil
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -75,7 +76,7 @@ def cache_of(build: Path) -> list[str]:
     found = []
     for line in (build / "CMakeCache.txt").read_text().splitlines():
         name, _, value = line.partition("=")
-        if name.partition(":")[0] in (*names, "HPLACER_SUFFIX"):
+        if name.partition(":")[0] in (*names, "HPLACER_PYTHONS"):
             found.append(f"-D{name}={value}")
         elif name.startswith("HPLACER_INCLUDES"):
             found.append(f"-D{name}={value.replace(str(ROOT / 'cc'), str(TREE / 'cc'))}")
@@ -90,7 +91,10 @@ def build_engines(rules: Sequence[str]) -> dict[str, Path]:
         shutil.copytree(ROOT / name, TREE / name)
     shutil.copy(ROOT / "CMakeLists.txt", TREE)
     cmake = Path(sys.executable).with_name("cmake")
-    out = TREE / "out"
+    out, target = (
+        TREE / "out",
+        "_engine" + sysconfig.get_config_var("EXT_SUFFIX").removesuffix(".so"),
+    )
     subprocess.run(
         [cmake, "-S", TREE, "-B", out, "-G", "Ninja", "-DHPLACER_TENSORFLOWS=", *cache_of(native)],
         check=True,
@@ -101,7 +105,7 @@ def build_engines(rules: Sequence[str]) -> dict[str, Path]:
     for number, rule in enumerate(("", *rules)):
         (TREE / SOURCE).write_text(texts[rule])
         subprocess.run(
-            [cmake, "--build", out, "--target", "_engine"], check=True, stdout=subprocess.DEVNULL
+            [cmake, "--build", out, "--target", target], check=True, stdout=subprocess.DEVNULL
         )
         (module,) = out.glob("_engine*.so")
         engines[rule] = Path(shutil.copy(module, TREE / f"{number}{module.name}"))
