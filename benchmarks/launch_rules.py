@@ -91,10 +91,8 @@ def build_engines(rules: Sequence[str]) -> dict[str, Path]:
         shutil.copytree(ROOT / name, TREE / name)
     shutil.copy(ROOT / "CMakeLists.txt", TREE)
     cmake = Path(sys.executable).with_name("cmake")
-    out, target = (
-        TREE / "out",
-        "_engine" + sysconfig.get_config_var("EXT_SUFFIX").removesuffix(".so"),
-    )
+    out = TREE / "out"
+    target = "_engine" + sysconfig.get_config_var("EXT_SUFFIX").removesuffix(".so")
     subprocess.run(
         [cmake, "-S", TREE, "-B", out, "-G", "Ninja", "-DHPLACER_TENSORFLOWS=", *cache_of(native)],
         check=True,

@@ -17,7 +17,9 @@ void HostThreads::Reset(int32_t num_hosts, int32_t threads_per_host, uint64_t se
   for (Host& host : hosts_) {
     host.free.clear();
     host.num_threads = 0;
-    if (host.num_waiting > 0) host.queues.clear();  // the last step was cut off
+    if (host.num_waiting > 0) {  // the last step was cut off
+      for (std::deque<Task>& queue : host.queues) queue.clear();
+    }
     host.num_waiting = 0;
   }
 }

@@ -37,7 +37,6 @@ class Scorer : public PlacementScorer {
       if (schedule != nullptr) *schedule = Schedule();
       return *score < cutoff;
     }
-    score->missing_links = 0;
     if (cutoff.feasible() && tails_.path_ns() >= cutoff.makespan_ns) return false;
     const StepCutoff limit{cutoff.makespan_ns, tails_.tail_ns().data(), tails_.load_ns().data()};
     for (int64_t order = 0; order < launch_orders_; ++order) {
