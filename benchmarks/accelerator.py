@@ -15,8 +15,9 @@ Parts:
   tasks     training steps under placements, executed beside simulated: with costs from data
             sheets, and with the kernels and launches of a traced step under TensorFlow's placement
 
-Every part and task is measured in a process of its own, one at a time; graphs are built meanwhile.
-What has been measured is kept if the rest is interrupted.
+Every part and task is measured in a process of its own, one at a time. Graphs and plans of --jobs
+tasks are made at once, but none while steps are timed. What has been measured is kept if the rest
+is interrupted.
 """
 
 from __future__ import annotations
@@ -220,17 +221,18 @@ def print_task(name: str, sizes: dict[str, Any], divide: int, traces: Path | Non
     """A row for each placement."""
     with tempfile.TemporaryDirectory() as directory:
         path = str(Path(directory, "graph.meta"))
-        write_task(TASKS[name], sizes, path)
-        with gpu_to_itself():
-            machine = divided_machine(divide)
-        from hplacer_optimizer.capture.loading import load_graph
+        with shared_cores():
+            write_task(TASKS[name], sizes, path)
+            with gpu_to_itself():
+                machine = divided_machine(divide)
+            from hplacer_optimizer.capture.loading import load_graph
 
-        begin = time.perf_counter()
-        loaded = load_graph(path, machine=machine, keep_graph=True)
-        load_s = time.perf_counter() - begin
-        print_row({"task": name, "load_s": round(load_s, 2), "ops": loaded.problem.num_ops})
-        made = dict(placements(loaded.problem))
-        with gpu_to_itself():
+            begin = time.perf_counter()
+            loaded = load_graph(path, machine=machine, keep_graph=True)
+            load_s = time.perf_counter() - begin
+            print_row({"task": name, "load_s": round(load_s, 2), "ops": loaded.problem.num_ops})
+            made = dict(placements(loaded.problem))
+        with quiet_cores():
             measure_task(name, path, loaded, made, divide, traces)
 
 
@@ -239,8 +241,9 @@ def divided_machine(divide: int) -> Machine:
     if divide == 1:
         return describe_host(timeout_s=120)
     command = "import json, sys; from benchmarks.accelerator import divide_gpu\n"
+    command += "from tensorflow.python.eager.context import context\n"
     command += "from hplacer_optimizer.machines.list_devices import MARK, list_own\n"
-    command += "divide_gpu(int(sys.argv[1])); print(MARK + json.dumps(list_own()))"
+    command += "divide_gpu(int(sys.argv[1])); print(MARK + json.dumps(list_own(context().config)))"
     done = subprocess.run(
         [sys.executable, "-c", command, str(divide)],
         check=True,
@@ -371,12 +374,16 @@ def kernels_of(metadata: Any) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def gpu_to_itself() -> Iterator[None]:
-    """One process at a time."""
-    path = Path(tempfile.gettempdir(), f"hplacer-accelerator-{os.getuid()}.lock")
+def locked(what: str, how: int) -> Iterator[None]:
+    path = Path(tempfile.gettempdir(), f"hplacer-accelerator-{os.getuid()}-{what}.lock")
     with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        fcntl.flock(file, how)
         yield
+
+
+shared_cores = partial(locked, "cores", fcntl.LOCK_SH)  # with others that measure nothing
+quiet_cores = partial(locked, "cores", fcntl.LOCK_EX)
+gpu_to_itself = partial(locked, "gpu", fcntl.LOCK_EX)
 
 
 # ---- in the process of the benchmark ----
@@ -392,7 +399,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--tasks", nargs="*", choices=TASKS, default=names, metavar="NAME")
     parser.add_argument("--small", action="store_true", help="small sizes, where there are any")
     parser.add_argument("--divide", type=int, default=1, help="the only GPU into so many")
-    parser.add_argument("--jobs", type=int, default=2, help="graphs that are built at once")
+    parser.add_argument("--jobs", type=int, default=2, help="tasks that are prepared at once")
     parser.add_argument("--traces", type=Path, metavar="DIR", help="keeps traces of steps there")
     output = Path("build/accelerator.json")
     parser.add_argument("--output", type=Path, default=output, help=f"default: {output}")
@@ -426,10 +433,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def measure_one(options: argparse.Namespace) -> int:
     if options.one == "machine":
-        with gpu_to_itself():
+        with quiet_cores():
             print_machine()
     elif options.one == "launches":
-        with gpu_to_itself():
+        with quiet_cores():
             print_launches(options.divide, small=options.small)
     else:
         sizes = SMALL.get(options.one, {}) if options.small else {}

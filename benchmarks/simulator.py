@@ -8,6 +8,7 @@ Parts, each a process of its own that is pinned to one core:
     measure_costs  tf-slim's Inception-V3 training graph (batch 32, 299 x 299) on a CPU and 2 K40:
                    `hp.simulate` under a fresh random placement each call, against `MeasureCosts` of
                    `tensorflow.python.grappler.cluster.Cluster` for the same graph and placements.
+                   Both simulate one order of launches.
     scaling        layered random graphs, all on one of 4 devices and uniformly at random on all 4:
                    sqrt(n) layers of sqrt(n) ops, each reads two random outputs of the layer before;
                    one output per op, one slot per device, a channel for every pair of devices.
@@ -125,7 +126,9 @@ def compare_with_measure_costs(path: str, repeats: int, measured: int) -> dict[s
     problem = hp.load_problem(path, machine=MACHINE, batch_size=BATCH_SIZE)
     random = get_planner("random").plan
     placements = [random(problem, seed=seed).placement for seed in range(max(repeats, measured))]
-    simulated_s = [cpu_s(lambda p=p: hp.simulate(problem, p)) for p in placements[:repeats]]
+    simulated_s = [
+        cpu_s(lambda p=p: hp.simulate(problem, p, launch_orders=1)) for p in placements[:repeats]
+    ]
     nodes, measured_s = measure_costs(path, problem, placements[:measured])
     ours_s, theirs_s = min(simulated_s), min(measured_s)
     return {

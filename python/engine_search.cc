@@ -193,7 +193,6 @@ void RegisterSearches(py::module_* module) {
               py::arg("policies"), py::arg("chains"), py::kw_only(), py::arg("seed"),
               py::arg("threads"), py::arg("seconds"), py::arg("max_evaluations"),
               py::arg("patience"), py::arg("passes"), py::arg("sweeps"), py::arg("on_progress"));
-  module->attr("LAUNCH_ORDERS") = kLaunchOrders;
   module->attr("ROLLOUT_ITEMS") = py::tuple(
       py::cast(std::vector<std::string>(std::begin(kItemKindNames), std::end(kItemKindNames))));
   module->attr("ROLLOUT_FEATURES") = py::tuple(py::cast(

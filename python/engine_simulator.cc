@@ -29,6 +29,7 @@ py::object TimesOrNone(const std::vector<int64_t>& times, bool has_trace, const 
 struct PlacedTrace : StepTrace {
   py::object problem;
   std::vector<int32_t> placement;
+  int32_t launch_orders;
 };
 
 std::string NameOf(const MemoryUse& use) {
@@ -50,7 +51,7 @@ py::array MemoryTimelineArray(const PlacedTrace& trace) {
   std::vector<HeldBytes> timeline;
   {
     const py::gil_scoped_release release;
-    timeline = MemoryTimeline(problem, trace.placement);
+    timeline = MemoryTimeline(problem, trace.placement, trace.launch_order);
   }
   return py::array(py::dtype::of<HeldBytes>(), static_cast<py::ssize_t>(timeline.size()),
                    timeline.data());
@@ -61,7 +62,7 @@ py::list PeakHolderList(const PlacedTrace& trace, int32_t device) {
   std::vector<MemoryHolder> holders;
   {
     const py::gil_scoped_release release;
-    holders = PeakHolders(problem, trace.placement, device);
+    holders = PeakHolders(problem, trace.placement, device, trace.launch_order);
   }
   py::list rows;
   for (const MemoryHolder& holder : holders) {
@@ -84,14 +85,16 @@ Largest first; `what` is "persistent", "temp", "output K" or "copy of output K".
 trace. Simulates the step once more. Raises ProblemError for no such device.)");
 }
 
-PlacedTrace SimulateArray(const py::object& problem, const Array<int32_t>& placement) {
+PlacedTrace SimulateArray(const py::object& problem, const Array<int32_t>& placement,
+                          int32_t launch_orders) {
   if (placement.ndim() != 1) throw py::value_error("placement must have one dimension");
   const auto& simulated = problem.cast<const Problem&>();
   PlacedTrace trace;
   trace.problem = problem;
   trace.placement.assign(placement.data(), placement.data() + placement.size());
+  trace.launch_orders = launch_orders;
   const py::gil_scoped_release release;
-  static_cast<StepTrace&>(trace) = Simulate(simulated, trace.placement);
+  static_cast<StepTrace&>(trace) = Simulate(simulated, trace.placement, launch_orders);
   return trace;
 }
 
@@ -128,8 +131,8 @@ Example:
 
 constexpr int32_t kOpsPerSlice = 4'000'000;  // between two looks for Ctrl-C
 
-py::tuple SimulateBatchArray(const Problem& problem, const Array<int32_t>& placements,
-                             int threads) {
+py::tuple SimulateBatchArray(const Problem& problem, const Array<int32_t>& placements, int threads,
+                             int32_t launch_orders) {
   if (placements.ndim() != 2 || placements.shape(1) != problem.num_ops()) {
     throw ProblemError("placements: must have shape [batch, " + std::to_string(problem.num_ops()) +
                        "]");
@@ -148,7 +151,7 @@ py::tuple SimulateBatchArray(const Problem& problem, const Array<int32_t>& place
     for (int64_t row = 0; row < count; row += most) {
       SimulateBatch(problem, devices + row * problem.num_ops(), std::min(most, count - row),
                     threads, makespan_data + row, feasible_data + row,
-                    peak_data + row * problem.num_devices());
+                    peak_data + row * problem.num_devices(), launch_orders);
       const py::gil_scoped_acquire acquire;
       if (PyErr_CheckSignals() != 0) throw py::error_already_set();
     }
@@ -165,10 +168,11 @@ void RegisterStepTrace(py::module_* module) {
   // The simulator is pure: the same problem and placement give the same trace again.
   cls.def(py::pickle(
       [](const PlacedTrace& trace) {
-        return py::make_tuple(trace.problem, ToArray(trace.placement));
+        return py::make_tuple(trace.problem, ToArray(trace.placement), trace.launch_orders);
       },
       [](const py::tuple& made_of) {
-        return SimulateArray(made_of[0], made_of[1].cast<Array<int32_t>>());
+        return SimulateArray(made_of[0], made_of[1].cast<Array<int32_t>>(),
+                             made_of[2].cast<int32_t>());
       }));
   AddValueMethods(&cls, "describe_trace");
   cls.def_readonly("problem", &PlacedTrace::problem);
@@ -203,9 +207,11 @@ void RegisterStepTrace(py::module_* module) {
 }
 
 void RegisterSimulator(py::module_* module) {
-  module->def("simulate", &SimulateArray, py::arg("problem"), py::arg("placement"));
+  module->def("simulate", &SimulateArray, py::arg("problem"), py::arg("placement"),
+              py::arg("launch_orders") = kLaunchOrders);
   module->def("simulate_batch", &SimulateBatchArray, py::arg("problem"), py::arg("placements"),
-              py::arg("threads"));
+              py::arg("threads"), py::arg("launch_orders") = kLaunchOrders);
+  module->attr("LAUNCH_ORDERS") = kLaunchOrders;
 }
 
 }  // namespace hplacer

@@ -62,7 +62,7 @@ def mix_bits(z: int) -> int:
 class Step:
     """One step under one placement, as it goes on."""
 
-    def __init__(self, document: dict[str, Any], placement: list[int]) -> None:
+    def __init__(self, document: dict[str, Any], placement: list[int], order: int) -> None:
         self.ops, self.devices = document["ops"], document["devices"]
         self.place = placement
         self.edges = {tuple(edge) for edge in document["edges"]}
@@ -112,7 +112,7 @@ class Step:
         self.queues: dict[str, list[list[tuple[int, bool]]]] = defaultdict(
             lambda: [[] for _ in threads]
         )
-        self.draws = 0
+        self.draws, self.seed = 0, mix_bits(order)
         self.is_arriving = False
         self.stream_free = [0] * len(self.devices)
         # (device, from, to) -> copies that are not over, in their order.
@@ -329,7 +329,7 @@ class Step:
 
     def draw(self, number: int) -> int:
         self.draws += 1
-        return mix_bits(self.draws) % number
+        return mix_bits(self.seed ^ self.draws) % number
 
     def wake_thread(self, i: int, waker: Thread | None = None) -> None:
         task = self.task(self.place[i])
@@ -426,7 +426,8 @@ class Step:
 
         def key(pair: tuple[int, Any]) -> tuple[int, int]:
             reader = pair[0] + 1
-            return (mix_bits(i << 32 | reader) if found.followers > 8 else reader, reader)
+            drawn = mix_bits(self.seed ^ (i << 32 | reader))
+            return (drawn if found.followers > 8 else reader, reader)
 
         others = []  # that take time on a device that does not launch
         for _, item in sorted(found.items, key=key):
@@ -708,9 +709,23 @@ class Step:
         return all(len(devices) == 1 for devices in groups.values())
 
 
-def simulate(document: dict[str, Any], placement: list[int]) -> Result:
-    """Simulates one step of a problem document."""
-    step = Step(document, placement)
+def simulate(document: dict[str, Any], placement: list[int], launch_orders: int = 3) -> Result:
+    """Simulates a step of a problem document: the worst of so many orders of launches."""
+    launches = any(device.get("launch_ns", 0) for device in document["devices"])
+    orders = range(launch_orders if launches else 1)
+    results = [simulate_order(document, placement, order) for order in orders]
+    memories = [device["memory_bytes"] for device in document["devices"]]
+
+    def badness(result: Result) -> tuple[int, int]:
+        peaks = zip(result.peak_bytes or [], memories, strict=False)
+        return sum(max(peak - memory, 0) for peak, memory in peaks), result.makespan_ns or 0
+
+    return max(results, key=badness)
+
+
+def simulate_order(document: dict[str, Any], placement: list[int], order: int) -> Result:
+    """A step under one order of launches."""
+    step = Step(document, placement, order)
     if not step.has_trace():
         return Result()
     step.run()

@@ -19,8 +19,8 @@ from hplacer_optimizer.support import tf_process
 MARK = "hplacer-devices "
 
 
-def list_own() -> list[dict[str, Any]]:
-    """The devices of this process."""
+def list_own(session_config: Any = None) -> list[dict[str, Any]]:
+    """The devices of this process, as a session with this configuration has them."""
     from tensorflow.python.client import device_lib
 
     # Named as in a session: "/job:localhost/replica:0/task:0" is what both leave out.
@@ -31,7 +31,7 @@ def list_own() -> list[dict[str, Any]]:
             "description": device.physical_device_desc,
             "memory_bytes": device.memory_limit,
         }
-        for device in device_lib.list_local_devices()
+        for device in device_lib.list_local_devices(session_config)
     ]
 
 

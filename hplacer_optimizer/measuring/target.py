@@ -31,18 +31,20 @@ class Target:
     """In full."""
 
     def config(self) -> Any:
-        """The ConfigProto of a session."""
+        """The ConfigProto of a session. On this machine GPUs are divided as in this process."""
         import tensorflow as tf
+        from tensorflow.python.eager.context import context
 
         config = tf.compat.v1.ConfigProto(allow_soft_placement=False)
-        config.gpu_options.allow_growth = True  # beside the process that trains, or plans
         if self.session == LOCAL:
+            config.gpu_options.CopyFrom(context().config.gpu_options)
             numbers = [int(found[1]) for found in map(_CPU.search, self.device_names) if found]
             config.device_count["CPU"] = max(numbers, default=0) + 1
             if not emulation.is_on():  # which sets the threads that it needs
                 config.inter_op_parallelism_threads = inter_op_threads(host.whole_cores())
         else:
             config.isolate_session_state = True  # variables end with their session
+        config.gpu_options.allow_growth = True  # beside the process that trains, or plans
         return config
 
 

@@ -1,12 +1,11 @@
 """Orders of launches, where TensorFlow's own differs from start to start.
 
-A search scores the worst of some orders (cc/engine/simulator/placement_scorer.h). It still finds
-what these alone make fast, so orders that it did not see judge its results.
+A search scores the worst of some orders (cc/engine/simulator/simulator.h). It still finds what
+these alone make fast, so orders that it did not see judge its results.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 
 from hplacer_optimizer._engine import LAUNCH_ORDERS, Problem
 from hplacer_optimizer.machines.host import whole_cores
-from hplacer_optimizer.problem.simulator import simulate, simulate_batch
+from hplacer_optimizer.problem.simulator import simulate_batch
 
 # Launch seeds of what judges, apart from those of draws of costs, which are small.
 _JUDGING = range(1021, 1029)
@@ -31,12 +30,6 @@ def searched(problem: Problem) -> list[Problem]:
     return [with_order(problem, problem.launch_seed + order) for order in range(number)]
 
 
-def worst_step_ns(problems: Sequence[Problem], placement: NDArray[np.int32]) -> float:
-    """The longest step under these orders, infinite if it does not fit."""
-    traces = [simulate(problem, placement) for problem in problems]
-    return max(float(t.makespan_ns or 0) if t.feasible else math.inf for t in traces)
-
-
 def best_of(problem: Problem, found: Sequence[NDArray[np.int32]]) -> NDArray[np.int32]:
     """The one with the shortest mean step under orders that no search scored."""
     return found[int(mean_steps_ns(problem, found, _JUDGING).argmin())]
@@ -49,7 +42,8 @@ def mean_steps_ns(
     placements = np.stack(found)
     steps_ns = np.zeros(len(found))
     for launch_seed in launch_seeds:
-        other = with_order(problem, launch_seed)
-        step_ns, feasible, _ = simulate_batch(other, placements, threads=whole_cores())
+        step_ns, feasible, _ = simulate_batch(
+            with_order(problem, launch_seed), placements, threads=whole_cores(), launch_orders=1
+        )
         steps_ns += np.where(feasible, step_ns, np.inf)
     return steps_ns / len(launch_seeds)

@@ -25,10 +25,11 @@ from numpy.typing import NDArray
 
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.machines.host import whole_cores
-from hplacer_optimizer.planners import launch_orders, local_search
+from hplacer_optimizer.planners import local_search
 from hplacer_optimizer.planners.budget import Budget, ProgressCallback
 from hplacer_optimizer.planners.learning.around import PLACEMENTS, learn_around
 from hplacer_optimizer.planners.result import PlannerResult, Watch
+from hplacer_optimizer.problem.simulator import simulate
 
 PARTS = ("learner", "race")  # and those of `local_search`
 _RACERS = 4
@@ -73,7 +74,7 @@ class _Lineages:
         without: Collection[str],
     ) -> None:
         self._problem, self._start, self._seed, self._watch = problem, start, seed, watch
-        self._orders, self._without = launch_orders.searched(problem), without
+        self._without = without
         self._budget, self._begin_s = budget, time.monotonic()
         self._best, self._best_ns = start, math.inf
         self._searches = self._improved = 0  # how many, and the evaluations until the last gain
@@ -133,7 +134,8 @@ class _Lineages:
             self._best, self._best_ns, self._improved = placement, step_ns, self._watch.last.steps
 
     def _step_ns(self, placement: _Int32) -> float:
-        return launch_orders.worst_step_ns(self._orders, placement)
+        trace = simulate(self._problem, placement)
+        return float(trace.makespan_ns or 0) if trace.feasible else math.inf
 
     def _race(self, evaluations: int) -> _Int32:
         """The best of short searches from the first start, each with a seed of its own."""

@@ -117,8 +117,11 @@ class MeanStep:
             means_ns[near] = np.mean(rows, axis=0)
         return means_ns
 
-    def _steps_ns(self, problem: Problem, placements: NDArray[np.int32]) -> NDArray[np.float64]:
-        step_ns, feasible, _ = simulate_batch(problem, placements, threads=self._threads)
+    def _steps_ns(self, drawn: Problem, placements: NDArray[np.int32]) -> NDArray[np.float64]:
+        """Each draw of costs has an order of launches, too."""
+        step_ns, feasible, _ = simulate_batch(
+            drawn, placements, threads=self._threads, launch_orders=1
+        )
         return np.where(feasible, step_ns, np.inf)
 
 

@@ -13,25 +13,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hplacer_optimizer import _engine
-from hplacer_optimizer._engine import Problem, StepTrace
+from hplacer_optimizer._engine import LAUNCH_ORDERS, Problem, StepTrace
 from hplacer_optimizer.errors import OptionError, ProblemError
 from hplacer_optimizer.problem.problem_file import check_placement
 
 __all__ = ["SIMULATOR_VERSION", "StepTrace", "simulate", "simulate_batch", "simulate_default"]
 
-SIMULATOR_VERSION = 2
+SIMULATOR_VERSION = 3
 """Raised by every change that gives a problem and a placement another step time.
 
 Step times of two versions are not compared: plans keep the version that predicted them.
 """
 
 
-def simulate(problem: Problem, placement: Sequence[int] | NDArray[np.integer[Any]]) -> StepTrace:
+def simulate(
+    problem: Problem,
+    placement: Sequence[int] | NDArray[np.integer[Any]],
+    *,
+    launch_orders: int = LAUNCH_ORDERS,
+) -> StepTrace:
     """Simulates one step.
 
     Args:
         problem: the graph and the machine.
         placement: one device index per op, [n].
+        launch_orders: where TensorFlow's order of launches on GPUs differs from start to start, the
+            longest step under so many of these orders, at least 1. Searches score the same ones.
 
     Returns:
         The trace: `makespan_ns`, `start_ns[n]`, `finish_ns[n]`, `transfers`, `peak_bytes[m]`,
@@ -40,6 +47,7 @@ def simulate(problem: Problem, placement: Sequence[int] | NDArray[np.integer[Any
 
     Raises:
         ProblemError: wrong length, an index outside 0..m-1, or no integers.
+        OptionError: `launch_orders` is not a positive integer.
 
     Example:
         >>> import hplacer_optimizer as hp
@@ -49,7 +57,8 @@ def simulate(problem: Problem, placement: Sequence[int] | NDArray[np.integer[Any
         >>> hp.simulate(problem, [0, 1, 1, 1, 2, 2, 2, 2, 2]).makespan_ns  # a branch on each GPU
         438000
     """
-    return _engine.simulate(problem, check_placement(problem, placement))
+    _check_number("launch_orders", launch_orders)
+    return _engine.simulate(problem, check_placement(problem, placement), launch_orders)
 
 
 def simulate_default(problem: Problem) -> tuple[StepTrace, bool] | None:
@@ -66,7 +75,11 @@ def simulate_default(problem: Problem) -> tuple[StepTrace, bool] | None:
 
 
 def simulate_batch(
-    problem: Problem, placements: NDArray[np.integer[Any]], *, threads: int = 1
+    problem: Problem,
+    placements: NDArray[np.integer[Any]],
+    *,
+    threads: int = 1,
+    launch_orders: int = LAUNCH_ORDERS,
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.int64]]:
     """Simulates one step under each of many placements; the result is the same for any `threads`.
 
@@ -74,6 +87,7 @@ def simulate_batch(
         problem: the graph and the machine.
         placements: device indices, integers [batch, n].
         threads: how many placements to simulate at once, at least 1.
+        launch_orders: as of `simulate`.
 
     Returns:
         `makespan_ns` int64[batch] (-1 where a kernel or a link is missing), `feasible`
@@ -81,7 +95,7 @@ def simulate_batch(
 
     Raises:
         ProblemError: wrong shape, an index outside 0..m-1, or no integers.
-        OptionError: `threads` is not a positive integer.
+        OptionError: `threads` or `launch_orders` is not a positive integer.
 
     Example:
         >>> import hplacer_optimizer as hp
@@ -95,8 +109,8 @@ def simulate_batch(
         >>> peak_bytes.tolist()
         [[9200000, 0, 0], [400000, 9200000, 0]]
     """
-    if type(threads) is not int or not 1 <= threads < 2**31:
-        raise OptionError(f"threads: must be an integer of at least 1, got {threads!r}")
+    _check_number("threads", threads)
+    _check_number("launch_orders", launch_orders)
     placements = np.asarray(placements)
     if placements.dtype.kind not in "iu":
         raise ProblemError(f"placements: expected integers, got an array of {placements.dtype}")
@@ -111,4 +125,10 @@ def simulate_batch(
             f"placements[{row}][{op}]: device {placements[row, op]} is out of range, there are "
             f"{problem.num_devices}"
         )
-    return _engine.simulate_batch(problem, np.ascontiguousarray(placements, np.int32), threads)
+    rows = np.ascontiguousarray(placements, np.int32)
+    return _engine.simulate_batch(problem, rows, threads, launch_orders)
+
+
+def _check_number(name: str, value: object) -> None:
+    if type(value) is not int or not 1 <= value < 2**31:
+        raise OptionError(f"{name}: must be an integer of at least 1, got {value!r}")

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
+from hplacer_optimizer._engine import LAUNCH_ORDERS
 from hplacer_optimizer.errors import OptionError, ProblemError
 from hplacer_optimizer.problem.problem_file import load_problem_file
 from hplacer_optimizer.problem.simulator import SIMULATOR_VERSION, simulate, simulate_batch
@@ -18,7 +19,7 @@ from tests.shared_cores import shared_cores
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "two_towers.hplacer.json"
 # By the version of the simulator: the steps of the test below.
-STEPS_NS = {2: [4_301_000, 6_938_000, 12_972_000]}
+STEPS_NS = {3: [4_301_000, 6_938_000, 12_972_000]}
 
 
 def test_who_changes_a_step_raises_the_version() -> None:
@@ -81,6 +82,32 @@ def assert_equals_reference(document: dict[str, Any], placement: list[int]) -> N
 @given(placed_problems())
 def test_equals_the_reference(case: tuple[dict[str, Any], list[int]]) -> None:
     assert_equals_reference(*case)
+
+
+@settings(max_examples=50, deadline=None)
+@given(placed_problems())
+def test_the_worst_order_of_launches_counts(case: tuple[dict[str, Any], list[int]]) -> None:
+    document, placement = case
+    problem = problem_from_dict(document)
+    worst = simulate(problem, placement)
+    orders = [
+        simulate(problem.replace(launch_seed=order), placement, launch_orders=1)
+        for order in range(LAUNCH_ORDERS)
+    ]
+    memory = problem.device_memory_bytes
+    missing = [np.maximum(trace.peak_bytes - memory, 0).sum() for trace in orders]
+    most = max(
+        (bytes_, trace.makespan_ns or 0) for bytes_, trace in zip(missing, orders, strict=True)
+    )
+    assert most == (np.maximum(worst.peak_bytes - memory, 0).sum(), worst.makespan_ns or 0)
+    held = dict.fromkeys(range(problem.num_devices), 0)
+    for _, device, held_bytes in worst.memory_timeline():
+        held[device] = max(held[device], held_bytes)
+    if worst.has_trace:
+        assert list(held.values()) == worst.peak_bytes.tolist()
+    batch = simulate_batch(problem, np.array([placement], np.int32))
+    assert batch[0][0] == (-1 if worst.makespan_ns is None else worst.makespan_ns)
+    assert batch[2][0].tolist() == worst.peak_bytes.tolist()
 
 
 def chain() -> dict[str, Any]:

@@ -1,5 +1,6 @@
 #include "engine/simulator/infeasibility.h"
 
+#include <limits>
 #include <utility>
 
 namespace hplacer {
@@ -115,6 +116,19 @@ bool FitsMemory(const Problem& problem, const int64_t* peak_bytes) {
     if (peak_bytes[device] > problem.spec().device_memory_bytes[device]) return false;
   }
   return true;
+}
+
+int64_t MissingBytes(const Problem& problem, const int64_t* peak_bytes) {
+  int64_t missing = 0;
+  for (int32_t device = 0; device < problem.num_devices(); ++device) {
+    const int64_t bytes = peak_bytes[device] - problem.spec().device_memory_bytes[device];
+    if (bytes <= 0) continue;
+    // Copies of a tensor count on each device, so the sum may be larger than all sizes together.
+    if (__builtin_add_overflow(missing, bytes, &missing)) {
+      return std::numeric_limits<int64_t>::max();
+    }
+  }
+  return missing;
 }
 
 std::vector<std::string> DescribeInfeasibility(const Problem& problem,

@@ -20,6 +20,9 @@ bool HonoursConstraints(const Problem& problem, const int32_t* placement);
 // Every device's peak, peak_bytes[m], is at most its memory.
 bool FitsMemory(const Problem& problem, const int64_t* peak_bytes);
 
+// By how much peaks exceed memories, the sum over devices.
+int64_t MissingBytes(const Problem& problem, const int64_t* peak_bytes);
+
 // Empty if and only if the placement is feasible. One sentence per kind of violation, which names
 // the first op concerned and counts the others; for memory one sentence per device.
 std::vector<std::string> DescribeInfeasibility(const Problem& problem,

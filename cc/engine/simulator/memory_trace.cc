@@ -15,10 +15,11 @@ auto Key(const MemoryUse& use) { return std::make_tuple(use.op, use.kind, use.ou
 
 // Calls visit(changes) with what a simulation has recorded.
 template <typename Visit>
-void Replay(const Problem& problem, const std::vector<int32_t>& placement, Visit visit) {
+void Replay(const Problem& problem, const std::vector<int32_t>& placement, int64_t order,
+            Visit visit) {
   CheckPlacement(problem, placement);
   StepSimulation<LongEventKey, true> simulation;
-  if (simulation.Run(problem, placement.data())) visit(simulation.memory_changes());
+  if (simulation.Run(problem, placement.data(), nullptr, order)) visit(simulation.memory_changes());
 }
 
 constexpr size_t kNoPeak = std::numeric_limits<size_t>::max();
@@ -37,10 +38,10 @@ std::vector<size_t> Peaks(const Problem& problem, const std::vector<MemoryChange
 
 }  // namespace
 
-std::vector<HeldBytes> MemoryTimeline(const Problem& problem,
-                                      const std::vector<int32_t>& placement) {
+std::vector<HeldBytes> MemoryTimeline(const Problem& problem, const std::vector<int32_t>& placement,
+                                      int64_t order) {
   std::vector<HeldBytes> timeline;
-  Replay(problem, placement, [&](const std::vector<MemoryChange>& changes) {
+  Replay(problem, placement, order, [&](const std::vector<MemoryChange>& changes) {
     std::vector<int64_t> persistent_bytes(problem.num_devices(), 0);
     auto it = changes.begin();
     for (; it != changes.end() && it->use.kind == MemoryKind::kPersistent; ++it) {
@@ -57,13 +58,13 @@ std::vector<HeldBytes> MemoryTimeline(const Problem& problem,
 }
 
 std::vector<MemoryHolder> PeakHolders(const Problem& problem, const std::vector<int32_t>& placement,
-                                      int32_t device) {
+                                      int32_t device, int64_t order) {
   if (device < 0 || device >= problem.num_devices()) {
     Fail("device", std::to_string(device) + " is out of range, there are " +
                        std::to_string(problem.num_devices()));
   }
   std::vector<MemoryHolder> holders;
-  Replay(problem, placement, [&](const std::vector<MemoryChange>& changes) {
+  Replay(problem, placement, order, [&](const std::vector<MemoryChange>& changes) {
     const size_t peak = Peaks(problem, changes)[device];
     if (peak == kNoPeak) return;
     std::map<std::tuple<int32_t, MemoryKind, int32_t>, int64_t> held;
@@ -89,7 +90,7 @@ std::vector<MemoryHolder> PeakHolders(const Problem& problem, const std::vector<
 std::vector<int64_t> OwnBytesAtPeaks(const Problem& problem,
                                      const std::vector<int32_t>& placement) {
   std::vector<int64_t> own_bytes(problem.num_ops(), 0);
-  Replay(problem, placement, [&](const std::vector<MemoryChange>& changes) {
+  Replay(problem, placement, 0, [&](const std::vector<MemoryChange>& changes) {
     const std::vector<size_t> peak = Peaks(problem, changes);
     for (size_t i = 0; i < changes.size(); ++i) {
       const MemoryChange& change = changes[i];

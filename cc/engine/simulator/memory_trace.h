@@ -43,14 +43,16 @@ struct MemoryHolder {
   int64_t bytes;
 };
 
+// All of the step of one order of launches (StepTrace::launch_order).
+
 // One entry per allocation and free that is not of 0 bytes, in their order. A device's persistent
 // memory is one allocation at time 0.
-std::vector<HeldBytes> MemoryTimeline(const Problem& problem,
-                                      const std::vector<int32_t>& placement);
+std::vector<HeldBytes> MemoryTimeline(const Problem& problem, const std::vector<int32_t>& placement,
+                                      int64_t order = 0);
 
 // What `device` holds when its peak is first reached, largest first, then by op, kind and output.
 std::vector<MemoryHolder> PeakHolders(const Problem& problem, const std::vector<int32_t>& placement,
-                                      int32_t device);
+                                      int32_t device, int64_t order = 0);
 
 // [n] what each op itself holds, without copies, when the peak of its device is first reached.
 std::vector<int64_t> OwnBytesAtPeaks(const Problem& problem, const std::vector<int32_t>& placement);

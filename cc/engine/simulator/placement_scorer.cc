@@ -1,6 +1,5 @@
 #include "engine/simulator/placement_scorer.h"
 
-#include <algorithm>
 #include <limits>
 
 #include "engine/simulator/infeasibility.h"
@@ -8,19 +7,6 @@
 
 namespace hplacer {
 namespace {
-
-int64_t MissingBytes(const Problem& problem, const std::vector<int64_t>& peak_bytes) {
-  int64_t missing = 0;
-  for (int32_t device = 0; device < problem.num_devices(); ++device) {
-    const int64_t bytes = peak_bytes[device] - problem.spec().device_memory_bytes[device];
-    if (bytes <= 0) continue;
-    // Copies of a tensor count on each device, so the sum may be larger than all sizes together.
-    if (__builtin_add_overflow(missing, bytes, &missing)) {
-      return std::numeric_limits<int64_t>::max();
-    }
-  }
-  return missing;
-}
 
 template <typename EventKey>
 class Scorer : public PlacementScorer {
@@ -44,7 +30,7 @@ class Scorer : public PlacementScorer {
           simulation_.Run(problem_, placement, cutoff.feasible() ? &limit : nullptr, order);
       work_ += simulation_.num_started();
       if (!has_trace) return false;
-      const Score found = {0, MissingBytes(problem_, simulation_.peak_bytes()),
+      const Score found = {0, MissingBytes(problem_, simulation_.peak_bytes().data()),
                            simulation_.makespan_ns()};
       const bool is_worst = order == 0 || *score < found;
       if (is_worst) *score = found;

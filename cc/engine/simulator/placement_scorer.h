@@ -4,9 +4,6 @@
 // the memories by the fewest bytes, then by the step time, always that of the simulator. With a
 // cutoff a placement whose step lasts as long or longer is given up as soon as that is certain.
 //
-// Where the order of launches is drawn, the worst of several orders counts: a search finds what one
-// order alone makes fast, and in TensorFlow that is another order at each start.
-//
 // Keeps references to the problem and the tables; one object per thread.
 
 #ifndef HPLACER_ENGINE_SIMULATOR_PLACEMENT_SCORER_H_
@@ -24,10 +21,6 @@
 
 namespace hplacer {
 
-// So many: those of the problem's launch seed and of the next ones. A search on GPUs then ends 2%
-// lower under other orders than with one, in the same time.
-inline constexpr int32_t kLaunchOrders = 3;
-
 struct Score {
   int64_t missing_links = std::numeric_limits<int64_t>::max();
   int64_t missing_bytes = 0;  // the sum over devices
@@ -42,7 +35,7 @@ struct Score {
   }
 };
 
-// The times of one simulated step, of the worst order.
+// The times of one simulated step.
 struct Schedule {
   std::vector<int64_t> start_ns, finish_ns;  // [n]
   std::vector<Transfer> transfers;

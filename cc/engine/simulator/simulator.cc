@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <utility>
 
 #include "engine/simulator/infeasibility.h"
 #include "engine/simulator/step_simulation.h"
@@ -32,20 +33,42 @@ void WithSimulation(const Problem& problem, Visit visit) {
   }
 }
 
+// Calls on_worst(order) after the run of each order that is worse than those before it: by the
+// bytes that do not fit, then by the step time. Returns whether there is a trace.
+template <typename Simulation, typename OnWorst>
+bool RunOrders(const Problem& problem, const int32_t* placement, int32_t launch_orders,
+               Simulation* simulation, OnWorst on_worst) {
+  std::pair<int64_t, int64_t> worst;
+  for (int64_t order = 0; order < launch_orders; ++order) {
+    if (!simulation->Run(problem, placement, nullptr, order)) return false;
+    const std::pair found{MissingBytes(problem, simulation->peak_bytes().data()),
+                          simulation->makespan_ns()};
+    if (order == 0 || worst < found) {
+      worst = found;
+      on_worst(order);
+    }
+    if (!simulation->has_drawn()) break;  // all orders are the same
+  }
+  return true;
+}
+
 }  // namespace
 
-StepTrace Simulate(const Problem& problem, const std::vector<int32_t>& placement) {
+StepTrace Simulate(const Problem& problem, const std::vector<int32_t>& placement,
+                   int32_t launch_orders) {
   CheckPlacement(problem, placement);
   StepTrace trace;
   trace.peak_bytes.assign(problem.num_devices(), 0);
   WithSimulation(problem, [&](auto& simulation) {
-    trace.has_trace = simulation.Run(problem, placement.data());
-    if (!trace.has_trace) return;
-    if (problem.num_ops() > kMaxOpsKept) simulation.DropRunState();
-    trace.makespan_ns = simulation.makespan_ns();
-    simulation.CopyTimes(&trace.start_ns, &trace.finish_ns);
-    trace.transfers = simulation.Transfers();
-    trace.peak_bytes = simulation.peak_bytes();
+    const auto keep = [&](int64_t order) {
+      if (problem.num_ops() > kMaxOpsKept) simulation.DropRunState();
+      trace.launch_order = order;
+      trace.makespan_ns = simulation.makespan_ns();
+      simulation.CopyTimes(&trace.start_ns, &trace.finish_ns);
+      trace.transfers = simulation.Transfers();
+      trace.peak_bytes = simulation.peak_bytes();
+    };
+    trace.has_trace = RunOrders(problem, placement.data(), launch_orders, &simulation, keep);
   });
   trace.feasible = trace.has_trace && HonoursConstraints(problem, placement.data()) &&
                    FitsMemory(problem, trace.peak_bytes.data());
@@ -63,16 +86,20 @@ std::vector<int32_t> FirstTransfers(const std::vector<Transfer>& transfers, int3
 }
 
 void SimulateBatch(const Problem& problem, const int32_t* placements, int64_t count, int threads,
-                   int64_t* makespan_ns, bool* feasible, int64_t* peak_bytes) {
+                   int64_t* makespan_ns, bool* feasible, int64_t* peak_bytes,
+                   int32_t launch_orders) {
   const int64_t n = problem.num_ops(), m = problem.num_devices();
   for (int64_t row = 0; row < count; ++row) CheckPlacement(problem, placements + row * n, n);
   std::atomic<int64_t> next = 0;
   const auto score = [&](auto& simulation, int64_t row) {
     const int32_t* placement = placements + row * n;
-    const bool has_trace = simulation.Run(problem, placement);
-    makespan_ns[row] = has_trace ? simulation.makespan_ns() : -1;
+    makespan_ns[row] = -1;
     std::fill_n(peak_bytes + row * m, m, 0);
-    if (has_trace) std::copy_n(simulation.peak_bytes().begin(), m, peak_bytes + row * m);
+    const auto keep = [&](int64_t) {
+      makespan_ns[row] = simulation.makespan_ns();
+      std::copy_n(simulation.peak_bytes().begin(), m, peak_bytes + row * m);
+    };
+    const bool has_trace = RunOrders(problem, placement, launch_orders, &simulation, keep);
     feasible[row] = has_trace && HonoursConstraints(problem, placement) &&
                     FitsMemory(problem, peak_bytes + row * m);
   };

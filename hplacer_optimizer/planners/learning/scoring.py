@@ -64,7 +64,7 @@ class Simulated:
             if first and is_over():
                 break
             rows = placements[first : first + self._rows]
-            found.append(simulate_batch(order, rows, threads=whole_cores()))
+            found.append(simulate_batch(order, rows, threads=whole_cores(), launch_orders=1))
         makespan_ns, feasible, peak_bytes = map(np.concatenate, zip(*found, strict=True))
         scored = placements[: len(makespan_ns)]
         has_trace = makespan_ns >= 0
@@ -83,13 +83,14 @@ class Simulated:
         return scores
 
     def _judge(self, placements: NDArray[np.int32], scores: Scores) -> None:
-        """The best placement gets the worst of its steps; it fits if it does in each."""
+        """The best placement gets the worst of its steps."""
         row = scores.best
-        worst_s = launch_orders.worst_step_ns(self._orders, placements[row]) / 1e9
-        if not math.isfinite(worst_s):
+        trace = simulate(self._problem, placements[row])
+        if not trace.feasible:
             scores.feasible[row] = False
             scores.cost[row] += DOES_NOT_FIT
             return
+        worst_s = (trace.makespan_ns or 0) / 1e9
         scores.seconds[row] = worst_s
         scores.cost[row] = math.log(max(worst_s, 1e-9))
 

@@ -43,7 +43,7 @@ std::vector<int32_t> AllButLastOnGpu() {
 std::vector<int64_t> StepsNs(ProblemBuilder* b, int64_t seed, int32_t count) {
   std::vector<int64_t> steps_ns;
   for (b->spec.launch_seed = seed; b->spec.launch_seed < seed + count; ++b->spec.launch_seed) {
-    steps_ns.push_back(Run(*b, AllButLastOnGpu()).makespan_ns);
+    steps_ns.push_back(Simulate(b->Build(), AllButLastOnGpu(), 1).makespan_ns);
   }
   b->spec.launch_seed = seed;
   return steps_ns;
@@ -63,6 +63,9 @@ TEST_CASE("the worst of several orders of launches is the score") {
     Schedule schedule;
     CHECK(scorer->Run(AllButLastOnGpu().data(), Score(), &score, &schedule));
     CHECK(score.makespan_ns == worst_ns);
+    const StepTrace trace = Simulate(problem, AllButLastOnGpu());
+    CHECK(trace.makespan_ns == worst_ns);
+    CHECK(steps_ns[trace.launch_order] == worst_ns);
     CHECK(*std::max_element(schedule.finish_ns.begin(), schedule.finish_ns.end()) == worst_ns);
     Score cutoff = score;
     CHECK_FALSE(scorer->Run(AllButLastOnGpu().data(), cutoff, &score, nullptr));
