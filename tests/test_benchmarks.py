@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -29,10 +30,10 @@ print("TOLD " + json.dumps(told))
 """
 
 
-def run(directory: Path, *arguments: str) -> str:
+def run(directory: Path, *arguments: str, codes: Sequence[int] = (0,)) -> str:
     """What Python printed with these arguments."""
     done = run_script(arguments, cwd=directory, environment=clean_environment(directory))
-    assert done.returncode == 0, done.stderr
+    assert done.returncode in codes, done.stderr
     return done.stdout
 
 
@@ -55,7 +56,8 @@ def test_each_rule_of_launches_stands_in_the_simulator(tmp_path: Path) -> None:
 
 def test_the_plan_store(tmp_path: Path) -> None:
     small = ("--plans", "2", "4", "--nodes", "20")
-    found = json.loads(run(tmp_path, "-m", "benchmarks.plan_store", *small, "--json"))
+    told = run(tmp_path, "-m", "benchmarks.plan_store", *small, "--json", codes=(0, 1))
+    found = json.loads(told)  # also where the goal is missed, on busy cores
     assert [store["plans"] for store in found["stores"]] == [2, 4]
     assert all(store["lookup_s"] > 0 for store in found["stores"])
 

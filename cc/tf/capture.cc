@@ -71,7 +71,7 @@ class StepCapture {
     InputLists inputs = OrderedInputs(step_);
     if (status = NumberOps(inputs); !status.ok()) return status;
     const std::vector<int32_t> by_op = PositionsByOp();
-    FindRemoved(by_op);
+    FindRemoved(by_op, inputs);
     MergeSums();
     LeaveOnHost();
     JoinUnits(by_op);
@@ -121,10 +121,10 @@ class StepCapture {
   }
 
   // Finds the nodes that are removed before run time; these cost nothing and hold nothing.
-  void FindRemoved(const std::vector<int32_t>& by_op) {
+  void FindRemoved(const std::vector<int32_t>& by_op, const InputLists& inputs) {
     std::vector<bool> is_fixed(step_.nodes.size());
     for (size_t i = 0; i < is_fixed.size(); ++i) is_fixed[i] = units_.frame_of[i] >= 0;
-    removed_ = FindRemovedOps(step_, is_static_, is_fixed, by_op);
+    removed_ = FindRemovedOps(step_, is_static_, is_fixed, by_op, inputs);
     for (size_t i = 0; i < step_.nodes.size(); ++i) {
       if (removed_.is_removed[i]) TakeCosts(i);
     }
@@ -220,8 +220,7 @@ class StepCapture {
         for (const StepEdge& edge : sums_.inputs[i]) sources.push_back(edge.source);
       }
       const auto& waits_for = removed_.waits_for[i];  // nothing, where the node is removed itself
-      const auto first = sources.insert(sources.end(), waits_for.begin(), waits_for.end());
-      SortByName(step_, first, sources.end());
+      sources.insert(sources.end(), waits_for.begin(), waits_for.end());
     }
   }
 

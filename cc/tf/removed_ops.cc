@@ -1,6 +1,7 @@
 #include "tf/removed_ops.h"
 
-#include <iterator>
+#include <algorithm>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -17,6 +18,7 @@ using tensorflow::Graph;
 using tensorflow::Node;
 
 constexpr size_t kMostBetween = 1000;
+constexpr int kRounds = 2;  // of TensorFlow's optimizer
 
 // Op types that Grappler keeps although nobody reads them.
 bool IsKept(const Node& node) {
@@ -32,9 +34,10 @@ bool IsKept(const Node& node) {
 class Removal {
  public:
   Removal(const Step& step, const std::vector<bool>& is_static, const std::vector<bool>& is_fixed,
-          const std::vector<int32_t>& order)
+          const std::vector<int32_t>& order, const InputLists& inputs)
       : step_(step),
         order_(order),
+        inputs_(inputs),
         place_(order.size()),
         is_idle_(order.size(), false),
         is_removed_(order.size(), false),
@@ -42,7 +45,8 @@ class Removal {
         reads_(order.size()),
         read_by_(order.size()),
         waits_for_(order.size()),
-        releases_(order.size()) {
+        releases_(order.size()),
+        written_(order.size()) {
     for (size_t i = 0; i < order.size(); ++i) {
       place_[order[i]] = static_cast<int32_t>(i);
       is_static_.push_back(is_static[order[i]]);
@@ -60,12 +64,16 @@ class Removal {
   RemovedOps Run() && {
     const auto count = static_cast<int32_t>(order_.size());
     for (int32_t i = 0; i < count; ++i) AddEdgesInto(i);
-    for (int32_t i = 0; i < count; ++i) waiting_.push_back(i);
-    while (!waiting_.empty()) {
-      const int32_t i = waiting_.back();
-      waiting_.pop_back();
-      if (!is_removed_[i]) Simplify(i);
+    for (int round = 0; round < kRounds; ++round) {
+      ForgetWhatFollows();
+      for (int32_t i = 0; i < count; ++i) waiting_.push_back(i);
+      while (!waiting_.empty()) {
+        const int32_t i = waiting_.back();
+        waiting_.pop_back();
+        if (!is_removed_[i]) Simplify(i);
+      }
     }
+    ForgetWhatFollows();
     RemovedOps found;
     found.is_removed.resize(count);
     found.neighbour.assign(count, -1);
@@ -75,8 +83,7 @@ class Removal {
       const int32_t neighbour = RunningNeighbour(i);
       if (neighbour >= 0) found.neighbour[order_[i]] = order_[neighbour];
       if (is_removed_[i]) continue;
-      ForgetWhatFollows(i);
-      for (const int32_t source : waits_for_[i]) found.waits_for[order_[i]].insert(order_[source]);
+      for (const int32_t source : written_[i]) found.waits_for[order_[i]].push_back(order_[source]);
     }
     return found;
   }
@@ -87,10 +94,14 @@ class Removal {
   // A constant reads nothing. It waits for the constants that it was computed from, as far as these
   // wait for something themselves.
   void AddEdgesInto(int32_t i) {
-    for (size_t k = step_.first_edge[order_[i]]; k < step_.first_edge[order_[i] + 1]; ++k) {
-      const StepEdge& edge = step_.edges[k];
-      const int32_t source = place_[edge.source];
-      const bool is_control = edge.dst_input == Graph::kControlSlot;
+    const std::vector<int32_t>& sources = inputs_[order_[i]];
+    const auto first = step_.edges.begin() + step_.first_edge[order_[i]];
+    const auto num_data =
+        std::count_if(first, first + static_cast<std::ptrdiff_t>(sources.size()),
+                      [](const StepEdge& edge) { return edge.dst_input != Graph::kControlSlot; });
+    for (size_t k = 0; k < sources.size(); ++k) {
+      const int32_t source = place_[sources[k]];
+      const bool is_control = static_cast<std::ptrdiff_t>(k) >= num_data;
       if (is_static_[i] && !is_static_[source] && !is_control) continue;
       if (is_control || is_static_[i]) {
         Wait(i, source);
@@ -102,8 +113,15 @@ class Removal {
   }
 
   void Wait(int32_t i, int32_t source) {
-    waits_for_[i].insert(source);
+    if (waits_for_[i].insert(source).second) written_[i].push_back(source);
     releases_[source].insert(i);
+  }
+
+  // The last one takes its place.
+  void WaitNoLonger(int32_t i, int32_t source) {
+    if (waits_for_[i].erase(source) == 0) return;
+    *std::find(written_[i].begin(), written_[i].end(), source) = written_[i].back();
+    written_[i].pop_back();
   }
 
   void Simplify(int32_t i) {
@@ -123,7 +141,7 @@ class Removal {
   // It is there from the start.
   void ForgetWaitsFor(int32_t constant) {
     for (const int32_t reader : releases_[constant]) {
-      waits_for_[reader].erase(constant);
+      WaitNoLonger(reader, constant);
       waiting_.push_back(reader);
     }
     releases_[constant].clear();
@@ -149,6 +167,7 @@ class Removal {
 
   void Remove(int32_t i) {
     const std::set<int32_t> sources = std::move(waits_for_[i]);
+    const std::vector<int32_t> written = std::move(written_[i]);
     const std::set<int32_t> readers = std::move(releases_[i]);
     is_removed_[i] = true;
     if (readers.size() == 1 && sources.size() != 1) {
@@ -163,40 +182,54 @@ class Removal {
       waiting_.push_back(source);
     }
     for (const int32_t reader : readers) {
-      waits_for_[reader].erase(i);
-      waiting_.push_back(reader);
-      for (const int32_t source : sources) {
+      for (const int32_t source : written) {
         if (reads_[reader].count(source) == 0) Wait(reader, source);
       }
+      WaitNoLonger(reader, i);
+      waiting_.push_back(reader);
     }
   }
 
-  // It waits for a source only if no other one that it has waits for that, too.
-  void ForgetWhatFollows(int32_t i) {
-    std::set<int32_t>& sources = waits_for_[i];
-    for (auto source = sources.begin(); source != sources.end();) {
-      source = IsAfterOnAnotherWay(i, *source) ? sources.erase(source) : std::next(source);
+  // Drops what follows from other edges: all at once, by the edges that there were before.
+  void ForgetWhatFollows() {
+    std::vector<absl::flat_hash_set<int32_t>> follows(order_.size());
+    for (size_t i = 0; i < order_.size(); ++i) follows[i] = WhatFollows(static_cast<int32_t>(i));
+    for (size_t i = 0; i < order_.size(); ++i) {
+      if (follows[i].empty()) continue;
+      const auto node = static_cast<int32_t>(i);
+      for (size_t slot = written_[i].size(); slot-- > 0;) {  // from behind, as TensorFlow does
+        const int32_t source = written_[i][slot];
+        if (!follows[i].contains(source)) continue;
+        WaitNoLonger(node, source);
+        releases_[source].erase(node);
+      }
     }
   }
 
-  // Places rise along edges. Only the first nodes that are found between the two are looked at.
-  bool IsAfterOnAnotherWay(int32_t i, int32_t source) {
+  // Of what a node waits for: what others of its inputs wait for, too. Places rise along edges.
+  // Only the first nodes that are found between the two are looked at, the last places first.
+  absl::flat_hash_set<int32_t> WhatFollows(int32_t i) const {
+    absl::flat_hash_set<int32_t> follows;
+    if (waits_for_[i].empty() || waits_for_[i].size() + reads_[i].size() == 1) return follows;
+    const int32_t first = *waits_for_[i].begin();
     std::vector<int32_t> between;
     absl::flat_hash_set<int32_t> seen;
-    const auto visit = [&](int32_t node, bool is_end) {
-      for (const std::set<int32_t>* inputs : {&reads_[node], &waits_for_[node]}) {
-        for (auto it = inputs->lower_bound(source); it != inputs->end(); ++it) {
-          if (*it == source && !is_end) return true;
-          if (*it != source && seen.insert(*it).second) between.push_back(*it);
+    const auto visit = [&](int32_t node) {
+      for (const std::set<int32_t>* inputs : {&waits_for_[node], &reads_[node]}) {
+        for (auto it = inputs->lower_bound(first); it != inputs->end(); ++it) {
+          if (node != i && waits_for_[i].count(*it) > 0) follows.insert(*it);
+          if (seen.insert(*it).second) between.push_back(*it);
         }
       }
-      return false;
     };
-    visit(i, true);
-    for (size_t next = 0; next < between.size() && next < kMostBetween; ++next) {
-      if (visit(between[next], false)) return true;
+    visit(i);
+    for (size_t looked = 0; looked < kMostBetween && !between.empty(); ++looked) {
+      if (follows.size() == waits_for_[i].size()) break;
+      const int32_t node = between.back();
+      between.pop_back();
+      visit(node);
     }
-    return false;
+    return follows;
   }
 
   int32_t RunningNeighbour(int32_t i) const {
@@ -209,6 +242,7 @@ class Removal {
 
   const Step& step_;
   const std::vector<int32_t>& order_;  // positions
+  const InputLists& inputs_;           // by position
   std::vector<int32_t> place_;         // by position
   // Of what follows everything is by place.
   std::vector<bool> is_static_, is_fixed_;
@@ -217,14 +251,16 @@ class Removal {
   std::vector<int32_t> neighbour_;
   std::vector<std::set<int32_t>> reads_, read_by_;       // data
   std::vector<std::set<int32_t>> waits_for_, releases_;  // control
+  std::vector<std::vector<int32_t>> written_;            // what it waits for, in its order
   std::vector<int32_t> waiting_;                         // to be looked at
 };
 
 }  // namespace
 
 RemovedOps FindRemovedOps(const Step& step, const std::vector<bool>& is_static,
-                          const std::vector<bool>& is_fixed, const std::vector<int32_t>& order) {
-  return Removal(step, is_static, is_fixed, order).Run();
+                          const std::vector<bool>& is_fixed, const std::vector<int32_t>& order,
+                          const InputLists& inputs) {
+  return Removal(step, is_static, is_fixed, order, inputs).Run();
 }
 
 }  // namespace hplacer

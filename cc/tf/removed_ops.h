@@ -6,7 +6,9 @@
 // op's inputs under a NoOp, also those that nobody wants.
 // ("tensorflow/core/grappler/optimizers/dependency_optimizer.cc"; its rules are followed but for
 // those that depend on the placement.) Targets stay, and what they wait for: whoever fetches these
-// by other names wants their outputs.
+// by other names wants their outputs. Before that and after it, it drops what follows from other
+// edges. Whatever it takes out of a node's inputs, the last one takes its place, so the order
+// changes.
 //
 // Inputs: a step, and what is known of its nodes. The analysis visits an edge again only where
 // something was removed at one of its ends.
@@ -14,9 +16,9 @@
 #define HPLACER_TF_REMOVED_OPS_H_
 
 #include <cstdint>
-#include <set>
 #include <vector>
 
+#include "tf/pruned_order.h"
 #include "tf/step.h"
 
 namespace hplacer {
@@ -26,14 +28,16 @@ struct RemovedOps {
   std::vector<bool> is_removed;
   // Of nodes that are removed: one that runs and that was next to it, or -1.
   std::vector<int32_t> neighbour;
-  // What each node that runs waits for without reading it.
-  std::vector<std::set<int32_t>> waits_for;
+  // What each node that runs waits for without reading it, in the order in which it is written
+  // down.
+  std::vector<std::vector<int32_t>> waits_for;
 };
 
 // `is_static`: constants at run time (static_ops.h). `is_fixed`: is never removed. `order`: all
-// positions in a topological order that is the same for equal graphs, as is then the result.
+// positions in a topological order that is the same for equal graphs. `inputs`: of OrderedInputs.
 RemovedOps FindRemovedOps(const Step& step, const std::vector<bool>& is_static,
-                          const std::vector<bool>& is_fixed, const std::vector<int32_t>& order);
+                          const std::vector<bool>& is_fixed, const std::vector<int32_t>& order,
+                          const InputLists& inputs);
 
 }  // namespace hplacer
 
