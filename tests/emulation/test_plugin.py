@@ -257,7 +257,7 @@ def test_keras_fits_a_model_whose_variables_are_on_both_gpus(tmp_path: Path) -> 
     assert alone["jit"] is spread["jit"] is False  # XLA knows no emulated GPU
     assert alone["products"] == [39, 0]  # three steps with 5 of each tower, and 3 of the last layer
     assert sum(spread["products"]) == 39
-    assert min(spread["products"]) >= 12  # most of a tower
+    assert min(spread["products"]) >= 9  # at least the three of a layer, in each step
     assert alone["losses"] == pytest.approx(seen["of_cpu"], rel=1e-5, abs=0)
     assert spread["losses"] == pytest.approx(seen["of_cpu"], rel=1e-5, abs=0)
     assert {device[-5:] for device in seen["planned"].values()} == {"GPU:0", "GPU:1"}
