@@ -10,11 +10,13 @@ what it copies alone: what the rules of launches are worth, executed.
     python -m benchmarks.agreement --output docs/results/emulation
     python -m benchmarks.agreement --tasks inception_v3 nmt_2 --planning-s 5
     python -m benchmarks.agreement --only auto --output docs/results/emulation
+    python -m benchmarks.agreement --simulate --output docs/results/emulation
 
 Every task runs in a process of its own, and what planners made of it in --processes - 1 more, as
 threads race for the order of launches. The median counts. What has run is kept if the rest is
 interrupted, and not run again but with --only. The problems and placements lie in build/agreement/,
-where benchmarks/launch_rules.py finds them.
+where benchmarks/launch_rules.py finds them, and --simulate: after a change of the simulator or of
+what is captured, it simulates once more what has run.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ from hplacer_optimizer.bench.result_json import result_json
 from hplacer_optimizer.errors import HPlacerError
 from hplacer_optimizer.machines.machine import MAX_THREADS
 from hplacer_optimizer.planners import Budget, get_planner
-from hplacer_optimizer.problem.problem_file import save_problem
+from hplacer_optimizer.problem.problem_file import load_problem_file, save_problem
 from hplacer_optimizer.problem.simulator import simulate
 
 PLANNERS = ("human_expert", "scotch", "mincut", "metis", "etf", "heft", "hierarchical")
@@ -102,6 +104,15 @@ def placements(
     yield from ((name, placement) for name, placement in simple.items() if name.startswith(only))
 
 
+def steps_of(problem: Problem, placement: NDArray[np.int32]) -> dict[str, Any]:
+    """Its steps and peaks as the simulator has them."""
+    found = simulate(problem, placement)
+    others = (launches_ignored(problem), problem.replace(inter_op_threads=MAX_THREADS))
+    steps_ns = [found.makespan_ns, *(simulate(other, placement).makespan_ns for other in others)]
+    peaks = [int(size) for size in found.peak_bytes]
+    return dict(zip(SIMULATED, steps_ns, strict=True)) | {"simulated_peak_bytes": peaks}
+
+
 def launches_ignored(problem: Problem) -> Problem:
     """The problem on GPUs that do not launch ahead: an op takes its launch and its kernel."""
     cost_ns = np.array(problem.cost_ns)
@@ -121,13 +132,9 @@ def run_task(name: str, sizes: dict[str, Any], planning_s: float, only: str) -> 
     save_problem(loaded.problem, TRIED / f"{name}.json.gz")
     file = TRIED / f"{name}.npz"
     made = dict(np.load(file)) if only and file.exists() else {}
-    ignored = launches_ignored(loaded.problem)
-    unlimited = loaded.problem.replace(inter_op_threads=MAX_THREADS)
     for label, placement in placements(loaded.problem, planning_s, only):
         row = measure(loaded, label, placement, steps=STEPS)
-        row["ignored_ns"] = simulate(ignored, placement).makespan_ns
-        row["unlimited_ns"] = simulate(unlimited, placement).makespan_ns
-        print_row(row)
+        print_row(row | steps_of(loaded.problem, placement))
         made[label] = placement
         np.savez_compressed(file, **made)
 
@@ -140,15 +147,37 @@ def run_again(name: str, sizes: dict[str, Any], labels: Sequence[str]) -> None:
         print_row(measure(loaded, label, made[label], steps=STEPS))
 
 
+def simulate_again(name: str, sizes: dict[str, Any]) -> None:
+    """Prints a line of JSON for each placement, which is kept by the numbers that ops have now."""
+    problem = load_data_sheet_task(name, sizes).problem
+    of_then = load_problem_file(TRIED / f"{name}.json.gz")
+    if {*problem.op_names} != {*of_then.op_names}:
+        raise HPlacerError(f"{name}: its graph has other ops now, execute it again")
+    number = {op: i for i, op in enumerate(of_then.op_names)}
+    numbers = np.array([number[op] for op in problem.op_names])
+    file = TRIED / f"{name}.npz"
+    made = {label: placement[numbers] for label, placement in np.load(file).items()}
+    save_problem(problem, TRIED / f"{name}.json.gz")
+    np.savez_compressed(file, **made)
+    for label, placement in made.items():
+        print_row({"placement": label} | steps_of(problem, placement))
+
+
 # ---- in the process of the benchmark ----
 
 
 def rows_of(
-    name: str, planning_s: float, *, small: bool, only: str = "", again: Sequence[str] = ()
+    name: str,
+    planning_s: float,
+    *,
+    small: bool,
+    only: str = "",
+    again: Sequence[str] = (),
+    simulated: bool = False,
 ) -> Iterator[dict[str, Any]]:
     """What a process of the task tells: of all that it makes, or `again` of these."""
     arguments = ["benchmarks.agreement", "--task", name, "--planning-s", str(planning_s)]
-    arguments += ["--only", only, *["--small"] * small]
+    arguments += ["--only", only, *["--small"] * small, *["--simulate"] * simulated]
     return rows_told([*arguments, *(["--again", *again] if again else [])])
 
 
@@ -274,6 +303,17 @@ def run_once_more(
         _write(file, known)
 
 
+def update(name: str, known: dict[str, Any], file: Path, options: argparse.Namespace) -> None:
+    """What the simulator says now of the placements that have run."""
+    rows = {row["placement"]: row for row in known[name]}
+    for told in rows_of(name, options.planning_s, small=options.small, simulated=True):
+        row = rows[told["placement"]]
+        if "simulated_peak_bytes" in row:
+            told["simulated_peak_bytes"] = told["simulated_peak_bytes"][-len(row["peak_bytes"]) :]
+            row.update(told)
+        _write(file, known)
+
+
 def _write(file: Path, known: dict[str, Any]) -> None:
     """What is known of all tasks."""
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -286,11 +326,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--output", type=Path, default=Path("build/agreement"), metavar="DIR")
     parser.add_argument("--only", default="", metavar="NAME", help="placements that begin so")
     parser.add_argument("--processes", type=int, default=3, metavar="N", help="default: 3")
+    parser.add_argument("--simulate", action="store_true", help="what has run; executes nothing")
     parser.add_argument("--again", nargs="+", help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     if options.task:
         sizes = SMALL.get(options.task, {}) if options.small else {}
-        if options.again:
+        if options.simulate:
+            simulate_again(options.task, sizes)
+        elif options.again:
             run_again(options.task, sizes, options.again)
         else:
             run_task(options.task, sizes, options.planning_s, options.only)
@@ -298,6 +341,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     file = options.output / "agreement.json"
     known = json.loads(file.read_text()) if file.exists() else {}
     for name in options.tasks:
+        if options.simulate:
+            if name in known:
+                update(name, known, file, options)
+            continue
         if name not in known or options.only:
             run_first(name, known, file, options)
         for number in range(1, options.processes):
