@@ -210,10 +210,7 @@ class StepCapture {
   void KeepLeftInputs(InputLists* inputs) const {
     for (size_t i = 0; i < inputs->size(); ++i) {
       std::vector<int32_t>& sources = (*inputs)[i];
-      const auto num_data = std::count_if(
-          step_.edges.begin() + step_.first_edge[i], step_.edges.begin() + step_.first_edge[i + 1],
-          [](const StepEdge& edge) { return edge.dst_input != tensorflow::Graph::kControlSlot; });
-      sources.resize(is_static_[i] || removed_.is_removed[i] ? 0 : num_data);
+      sources.resize(is_static_[i] || removed_.is_removed[i] ? 0 : NumDataInputs(step_, i));
       if (handed_on_[i] != kComputes && !sources.empty()) sources = {sources[handed_on_[i]]};
       if (!sums_.inputs[i].empty()) {
         sources.clear();

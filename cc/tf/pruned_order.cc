@@ -31,6 +31,13 @@ void SortByName(const Step& step, std::vector<int32_t>::iterator begin,
   });
 }
 
+size_t NumDataInputs(const Step& step, size_t position) {
+  return std::count_if(
+      step.edges.begin() + step.first_edge[position],
+      step.edges.begin() + step.first_edge[position + 1],
+      [](const StepEdge& edge) { return edge.dst_input != tensorflow::Graph::kControlSlot; });
+}
+
 InputLists OrderedInputs(const Step& step) {
   InputLists inputs(step.nodes.size());
   std::vector<StepEdge> edges;

@@ -23,6 +23,9 @@ using InputLists = std::vector<std::vector<int32_t>>;
 // All inputs, as TensorFlow writes a node down: what is only waited for by name.
 InputLists OrderedInputs(const Step& step);
 
+// So many of these are read, the first ones.
+size_t NumDataInputs(const Step& step, size_t position);
+
 // Positions.
 void SortByName(const Step& step, std::vector<int32_t>::iterator begin,
                 std::vector<int32_t>::iterator end);

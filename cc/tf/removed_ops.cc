@@ -14,7 +14,6 @@
 namespace hplacer {
 namespace {
 
-using tensorflow::Graph;
 using tensorflow::Node;
 
 constexpr size_t kMostBetween = 1000;
@@ -95,13 +94,10 @@ class Removal {
   // wait for something themselves.
   void AddEdgesInto(int32_t i) {
     const std::vector<int32_t>& sources = inputs_[order_[i]];
-    const auto first = step_.edges.begin() + step_.first_edge[order_[i]];
-    const auto num_data =
-        std::count_if(first, first + static_cast<std::ptrdiff_t>(sources.size()),
-                      [](const StepEdge& edge) { return edge.dst_input != Graph::kControlSlot; });
+    const size_t num_data = NumDataInputs(step_, order_[i]);
     for (size_t k = 0; k < sources.size(); ++k) {
       const int32_t source = place_[sources[k]];
-      const bool is_control = static_cast<std::ptrdiff_t>(k) >= num_data;
+      const bool is_control = k >= num_data;
       if (is_static_[i] && !is_static_[source] && !is_control) continue;
       if (is_control || is_static_[i]) {
         Wait(i, source);
