@@ -41,6 +41,7 @@ from benchmarks.emulation import (
     random_moves,
     rows_told,
     simple_placements,
+    simulated_row,
     task_parser,
 )
 from hplacer_optimizer._engine import Problem
@@ -104,13 +105,14 @@ def placements(
     yield from ((name, placement) for name, placement in simple.items() if name.startswith(only))
 
 
-def steps_of(problem: Problem, placement: NDArray[np.int32]) -> dict[str, Any]:
-    """Its steps and peaks as the simulator has them."""
-    found = simulate(problem, placement)
-    others = (launches_ignored(problem), problem.replace(inter_op_threads=MAX_THREADS))
-    steps_ns = [found.makespan_ns, *(simulate(other, placement).makespan_ns for other in others)]
-    peaks = [int(size) for size in found.peak_bytes]
-    return dict(zip(SIMULATED, steps_ns, strict=True)) | {"simulated_peak_bytes": peaks}
+def without_rules(problem: Problem) -> dict[str, Problem]:
+    """The problems whose steps SIMULATED has beside the problem's own."""
+    unlimited = problem.replace(inter_op_threads=MAX_THREADS)
+    return dict(zip(SIMULATED[1:], (launches_ignored(problem), unlimited), strict=True))
+
+
+def steps_of(problems: dict[str, Problem], placement: NDArray[np.int32]) -> dict[str, Any]:
+    return {name: simulate(problem, placement).makespan_ns for name, problem in problems.items()}
 
 
 def launches_ignored(problem: Problem) -> Problem:
@@ -132,9 +134,10 @@ def run_task(name: str, sizes: dict[str, Any], planning_s: float, only: str) -> 
     save_problem(loaded.problem, TRIED / f"{name}.json.gz")
     file = TRIED / f"{name}.npz"
     made = dict(np.load(file)) if only and file.exists() else {}
+    others = without_rules(loaded.problem)
     for label, placement in placements(loaded.problem, planning_s, only):
         row = measure(loaded, label, placement, steps=STEPS)
-        print_row(row | steps_of(loaded.problem, placement))
+        print_row(row | steps_of(others, placement))
         made[label] = placement
         np.savez_compressed(file, **made)
 
@@ -159,8 +162,10 @@ def simulate_again(name: str, sizes: dict[str, Any]) -> None:
     made = {label: placement[numbers] for label, placement in np.load(file).items()}
     save_problem(problem, TRIED / f"{name}.json.gz")
     np.savez_compressed(file, **made)
+    others = without_rules(problem)
     for label, placement in made.items():
-        print_row({"placement": label} | steps_of(problem, placement))
+        row = {"placement": label} | simulated_row(problem, placement)
+        print_row(row | steps_of(others, placement))
 
 
 # ---- in the process of the benchmark ----

@@ -120,12 +120,7 @@ def measure(
     from hplacer_optimizer.measuring.target import LOCAL, Target
 
     problem = loaded.problem
-    simulated = simulate(problem, placement)
-    row: dict[str, Any] = {
-        "placement": name,
-        "simulated_ns": simulated.makespan_ns,
-        "simulated_peak_bytes": [int(size) for size in simulated.peak_bytes],
-    }
+    row: dict[str, Any] = {"placement": name} | simulated_row(problem, placement)
     names = [full_device_name(device) for device in problem.device_names]
     gpus = [device.rpartition("device:")[2] for device in names if "GPU" in device]
     assert loaded.step is not None
@@ -146,6 +141,13 @@ def measure(
         row["error"] = f"{type(error).__name__}: {error.message.splitlines()[0][:200]}"
     row["process_peak_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return row
+
+
+def simulated_row(problem: Problem, placement: NDArray[np.int32]) -> dict[str, Any]:
+    """What the simulator says of a placement."""
+    simulated = simulate(problem, placement)
+    peaks = [int(size) for size in simulated.peak_bytes]
+    return {"simulated_ns": simulated.makespan_ns, "simulated_peak_bytes": peaks}
 
 
 def write_task(task: Task, sizes: dict[str, Any], path: str) -> None:
