@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -30,10 +29,10 @@ print("TOLD " + json.dumps(told))
 """
 
 
-def run(directory: Path, *arguments: str, codes: Sequence[int] = (0,)) -> str:
+def run(directory: Path, *arguments: str) -> str:
     """What Python printed with these arguments."""
     done = run_script(arguments, cwd=directory, environment=clean_environment(directory))
-    assert done.returncode in codes, done.stderr
+    assert done.returncode == 0, done.stderr
     return done.stdout
 
 
@@ -56,8 +55,11 @@ def test_each_rule_of_launches_stands_in_the_simulator(tmp_path: Path) -> None:
 
 def test_the_plan_store(tmp_path: Path) -> None:
     small = ("--plans", "2", "4", "--nodes", "20")
-    told = run(tmp_path, "-m", "benchmarks.plan_store", *small, "--json", codes=(0, 1))
-    found = json.loads(told)  # also where the goal is missed, on busy cores
+    arguments = ["-m", "benchmarks.plan_store", *small, "--json"]
+    done = run_script(arguments, cwd=tmp_path, environment=clean_environment(tmp_path))
+    found = json.loads(done.stdout)
+    # The goal is about times, which busy cores change: the exit code says whether it is missed.
+    assert done.returncode == int(found["lookup_ratio"] >= found["goal"]), done.stderr
     assert [store["plans"] for store in found["stores"]] == [2, 4]
     assert all(store["lookup_s"] > 0 for store in found["stores"])
 

@@ -238,7 +238,7 @@ alone = fitted(model_fn())
 with tf.device(CPU):
     of_cpu = fit(model_fn())
 keras.backend.clear_session()
-on(**PAYS)
+on(**PAYS | {"planner": "heft"})  # which parts the towers
 plan = hp.plan_model(model_fn, specs=data())
 start = len(plugin.history())
 with hp.variable_scope(plan):
@@ -257,7 +257,7 @@ def test_keras_fits_a_model_whose_variables_are_on_both_gpus(tmp_path: Path) -> 
     assert alone["jit"] is spread["jit"] is False  # XLA knows no emulated GPU
     assert alone["products"] == [39, 0]  # three steps with 5 of each tower, and 3 of the last layer
     assert sum(spread["products"]) == 39
-    assert min(spread["products"]) >= 9  # at least the three of a layer, in each step
+    assert min(spread["products"]) >= 12  # most of a tower
     assert alone["losses"] == pytest.approx(seen["of_cpu"], rel=1e-5, abs=0)
     assert spread["losses"] == pytest.approx(seen["of_cpu"], rel=1e-5, abs=0)
     assert {device[-5:] for device in seen["planned"].values()} == {"GPU:0", "GPU:1"}
