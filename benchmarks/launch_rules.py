@@ -53,6 +53,14 @@ RULES: dict[str, tuple[str, str]] = {
         "ready_ns = std::max(ready_ns, ops_[send.op].finish_ns);",
     ),
     "and where they end": ("if (is_to && (!is_from || send.bytes > 0)) {", "if (false) {"),
+    "what only waits comes behind what reads": (
+        "kWaits = uint64_t{1} << 63",
+        "kWaits = 0",
+    ),
+    "a signal is the tensor of a constant": (
+        "if (std::exchange(copies_[~item].has_tensor, true)) {",
+        "if (true) {",
+    ),
     "what only hands on is removed": ("if (ops_[op].finish_ns > 0 || ", "if (true || "),
     "many followers have an order like a random one": (
         "op != kNone && num_followers_ > kMostInOrder",

@@ -146,6 +146,14 @@ def _control() -> Any:
         return chain(GPU1, 1).op
 
 
+def _signal_behind_copy() -> Any:
+    """GPU 1 waits for the first kernel of GPU 0 and reads the second."""
+    first = chain(GPU0, 1)
+    second = chain(GPU0, 1, first)
+    with _ops().control_dependencies([first]):
+        return _together(chain(GPU1, 1, second), chain(GPU1, 1))
+
+
 def _many_readers() -> Any:
     """A tensor goes to a device once, however many read it there."""
     x = chain(GPU0, 1)
@@ -235,6 +243,12 @@ GRAPHS = {
         _control,
         3_000 * US,
         "TensorFlow sends an empty tensor, which waits for GPU 0's kernels and takes no channel",
+    ),
+    "a signal behind a copy": Micro(
+        _signal_behind_copy,
+        4_000 * US + COPY,
+        "the empty tensor is that of a constant: GPU 0's thread comes upon the second kernel's "
+        "tensor before it, so it waits for the second kernel and its copy; then two kernels",
     ),
     "through the host": Micro(
         _host_between,

@@ -46,9 +46,9 @@ class Thread:
 
 @dataclass
 class Found:
-    """What an op or an arrived tensor makes ready: (reader, op or transfer)."""
+    """What an op or an arrived tensor makes ready: ((only waits, reader), op or transfer)."""
 
-    items: list[tuple[int, Any]] = field(default_factory=list)
+    items: list[tuple[tuple[bool, int], Any]] = field(default_factory=list)
     followers: int = 0  # also those that are not ready yet
 
 
@@ -88,6 +88,7 @@ class Step:
         self.finish: dict[int, int] = {}
         self.ready_at: dict[int, int] = {}
         self.arrived: set[tuple[int, int, int]] = set()  # tensors and signals, on a device
+        self.constants: set[tuple[int, int, int]] = set()  # signals that have something to send
         self.issued: dict[tuple[int, int, int], int] = {}
         self.sent: dict[tuple[int, int, int], int] = {}  # waits for the channel
         self.started: dict[tuple[int, int, int], int] = {}  # occupies the channel
@@ -375,7 +376,7 @@ class Step:
         for dst in here:
             if dst not in self.ready_at and self.has_inputs(dst):
                 self.ready_at[dst] = self.now
-                found.items.append((dst, dst))
+                found.items.append(((k < 0, dst), dst))
 
     def enqueue(self, i: int, thread: Thread | None) -> None:
         """Of nobody's thread: sends at once, and wakes up a thread for each successor."""
@@ -410,8 +411,9 @@ class Step:
                 if thread is None:
                     self.start_send(transfer)
                     continue
-                readers = self.consumers(i, k, transfer[2]) if k >= 0 else [-1]
-                found.items.append((readers[0], transfer))
+                there = self.consumers(i, k, transfer[2]) if k >= 0 else self.successors[i]
+                reader = min(dst for dst in there if self.place[dst] == transfer[2])
+                found.items.append(((k < 0, reader), transfer))
         self.note_known(i, -1, device, found)
 
     def is_removed(self, i: int) -> bool:
@@ -422,12 +424,15 @@ class Step:
         return not self.cost(i) and passes_on in ([], [True]) and is_here
 
     def take_up(self, i: int, found: Found, thread: Thread | None) -> None:
-        """Behind op i, in the order of the readers; if they are many, in one like a random one."""
+        """Behind op i, in the order of the readers; if they are many, in one like a random one.
 
-        def key(pair: tuple[int, Any]) -> tuple[int, int]:
-            reader = pair[0] + 1
-            drawn = mix_bits(self.seed ^ (i << 32 | reader))
-            return (drawn if found.followers > 8 else reader, reader)
+        What only waits comes behind what reads.
+        """
+
+        def key(pair: tuple[tuple[bool, int], Any]) -> tuple[bool, int, int]:
+            waits, reader = pair[0]
+            drawn = mix_bits(self.seed ^ (i << 32 | reader)) >> 1
+            return (waits, drawn if found.followers > 8 else reader, reader)
 
         others = []  # that take time on a device that does not launch
         for _, item in sorted(found.items, key=key):
@@ -447,7 +452,11 @@ class Step:
         while thread.items:
             item = thread.items.pop(0)
             if isinstance(item, tuple):
-                self.start_send(item)
+                if item[1] >= 0 or item in self.constants:
+                    self.start_send(item)
+                else:
+                    self.constants.add(item)
+                    thread.items.append(item)
                 continue
             if self.cost(item):
                 thread.is_new = False

@@ -60,19 +60,20 @@ class Removal {
     }
   }
 
-  RemovedOps Run() && {
+  // What is left as a NoOp if Identities are passed over, too.
+  std::vector<bool> LeftIdle() && {
+    passes_identities_ = true;
+    Optimize();
+    std::vector<bool> left(order_.size());
+    for (size_t i = 0; i < left.size(); ++i) left[i] = is_idle_[i] && !is_removed_[i];
+    return left;
+  }
+
+  // `left`: what is never removed.
+  RemovedOps Run(std::vector<bool> left) && {
+    left_ = std::move(left);
+    Optimize();
     const auto count = static_cast<int32_t>(order_.size());
-    for (int32_t i = 0; i < count; ++i) AddEdgesInto(i);
-    for (int round = 0; round < kRounds; ++round) {
-      ForgetWhatFollows();
-      for (int32_t i = 0; i < count; ++i) waiting_.push_back(i);
-      while (!waiting_.empty()) {
-        const int32_t i = waiting_.back();
-        waiting_.pop_back();
-        if (!is_removed_[i]) Simplify(i);
-      }
-    }
-    ForgetWhatFollows();
     RemovedOps found;
     found.is_removed.resize(count);
     found.neighbour.assign(count, -1);
@@ -88,6 +89,21 @@ class Removal {
   }
 
  private:
+  void Optimize() {
+    const auto count = static_cast<int32_t>(order_.size());
+    for (int32_t i = 0; i < count; ++i) AddEdgesInto(i);
+    for (int round = 0; round < kRounds; ++round) {
+      ForgetWhatFollows();
+      for (int32_t i = 0; i < count; ++i) waiting_.push_back(i);
+      while (!waiting_.empty()) {
+        const int32_t i = waiting_.back();
+        waiting_.pop_back();
+        if (!is_removed_[i]) Simplify(i);
+      }
+    }
+    ForgetWhatFollows();
+  }
+
   const Node& NodeOf(int32_t i) const { return *step_.nodes[order_[i]]; }
 
   // A constant reads nothing. It waits for the constants that it was computed from, as far as these
@@ -132,6 +148,49 @@ class Removal {
       reads_[i].clear();
     }
     if (is_idle_[i] && IsBestRemoved(i)) Remove(i);
+    if (passes_identities_ && MayPass(i)) PassOver(i);
+  }
+
+  // Whether its readers read what it reads. If there is one reader, TensorFlow does so where that
+  // is on the same device, which nobody knows yet.
+  bool MayPass(int32_t i) const {
+    if (is_removed_[i] || is_fixed_[i] || is_static_[i] || !NodeOf(i).IsIdentity()) return false;
+    if (reads_[i].size() != 1) return false;
+    const Node& source = NodeOf(*reads_[i].begin());
+    if (source.IsVariable() || source.IsSwitch()) return false;
+    if (waits_for_[i].empty()) return true;
+    std::set<int32_t> outputs = read_by_[i];
+    outputs.insert(releases_[i].begin(), releases_[i].end());
+    return waits_for_[i].size() == 1 && outputs.size() == 2;
+  }
+
+  void PassOver(int32_t i) {
+    const int32_t source = *reads_[i].begin();
+    const std::vector<int32_t> written = std::move(written_[i]);
+    const std::set<int32_t> readers = std::move(read_by_[i]), released = std::move(releases_[i]);
+    is_removed_[i] = true;
+    reads_[i].clear();
+    waits_for_[i].clear();
+    read_by_[source].erase(i);
+    for (const int32_t other : written) releases_[other].erase(i);
+    for (const int32_t reader : readers) {
+      reads_[reader].erase(i);
+      reads_[reader].insert(source);
+      read_by_[source].insert(reader);
+      if (releases_[source].erase(reader) > 0) WaitNoLonger(reader, source);
+    }
+    for (const std::set<int32_t>* outputs : {&readers, &released}) {
+      for (const int32_t output : *outputs) {
+        if (reads_[output].count(source) == 0) Wait(output, source);
+        for (const int32_t other : written) {
+          if (reads_[output].count(other) == 0) Wait(output, other);
+        }
+        WaitNoLonger(output, i);
+        waiting_.push_back(output);
+      }
+    }
+    waiting_.push_back(source);
+    waiting_.insert(waiting_.end(), written.begin(), written.end());
   }
 
   // It is there from the start.
@@ -157,6 +216,7 @@ class Removal {
   }
 
   bool IsBestRemoved(int32_t i) const {
+    if (!left_.empty() && left_[i]) return false;
     const size_t in = waits_for_[i].size(), out = releases_[i].size();
     return in * out <= in + out;
   }
@@ -242,6 +302,8 @@ class Removal {
   std::vector<int32_t> place_;         // by position
   // Of what follows everything is by place.
   std::vector<bool> is_static_, is_fixed_;
+  bool passes_identities_ = false;
+  std::vector<bool> left_;     // see Run; may be empty
   std::vector<bool> is_idle_;  // is a NoOp
   std::vector<bool> is_removed_;
   std::vector<int32_t> neighbour_;
@@ -256,7 +318,8 @@ class Removal {
 RemovedOps FindRemovedOps(const Step& step, const std::vector<bool>& is_static,
                           const std::vector<bool>& is_fixed, const std::vector<int32_t>& order,
                           const InputLists& inputs) {
-  return Removal(step, is_static, is_fixed, order, inputs).Run();
+  std::vector<bool> left = Removal(step, is_static, is_fixed, order, inputs).LeftIdle();
+  return Removal(step, is_static, is_fixed, order, inputs).Run(std::move(left));
 }
 
 }  // namespace hplacer

@@ -10,6 +10,10 @@
 // edges. Whatever it takes out of a node's inputs, the last one takes its place, so the order
 // changes.
 //
+// TensorFlow also lets the readers of an Identity read what that reads, if this adds no edges. What
+// a group releases is then more, and the group may stay. Identities themselves stay here: whether
+// one goes depends on the devices of its readers, and it computes nothing.
+//
 // Inputs: a step, and what is known of its nodes. The analysis visits an edge again only where
 // something was removed at one of its ends.
 #ifndef HPLACER_TF_REMOVED_OPS_H_

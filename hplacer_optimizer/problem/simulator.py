@@ -19,7 +19,7 @@ from hplacer_optimizer.problem.problem_file import check_placement
 
 __all__ = ["SIMULATOR_VERSION", "StepTrace", "simulate", "simulate_batch", "simulate_default"]
 
-SIMULATOR_VERSION = 3
+SIMULATOR_VERSION = 4
 """Raised by every change that gives a problem and a placement another step time.
 
 Step times of two versions are not compared: plans keep the version that predicted them.

@@ -180,3 +180,27 @@ report(removed=len(removed), ran=sorted({{ran[name] for name in removed if name 
     ).report
     assert report["removed"] > 0.2 * report["nodes"]
     assert set(report["ran"]) <= {"Const", "NoOp"}
+
+
+def test_a_group_stays_where_two_read_one_of_its_tensors(tmp_path: Path) -> None:
+    """TensorFlow passes over an Identity that waits for the group, if that adds no edges."""
+    told = told_by(
+        """
+def build(readers):
+    x = number("x")
+    one, other = raw.Neg(x=x, name="one"), raw.Exp(x=x, name="other")
+    with tf.control_dependencies([one, other]):
+        group = tf.no_op(name="group")
+    with tf.control_dependencies([group]):
+        read = tf.identity(one, name="read"), tf.identity(other, name="read_other")
+    outs = [raw.Abs(x=read[0], name=f"out{i}") for i in range(readers)]
+    ends = raw.AddN(inputs=[*outs, raw.Abs(x=read[1])], name="ends")
+    return [raw.Abs(x=ends, name="end")]
+report(found=[told(lambda: build(readers)) for readers in (1, 2, 3)])
+""",
+        tmp_path,
+    )["found"]
+    direct = [["one", "read_other"], ["other", "read"]]
+    between = [["group", "read"], ["group", "read_other"], ["one", "group"], ["other", "group"]]
+    assert [found["removed"] for found in told] == [["group"], [], ["group"]]
+    assert [found["control"] for found in told] == [direct, between, direct]

@@ -23,8 +23,9 @@
 // (common_runtime/executor.cc; common_runtime/gpu/gpu_util.cc and pluggable_device_util.cc alike):
 //  * An op is ready when its inputs on its device have been launched, and the others are there.
 //    Threads of the host launch what is ready, each what it comes upon: what follows the op that it
-//    launched, in the order of numbers. One more thread wakes up for every op that is ready from
-//    the beginning, or that a transfer makes ready.
+//    launched, in the order of numbers, but first what reads it and then what only waits for it.
+//    One more thread wakes up for every op that is ready from the beginning, or that a transfer
+//    makes ready.
 //  * TensorFlow removes an op that is free, and hands on what it reads or only waits, unless
 //    something elsewhere reads it. What follows it follows the op before it, or the transfer.
 //  * The same threads run the ops of the task's other devices, such as a CPU. A thread waits for a
@@ -42,11 +43,13 @@
 //  * A device launches for one thread at a time, in the order in which they ask for it. A launch
 //    takes `launch_ns`; an op that is free is not launched.
 //  * What is launched runs as soon as what was launched on the device before it is done.
-//  * A tensor for another device is sent by the thread in the turn of the first consumer there, a
-//    signal before all consumers. The copy waits until all is done that is launched by then on
-//    the source. If the destination launches, too, it waits for that as well, as the memory there
-//    may be in use; but not if it has no bytes and comes from a device that launches. Then it waits
-//    for its channel, which one of no bytes does not need.
+//  * A tensor for another device is sent by the thread in the turn of the first consumer there. A
+//    signal is the tensor of a constant that waits for the op: the thread comes upon the constant
+//    in the turn of the first successor there, and then upon what is sent, behind all that it has.
+//    The copy waits until all is done that is launched by then on the source. If the destination
+//    launches, too, it waits for that as well, as the memory there may be in use; but not if it has
+//    no bytes and comes from a device that launches. Then it waits for its channel, which one of no
+//    bytes does not need.
 //  * The copies of a device go one after the other: those to devices that do not launch, those from
 //    such devices, and those to devices that launch.
 //  * Memory is the host's: that of an op that is launched or free is taken when a thread comes upon

@@ -4,6 +4,12 @@
 #include <utility>
 
 namespace hplacer {
+namespace {
+
+// In a key of what is found: it only waits for the op, so it comes behind what reads.
+constexpr uint64_t kWaits = uint64_t{1} << 63;
+
+}  // namespace
 
 template <typename EventKey, bool kRecord>
 bool StepSimulation<EventKey, kRecord>::Fits(const Problem& problem) {
@@ -26,7 +32,7 @@ bool StepSimulation<EventKey, kRecord>::Run(const Problem& problem, const int32_
   if (!ResetOps(placement)) return false;
   ResetMemory();
   ResetBarriers();
-  for (int32_t op : graph_->sources) MakeReady(op, ops_[op].device);
+  for (int32_t op : graph_->sources) MakeReady(op, ops_[op].device, KeyOf(op));
   TakeUpFound(kNone);
   for (;;) {
     startable_channels_.Drain([this](int32_t channel) { StartTransfer(channel); });
@@ -487,7 +493,7 @@ void StepSimulation<EventKey, kRecord>::WakeUp(int32_t alarm) {
 template <typename EventKey, bool kRecord>
 void StepSimulation<EventKey, kRecord>::StartDevice(int32_t device) {
   is_held_[device] = 0;
-  for (const int32_t op : held_[device]) MakeReady(op, device);
+  for (const int32_t op : held_[device]) MakeReady(op, device, KeyOf(op));
   TakeUpFound(kNone);
 }
 
@@ -544,7 +550,12 @@ void StepSimulation<EventKey, kRecord>::RunThread(int32_t thread) {
     const int32_t item = self.first;
     self.first = NextOf(item);
     if (item < 0) {
-      StartSend(~item);
+      if (std::exchange(copies_[~item].has_tensor, true)) {
+        StartSend(~item);
+      } else {
+        NextOf(item) = kEndOfItems;
+        PushItem(item, &self);
+      }
       continue;
     }
     if (ops_[item].finish_ns > 0) {
@@ -684,19 +695,22 @@ void StepSimulation<EventKey, kRecord>::GrowFound(int32_t count) {
 }
 
 template <typename EventKey, bool kRecord>
-void StepSimulation<EventKey, kRecord>::AddFound(int32_t reader, int32_t item) {
+void StepSimulation<EventKey, kRecord>::AddFound(uint64_t key, int32_t item) {
   GrowFound(1);
-  found_[num_found_++] = {KeyOf(reader), item};
+  found_[num_found_++] = {key, item};
 }
 
-// By the number of the reader, a signal first; with a `wide_op`, by that op's hash table.
+// By the number of the reader, or with a `wide_op` by that op's hash table. What only waits comes
+// behind what reads.
 template <typename EventKey, bool kRecord>
 void StepSimulation<EventKey, kRecord>::SortFound(int32_t wide_op) {
   const auto begin = found_.begin(), end = begin + num_found_;
   if (wide_op != kNone) {
     has_drawn_ = true;
     std::for_each(begin, end, [&](Found& found) {
-      found.key = MixBits(launch_seed_ ^ (static_cast<uint64_t>(wide_op) << 32 | found.key));
+      const uint64_t waits = found.key & kWaits;
+      const uint64_t key = static_cast<uint64_t>(wide_op) << 32 | (found.key ^ waits);
+      found.key = waits | MixBits(launch_seed_ ^ key) >> 1;
     });
   }
   const auto is_before = [](const Found& a, const Found& b) {
@@ -753,7 +767,7 @@ void StepSimulation<EventKey, kRecord>::PublishLaunched(int32_t op, int32_t tens
   }
   targets_.Drain([&](int32_t to) {
     const int32_t reader = receivers_[to].reader;
-    AddFound(reader, AddSend(root, op, tensor, device, to));
+    AddFound(KeyOf(reader), AddSend(root, op, tensor, device, to));
     ++readers;
   });
   num_followers_ += readers;
@@ -774,7 +788,7 @@ void StepSimulation<EventKey, kRecord>::IssueCopy(int32_t index) {
     ready_ns = std::max(ready_ns, stream_free_ns_[send.dst_device]);
   }
   const int32_t stream = is_from ? 3 * send.src_device + (is_to ? 2 : 0) : 3 * send.dst_device + 1;
-  copies_[index] = {stream, kEndOfItems, ready_ns, kNone};
+  copies_[index] = {stream, kEndOfItems, ready_ns, kNone, true};
   Allocate(send.dst_device, send.bytes, UseOf(CopyBuffer(index)));
   copy_streams_[stream].Push(index);
   if (copy_streams_[stream].size() == 1) ContinueCopies(stream);
@@ -929,7 +943,7 @@ void StepSimulation<EventKey, kRecord>::PublishTensor(int32_t op, int32_t tensor
     reads_[reader.cursor] = root;
     reader.cursor += is_local;
     reader.pending -= is_local;
-    if (reader.pending == 0) MakeReady(consumers_[edge], device);
+    if (reader.pending == 0) MakeReady(consumers_[edge], device, KeyOf(consumers_[edge]));
   }
   int32_t readers = receivers_[device].readers;
   receivers_[device].readers = 0;
@@ -989,9 +1003,18 @@ void StepSimulation<EventKey, kRecord>::OpenGates(int32_t op, int32_t device) {
   }
   targets_.Drain([&](int32_t to) {
     const int32_t send = AddSend(NoBuffer(), op, kSignal, device, to);
-    if (thread_ != kNone) AddFound(kNone, send);
+    if (thread_ != kNone) AddFound(kWaits | KeyOf(FirstSuccessor(control, to)), send);
     ++num_followers_;
   });
+}
+
+// On a device that has one.
+template <typename EventKey, bool kRecord>
+int32_t StepSimulation<EventKey, kRecord>::FirstSuccessor(const StepGraph::Control& control,
+                                                          int32_t device) const {
+  const int32_t* successor = problem_->control_out().data() + control.begin;
+  while (ops_[*successor].device != device) ++successor;
+  return *successor;
 }
 
 // Starts it, if no thread of a device that launches has to come upon it. Returns it as an item of
@@ -1016,7 +1039,7 @@ int32_t StepSimulation<EventKey, kRecord>::AddSend(int32_t src_buffer, int32_t o
   if (has_work_) {
     works_.push_back({now_ns_, now_ns_, -1, link, kNone, Part::kCarry});
   }
-  if (has_launches_) copies_.push_back({kNone, kEndOfItems, 0, kNone});
+  if (has_launches_) copies_.push_back({kNone, kEndOfItems, 0, kNone, tensor != kSignal});
   if (thread_ == kNone) StartSend(index);
   return ~index;
 }
@@ -1058,7 +1081,7 @@ void StepSimulation<EventKey, kRecord>::ControlArrived(int32_t op, int32_t devic
     const bool is_there = waiting.device == device;
     waiting.pending -= is_there;
     num_followers_ += is_there;
-    if (is_there & (waiting.pending == 0)) MakeReady(successor, device);
+    if (is_there & (waiting.pending == 0)) MakeReady(successor, device, kWaits | KeyOf(successor));
   });
 }
 
@@ -1066,17 +1089,17 @@ template <typename EventKey, bool kRecord>
 void StepSimulation<EventKey, kRecord>::TensorArrived(int32_t op, int32_t buffer, int32_t device) {
   OpState& reader = ops_[op];
   reads_[reader.cursor++] = buffer;
-  if (--reader.pending == 0) MakeReady(op, device);
+  if (--reader.pending == 0) MakeReady(op, device, KeyOf(op));
 }
 
 template <typename EventKey, bool kRecord>
-void StepSimulation<EventKey, kRecord>::MakeReady(int32_t op, int32_t device) {
+void StepSimulation<EventKey, kRecord>::MakeReady(int32_t op, int32_t device, uint64_t key) {
   __builtin_prefetch(&op_records_[op]);
   if (!is_held_.empty() && is_held_[device]) {
     held_[device].push_back(op);
     return;
   }
-  if (HasThreads(device)) return AddFound(op, op);
+  if (HasThreads(device)) return AddFound(key, op);
   const int32_t pool = device_pool_[device];
   ready_[pool].Push(now_ns_, op);
   startable_pools_.Add(pool);

@@ -137,6 +137,7 @@ class StepSimulation {
     int32_t next;      // item of the thread that has come upon it
     int64_t ready_ns;  // when the compute streams that it waits for are done
     int64_t sent_ns;   // when it waited for the channel; kNone: not yet
+    bool has_tensor;   // false: a signal, whose constant the thread has not come upon
   };
   enum class Part : uint8_t { kSend, kCarry, kReceive };
   // What only transfers on links with work need, by send.
@@ -194,10 +195,10 @@ class StepSimulation {
   void TakeUpFollowers(int32_t op, int32_t device);
   void PassRemoved(int32_t device);
   bool IsRemoved(int32_t op, int32_t device) const;
-  // The op, or the first of the readers elsewhere; kNone: a signal.
-  static uint64_t KeyOf(int32_t reader) { return static_cast<uint32_t>(reader + 1); }
+  // Of an op, or of the first of those elsewhere that a send is for.
+  static uint64_t KeyOf(int32_t op) { return static_cast<uint32_t>(op); }
   void GrowFound(int32_t count);
-  void AddFound(int32_t reader, int32_t item);
+  void AddFound(uint64_t key, int32_t item);
   void TakeUpFound(int32_t op);
   void TakeUp(int32_t item, int32_t* other);
   void SortFound(int32_t wide_op);
@@ -212,6 +213,7 @@ class StepSimulation {
   int32_t RootOf(int32_t tensor, int32_t alias, int32_t device) const;
   bool IsLastOfGroup(const StepGraph::Control& control, int32_t device);
   void OpenGates(int32_t op, int32_t device);
+  int32_t FirstSuccessor(const StepGraph::Control& control, int32_t device) const;
   int32_t AddSend(int32_t src_buffer, int32_t op, int32_t tensor, int32_t device, int32_t to);
   void StartSend(int32_t index);
   void WorkOnSend(int32_t index);
@@ -220,7 +222,7 @@ class StepSimulation {
   void ForEachSuccessor(const StepGraph::Control& control, Visit visit) const;
   void ControlArrived(int32_t op, int32_t device);
   void TensorArrived(int32_t op, int32_t buffer, int32_t device);
-  void MakeReady(int32_t op, int32_t device);
+  void MakeReady(int32_t op, int32_t device, uint64_t key);
 
   int32_t NoBuffer() const { return num_tensors_; }
   int32_t CopyBuffer(int32_t send) const { return num_tensors_ + 1 + send; }

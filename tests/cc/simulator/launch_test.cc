@@ -235,6 +235,31 @@ TEST_CASE("a copy between devices that launch waits for both, one of no bytes fo
   }
 }
 
+TEST_CASE("a signal is sent behind what the thread comes upon before its constant is there") {
+  ProblemBuilder b = TwoGpus();
+  b.Op(10, {1});
+  b.Op(10, {3});
+  b.Op(10);
+  b.Op(1);
+  b.Edge(0, 0, 1);
+  b.Edge(1, 0, 2);
+  b.Control(0, 3);
+  // The tensor of 1 waits for 1, the signal of 0 for the tensor, which takes three times a byte.
+  const int64_t sent_ns = 6 + 10 + 10 + kLatencyNs + 3;
+  const StepTrace trace = Run(b, {0, 0, 1, 1});
+  CHECK(trace.start_ns == Ns{6, 16, sent_ns + kLaunchNs, sent_ns + kLaunchNs + 10});
+}
+
+TEST_CASE("what only waits for an op comes behind what reads it") {
+  ProblemBuilder b = HostAndGpu();
+  b.Op(10, {1});
+  for (int op = 1; op < 4; ++op) b.Op(1);
+  b.Edge(0, 0, 2);
+  b.Edge(0, 0, 3);
+  b.Control(0, 1);
+  CHECK(Run(b, {1, 1, 1, 1}).start_ns == Ns{6, 24, 16, 18});
+}
+
 TEST_CASE("copies of one device to its like go one after the other, whatever the channel") {
   ProblemBuilder b = TwoGpus();
   b.Device();
