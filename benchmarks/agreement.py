@@ -7,16 +7,19 @@ The papers' tasks run on the machines as their data sheets have them, whose GPUs
 "launches ignored" is `auto` on a machine whose GPUs do not launch ahead, where a copy waits for
 what it copies alone: what the rules of launches are worth, executed.
 
+    python -m benchmarks.agreement --plan
     python -m benchmarks.agreement --output docs/results/emulation
     python -m benchmarks.agreement --tasks inception_v3 nmt_2 --planning-s 5
-    python -m benchmarks.agreement --only auto --output docs/results/emulation
+    python -m benchmarks.agreement --plan --only auto
     python -m benchmarks.agreement --simulate --output docs/results/emulation
 
-Every task runs in a process of its own, and what planners made of it in --processes - 1 more, as
-threads race for the order of launches. The median counts. What has run is kept if the rest is
-interrupted, and not run again but with --only. The problems and placements lie in build/agreement/,
-where benchmarks/launch_rules.py finds them, and --simulate: after a change of the simulator or of
-what is captured, it simulates once more what has run.
+--plan makes the placements and executes nothing: searches last as long as a clock says, so cores
+have to be quiet. Without it, those are executed that are kept, and made first if there are none.
+Steps are in virtual time, so cores may be busy. Every task runs in a process of its own, and what
+planners made of it in --processes - 1 more, as threads race for the order of launches. The median
+counts. What has run is kept if the rest is interrupted, and not run again. The problems and
+placements lie in build/agreement/, where benchmarks/launch_rules.py finds them, and --simulate:
+after a change of the simulator or of what is captured, it simulates once more what has run.
 """
 
 from __future__ import annotations
@@ -127,41 +130,44 @@ def launches_ignored(problem: Problem) -> Problem:
     )
 
 
-def run_task(name: str, sizes: dict[str, Any], planning_s: float, only: str) -> None:
-    """Prints a line of JSON for each placement whose name begins so."""
-    loaded = load_data_sheet_task(name, sizes)
+def plan_task(name: str, sizes: dict[str, Any], planning_s: float, only: str) -> None:
+    """Keeps the placements whose names begin so; says which."""
+    problem = load_data_sheet_task(name, sizes).problem
+    made = kept_of(name, problem) if only else {}
     TRIED.mkdir(parents=True, exist_ok=True)
-    save_problem(loaded.problem, TRIED / f"{name}.json.gz")
-    file = TRIED / f"{name}.npz"
-    made = dict(np.load(file)) if only and file.exists() else {}
-    others = without_rules(loaded.problem)
-    for label, placement in placements(loaded.problem, planning_s, only):
-        row = measure(loaded, label, placement, steps=STEPS)
-        print_row(row | steps_of(others, placement))
+    save_problem(problem, TRIED / f"{name}.json.gz")
+    for label, placement in placements(problem, planning_s, only):
         made[label] = placement
-        np.savez_compressed(file, **made)
+        np.savez_compressed(TRIED / f"{name}.npz", **made)
+        print(f"{name}, {label}: made", file=sys.stderr, flush=True)
 
 
-def run_again(name: str, sizes: dict[str, Any], labels: Sequence[str]) -> None:
-    """Prints a line of JSON for each of these placements, which `run_task` has made."""
+def kept_of(name: str, problem: Problem) -> dict[str, NDArray[np.int32]]:
+    """The placements of a task that are kept, by the numbers that ops have now."""
+    of_then = load_problem_file(TRIED / f"{name}.json.gz")
+    if {*problem.op_names} != {*of_then.op_names}:
+        raise HPlacerError(f"{name}: its graph has other ops now, run it with --plan first")
+    number = {op: i for i, op in enumerate(of_then.op_names)}
+    numbers = np.array([number[op] for op in problem.op_names])
+    return {label: made[numbers] for label, made in np.load(TRIED / f"{name}.npz").items()}
+
+
+def execute_task(name: str, sizes: dict[str, Any], labels: Sequence[str]) -> None:
+    """Prints a line of JSON for each of these placements, which are kept."""
     loaded = load_data_sheet_task(name, sizes)
-    made = np.load(TRIED / f"{name}.npz")
+    made = kept_of(name, loaded.problem)
+    others = without_rules(loaded.problem)
     for label in labels:
-        print_row(measure(loaded, label, made[label], steps=STEPS))
+        row = measure(loaded, label, made[label], steps=STEPS)
+        print_row(row | steps_of(others, made[label]))
 
 
 def simulate_again(name: str, sizes: dict[str, Any]) -> None:
-    """Prints a line of JSON for each placement, which is kept by the numbers that ops have now."""
+    """Prints a line of JSON for each placement, and keeps it by the numbers that ops have now."""
     problem = load_data_sheet_task(name, sizes).problem
-    of_then = load_problem_file(TRIED / f"{name}.json.gz")
-    if {*problem.op_names} != {*of_then.op_names}:
-        raise HPlacerError(f"{name}: its graph has other ops now, execute it again")
-    number = {op: i for i, op in enumerate(of_then.op_names)}
-    numbers = np.array([number[op] for op in problem.op_names])
-    file = TRIED / f"{name}.npz"
-    made = {label: placement[numbers] for label, placement in np.load(file).items()}
+    made = kept_of(name, problem)
     save_problem(problem, TRIED / f"{name}.json.gz")
-    np.savez_compressed(file, **made)
+    np.savez_compressed(TRIED / f"{name}.npz", **made)
     others = without_rules(problem)
     for label, placement in made.items():
         row = {"placement": label} | simulated_row(problem, placement)
@@ -171,19 +177,16 @@ def simulate_again(name: str, sizes: dict[str, Any]) -> None:
 # ---- in the process of the benchmark ----
 
 
-def rows_of(
-    name: str,
-    planning_s: float,
-    *,
-    small: bool,
-    only: str = "",
-    again: Sequence[str] = (),
-    simulated: bool = False,
-) -> Iterator[dict[str, Any]]:
-    """What a process of the task tells: of all that it makes, or `again` of these."""
-    arguments = ["benchmarks.agreement", "--task", name, "--planning-s", str(planning_s)]
-    arguments += ["--only", only, *["--small"] * small, *["--simulate"] * simulated]
-    return rows_told([*arguments, *(["--again", *again] if again else [])])
+def rows_of(name: str, options: argparse.Namespace, *more: str) -> Iterator[dict[str, Any]]:
+    """What a process of the task tells."""
+    arguments = ["--task", name, "--planning-s", str(options.planning_s), "--only", options.only]
+    return rows_told(["benchmarks.agreement", *arguments, *["--small"] * options.small, *more])
+
+
+def kept_labels(name: str) -> list[str]:
+    """The names of a task's placements that are kept."""
+    file = TRIED / f"{name}.npz"
+    return list(np.load(file).files) if file.exists() else []
 
 
 def is_planned(label: str) -> bool:
@@ -280,39 +283,42 @@ def held_over_simulated(row: dict[str, Any]) -> NDArray[np.float64]:
     return np.asarray(peak[is_full] / np.maximum(simulated[is_full], 1))
 
 
-def run_first(name: str, known: dict[str, Any], file: Path, options: argparse.Namespace) -> None:
-    """Makes placements and executes them, in a process of the task."""
-    of_task = [row for row in known.get(name, []) if not row["placement"].startswith(options.only)]
-    known[name] = of_task
-    for told in rows_of(name, options.planning_s, small=options.small, only=options.only):
-        row = summary(told)
-        of_task.append(row)
-        what = row.get("error") or f"executed is {ratio(row):.3f} of simulated"
-        print(f"{name}, {row['placement']}: {what}", file=sys.stderr, flush=True)
-        _write(file, known)
+def plan(name: str, options: argparse.Namespace) -> None:
+    """Makes placements, in a process of the task."""
+    list(rows_of(name, options, "--plan"))
 
 
-def run_once_more(
+def execute(
     name: str, known: dict[str, Any], file: Path, number: int, options: argparse.Namespace
 ) -> None:
-    """In one more process, what planners made and `number` processes have executed."""
-    lacking = {
-        row["placement"]: row
-        for row in known[name]
-        if is_planned(row["placement"]) and len(row.get("by_process_ns", ())) == number
-    }
+    """In one more process, the placements that `number` processes have executed."""
+    rows = {row["placement"]: row for row in known.setdefault(name, [])}
+    lacking = [
+        label
+        for label in kept_labels(name)
+        if label.startswith(options.only)
+        and (not number or is_planned(label))
+        and len(rows.get(label, {}).get("by_process_ns", ())) == number
+        and "error" not in rows.get(label, {})
+    ]
     if not lacking:
         return
-    for told in rows_of(name, options.planning_s, small=options.small, again=list(lacking)):
-        add_process(lacking[told["placement"]], told)
+    for told in rows_of(name, options, "--execute", *lacking):
+        label = told["placement"]
+        if label in rows:
+            add_process(rows[label], told)
+        else:
+            known[name].append(summary(told))
+            what = told.get("error") or f"{ratio(known[name][-1]):.3f} of simulated"
+            print(f"{name}, {label}: {what}", file=sys.stderr, flush=True)
         _write(file, known)
 
 
 def update(name: str, known: dict[str, Any], file: Path, options: argparse.Namespace) -> None:
     """What the simulator says now of the placements that have run."""
     rows = {row["placement"]: row for row in known[name]}
-    for told in rows_of(name, options.planning_s, small=options.small, simulated=True):
-        row = rows[told["placement"]]
+    for told in rows_of(name, options, "--simulate"):
+        row = rows.get(told["placement"], {})
         if "simulated_peak_bytes" in row:
             told["simulated_peak_bytes"] = told["simulated_peak_bytes"][-len(row["peak_bytes"]) :]
             row.update(told)
@@ -331,17 +337,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--output", type=Path, default=Path("build/agreement"), metavar="DIR")
     parser.add_argument("--only", default="", metavar="NAME", help="placements that begin so")
     parser.add_argument("--processes", type=int, default=3, metavar="N", help="default: 3")
+    parser.add_argument("--plan", action="store_true", help="make placements; executes nothing")
     parser.add_argument("--simulate", action="store_true", help="what has run; executes nothing")
-    parser.add_argument("--again", nargs="+", help=argparse.SUPPRESS)
+    parser.add_argument("--execute", nargs="+", help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     if options.task:
         sizes = SMALL.get(options.task, {}) if options.small else {}
         if options.simulate:
             simulate_again(options.task, sizes)
-        elif options.again:
-            run_again(options.task, sizes, options.again)
+        elif options.execute:
+            execute_task(options.task, sizes, options.execute)
         else:
-            run_task(options.task, sizes, options.planning_s, options.only)
+            plan_task(options.task, sizes, options.planning_s, options.only)
         return 0
     file = options.output / "agreement.json"
     known = json.loads(file.read_text()) if file.exists() else {}
@@ -350,10 +357,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             if name in known:
                 update(name, known, file, options)
             continue
-        if name not in known or options.only:
-            run_first(name, known, file, options)
-        for number in range(1, options.processes):
-            run_once_more(name, known, file, number, options)
+        if options.plan or not kept_labels(name):
+            plan(name, options)
+        for number in range(0 if options.plan else options.processes):
+            execute(name, known, file, number, options)
     print(TABLE)
     measured = [
         name for name in options.tasks if any("error" not in r for r in known.get(name, ()))
