@@ -595,6 +595,20 @@ def gpu_placements() -> str:
     return table(["task", "moved", "executed", "data sheet", "measured kernels"], rows)
 
 
+def gpus() -> str:
+    """A row per placement on one GPU and on two logical ones, in ms."""
+    rows = []
+    for of in read("accelerators/h200_two.json")["placements"]:
+        if of["placement"] == "without TF32":
+            continue
+        executed = of["executed_ms"]
+        shares = [executed / of[name] for name in ("data_sheet_ms", "measured_kernels_ms")]
+        told = [f"{executed:.1f}", *(f"{share:.2f}" for share in shares)]
+        rows.append([_model(of["task"]), str(of["gpus"]), of["placement"], *told])
+    head = ["task", "GPUs", "placement", "executed", "/ data sheet", "/ measured kernels"]
+    return table(head, rows)
+
+
 def gpu_traces() -> str:
     """A row per traced step with ops on the CPU."""
     rows = [
@@ -638,6 +652,7 @@ TABLES: dict[str, tuple[str, Callable[[], str]]] = {
     "executed": ("emulation.md", executed_gains),
     "emulated-memory": ("emulation.md", emulated_memory),
     "gpu-steps": ("accelerators.md", gpu_steps),
+    "gpus": ("accelerators.md", gpus),
     "gpu-placements": ("accelerators.md", gpu_placements),
     "gpu-traces": ("accelerators.md", gpu_traces),
 }
