@@ -7,14 +7,14 @@ The papers' tasks run on the machines as their data sheets have them, whose GPUs
 "launches ignored" is `auto` on a machine whose GPUs do not launch ahead, where a copy waits for
 what it copies alone: what the rules of launches are worth, executed.
 
-    python -m benchmarks.agreement --plan
+    python -m benchmarks.agreement --plan --output docs/results/emulation
     python -m benchmarks.agreement --output docs/results/emulation
     python -m benchmarks.agreement --tasks inception_v3 nmt_2 --planning-s 5
-    python -m benchmarks.agreement --plan --only auto
+    python -m benchmarks.agreement --plan --only auto --output docs/results/emulation
     python -m benchmarks.agreement --simulate --output docs/results/emulation
 
 --plan makes the placements and executes nothing: searches last as long as a clock says, so cores
-have to be quiet. Without it, those are executed that are kept, and made first if there are none.
+have to be quiet. It forgets what ran under earlier ones. Without it, those are executed that are kept, and made first if there are none.
 Steps are in virtual time, so cores may be busy. Every task runs in a process of its own, and what
 planners made of it in --processes - 1 more, as threads race for the order of launches. The median
 counts. What has run is kept if the rest is interrupted, and not run again. The problems and
@@ -283,9 +283,12 @@ def held_over_simulated(row: dict[str, Any]) -> NDArray[np.float64]:
     return np.asarray(peak[is_full] / np.maximum(simulated[is_full], 1))
 
 
-def plan(name: str, options: argparse.Namespace) -> None:
-    """Makes placements, in a process of the task."""
+def plan(name: str, known: dict[str, Any], file: Path, options: argparse.Namespace) -> None:
+    """Makes placements, in a process of the task. What ran under earlier ones is forgotten."""
     list(rows_of(name, options, "--plan"))
+    rows = known.get(name, [])
+    known[name] = [row for row in rows if not row["placement"].startswith(options.only)]
+    _write(file, known)
 
 
 def execute(
@@ -358,7 +361,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 update(name, known, file, options)
             continue
         if options.plan or not kept_labels(name):
-            plan(name, options)
+            plan(name, known, file, options)
         for number in range(0 if options.plan else options.processes):
             execute(name, known, file, number, options)
     print(TABLE)
