@@ -202,7 +202,11 @@ class StepCapture {
       const int32_t own = units_.unit_of[i];
       if (neighbour[i] < 0 || size[own] > 1) continue;
       const int32_t unit = units_.unit_of[neighbour[i]];
-      if (units_.allowed[unit] == units_.allowed[own]) units_.unit_of[i] = unit;
+      const std::vector<int32_t>& allowed = units_.allowed[own];
+      const std::vector<int32_t>& of_neighbour = units_.allowed[unit];
+      if (std::includes(allowed.begin(), allowed.end(), of_neighbour.begin(), of_neighbour.end())) {
+        units_.unit_of[i] = unit;
+      }
     }
   }
 

@@ -182,6 +182,28 @@ report(removed=len(removed), ran=sorted({{ran[name] for name in removed if name 
     assert set(report["ran"]) <= {"Const", "NoOp"}
 
 
+def test_what_is_removed_goes_where_a_neighbour_may_go(tmp_path: Path) -> None:
+    """Also one that is kept on fewer devices: alone, it would be put anywhere."""
+    told = told_by(
+        """
+def build():
+    x = number("x")
+    with v1.device("/job:worker/task:1"):
+        pinned = raw.Neg(x=x, name="pinned")
+    with tf.control_dependencies([pinned]):
+        group = tf.no_op(name="group")
+    with tf.control_dependencies([group]):
+        read = tf.identity(pinned, name="read")
+    return [raw.Abs(x=read, name="end")]
+report(**told(build))
+""",
+        tmp_path,
+    )
+    assert told["removed"] == ["group"]
+    assert told["unit"]["group"] == told["unit"]["pinned"]
+    assert told["unit"]["group"] != told["unit"]["read"]
+
+
 def test_a_group_stays_where_two_read_one_of_its_tensors(tmp_path: Path) -> None:
     """TensorFlow passes over an Identity that waits for the group, if that adds no edges."""
     told = told_by(
