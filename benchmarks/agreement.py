@@ -14,12 +14,13 @@ what it copies alone: what the rules of launches are worth, executed.
     python -m benchmarks.agreement --simulate --output docs/results/emulation
 
 --plan makes the placements and executes nothing: searches last as long as a clock says, so cores
-have to be quiet. It forgets what ran under earlier ones. Without it, those are executed that are kept, and made first if there are none.
-Steps are in virtual time, so cores may be busy. Every task runs in a process of its own, and what
-planners made of it in --processes - 1 more, as threads race for the order of launches. The median
-counts. What has run is kept if the rest is interrupted, and not run again. The problems and
-placements lie in build/agreement/, where benchmarks/launch_rules.py finds them, and --simulate:
-after a change of the simulator or of what is captured, it simulates once more what has run.
+have to be quiet. It forgets what ran under earlier ones. Without it, those are executed that are
+kept, and made first if there are none. Steps are in virtual time, so cores may be busy. Every task
+runs in a process of its own, and what planners made of it in --processes - 1 more, as threads race
+for the order of launches. The median counts. What has run is kept if the rest is interrupted, and
+not run again. The problems and placements lie in build/agreement/, where benchmarks/launch_rules.py
+finds them, and --simulate: after a change of the simulator or of what is captured, it simulates
+once more what has run.
 """
 
 from __future__ import annotations
