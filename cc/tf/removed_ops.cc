@@ -38,6 +38,7 @@ class Removal {
         order_(order),
         inputs_(inputs),
         place_(order.size()),
+        left_(order.size(), false),
         is_idle_(order.size(), false),
         is_removed_(order.size(), false),
         neighbour_(order.size(), -1),
@@ -58,6 +59,8 @@ class Removal {
         is_fixed_[place_[step.edges[k].source]] = true;
       }
     }
+    for (size_t i = 0; i < order.size(); ++i) AddEdgesInto(static_cast<int32_t>(i));
+    ForgetWhatFollows();
   }
 
   // What is left as a NoOp if Identities are passed over, too.
@@ -91,17 +94,15 @@ class Removal {
  private:
   void Optimize() {
     const auto count = static_cast<int32_t>(order_.size());
-    for (int32_t i = 0; i < count; ++i) AddEdgesInto(i);
     for (int round = 0; round < kRounds; ++round) {
-      ForgetWhatFollows();
       for (int32_t i = 0; i < count; ++i) waiting_.push_back(i);
       while (!waiting_.empty()) {
         const int32_t i = waiting_.back();
         waiting_.pop_back();
         if (!is_removed_[i]) Simplify(i);
       }
+      ForgetWhatFollows();
     }
-    ForgetWhatFollows();
   }
 
   const Node& NodeOf(int32_t i) const { return *step_.nodes[order_[i]]; }
@@ -138,17 +139,19 @@ class Removal {
 
   void Simplify(int32_t i) {
     if (is_static_[i] && waits_for_[i].empty()) ForgetWaitsFor(i);
-    if (!is_idle_[i] && MayIdle(i)) {
-      is_idle_[i] = true;
-      for (const int32_t source : reads_[i]) {
-        read_by_[source].erase(i);
-        Wait(i, source);
-        waiting_.push_back(source);
-      }
-      reads_[i].clear();
-    }
+    if (!is_idle_[i] && MayIdle(i)) MakeIdle(i);
     if (is_idle_[i] && IsBestRemoved(i)) Remove(i);
     if (passes_identities_ && MayPass(i)) PassOver(i);
+  }
+
+  void MakeIdle(int32_t i) {
+    is_idle_[i] = true;
+    for (const int32_t source : reads_[i]) {
+      read_by_[source].erase(i);
+      Wait(i, source);
+      waiting_.push_back(source);
+    }
+    reads_[i].clear();
   }
 
   // Whether its readers read what it reads. If there is one reader, TensorFlow does so where that
@@ -166,31 +169,16 @@ class Removal {
 
   void PassOver(int32_t i) {
     const int32_t source = *reads_[i].begin();
-    const std::vector<int32_t> written = std::move(written_[i]);
-    const std::set<int32_t> readers = std::move(read_by_[i]), released = std::move(releases_[i]);
-    is_removed_[i] = true;
-    reads_[i].clear();
-    waits_for_[i].clear();
-    read_by_[source].erase(i);
-    for (const int32_t other : written) releases_[other].erase(i);
-    for (const int32_t reader : readers) {
+    for (const int32_t reader : read_by_[i]) {
       reads_[reader].erase(i);
       reads_[reader].insert(source);
       read_by_[source].insert(reader);
       if (releases_[source].erase(reader) > 0) WaitNoLonger(reader, source);
     }
-    for (const std::set<int32_t>* outputs : {&readers, &released}) {
-      for (const int32_t output : *outputs) {
-        if (reads_[output].count(source) == 0) Wait(output, source);
-        for (const int32_t other : written) {
-          if (reads_[output].count(other) == 0) Wait(output, other);
-        }
-        WaitNoLonger(output, i);
-        waiting_.push_back(output);
-      }
-    }
-    waiting_.push_back(source);
-    waiting_.insert(waiting_.end(), written.begin(), written.end());
+    releases_[i].merge(read_by_[i]);
+    read_by_[i].clear();
+    MakeIdle(i);
+    Remove(i);
   }
 
   // It is there from the start.
@@ -216,7 +204,7 @@ class Removal {
   }
 
   bool IsBestRemoved(int32_t i) const {
-    if (!left_.empty() && left_[i]) return false;
+    if (left_[i]) return false;
     const size_t in = waits_for_[i].size(), out = releases_[i].size();
     return in * out <= in + out;
   }
@@ -303,7 +291,7 @@ class Removal {
   // Of what follows everything is by place.
   std::vector<bool> is_static_, is_fixed_;
   bool passes_identities_ = false;
-  std::vector<bool> left_;     // see Run; may be empty
+  std::vector<bool> left_;     // see Run
   std::vector<bool> is_idle_;  // is a NoOp
   std::vector<bool> is_removed_;
   std::vector<int32_t> neighbour_;
@@ -318,8 +306,9 @@ class Removal {
 RemovedOps FindRemovedOps(const Step& step, const std::vector<bool>& is_static,
                           const std::vector<bool>& is_fixed, const std::vector<int32_t>& order,
                           const InputLists& inputs) {
-  std::vector<bool> left = Removal(step, is_static, is_fixed, order, inputs).LeftIdle();
-  return Removal(step, is_static, is_fixed, order, inputs).Run(std::move(left));
+  Removal removal(step, is_static, is_fixed, order, inputs);
+  std::vector<bool> left = Removal(removal).LeftIdle();
+  return std::move(removal).Run(std::move(left));
 }
 
 }  // namespace hplacer

@@ -32,7 +32,7 @@ bool StepSimulation<EventKey, kRecord>::Run(const Problem& problem, const int32_
   if (!ResetOps(placement)) return false;
   ResetMemory();
   ResetBarriers();
-  for (int32_t op : graph_->sources) MakeReady(op, ops_[op].device, KeyOf(op));
+  for (int32_t op : graph_->sources) MakeReady(op, ops_[op].device);
   TakeUpFound(kNone);
   for (;;) {
     startable_channels_.Drain([this](int32_t channel) { StartTransfer(channel); });
@@ -493,7 +493,7 @@ void StepSimulation<EventKey, kRecord>::WakeUp(int32_t alarm) {
 template <typename EventKey, bool kRecord>
 void StepSimulation<EventKey, kRecord>::StartDevice(int32_t device) {
   is_held_[device] = 0;
-  for (const int32_t op : held_[device]) MakeReady(op, device, KeyOf(op));
+  for (const int32_t op : held_[device]) MakeReady(op, device);
   TakeUpFound(kNone);
 }
 
@@ -943,7 +943,7 @@ void StepSimulation<EventKey, kRecord>::PublishTensor(int32_t op, int32_t tensor
     reads_[reader.cursor] = root;
     reader.cursor += is_local;
     reader.pending -= is_local;
-    if (reader.pending == 0) MakeReady(consumers_[edge], device, KeyOf(consumers_[edge]));
+    if (reader.pending == 0) MakeReady(consumers_[edge], device);
   }
   int32_t readers = receivers_[device].readers;
   receivers_[device].readers = 0;
@@ -1081,7 +1081,7 @@ void StepSimulation<EventKey, kRecord>::ControlArrived(int32_t op, int32_t devic
     const bool is_there = waiting.device == device;
     waiting.pending -= is_there;
     num_followers_ += is_there;
-    if (is_there & (waiting.pending == 0)) MakeReady(successor, device, kWaits | KeyOf(successor));
+    if (is_there & (waiting.pending == 0)) MakeReady(successor, device, kWaits);
   });
 }
 
@@ -1089,17 +1089,17 @@ template <typename EventKey, bool kRecord>
 void StepSimulation<EventKey, kRecord>::TensorArrived(int32_t op, int32_t buffer, int32_t device) {
   OpState& reader = ops_[op];
   reads_[reader.cursor++] = buffer;
-  if (--reader.pending == 0) MakeReady(op, device, KeyOf(op));
+  if (--reader.pending == 0) MakeReady(op, device);
 }
 
 template <typename EventKey, bool kRecord>
-void StepSimulation<EventKey, kRecord>::MakeReady(int32_t op, int32_t device, uint64_t key) {
+void StepSimulation<EventKey, kRecord>::MakeReady(int32_t op, int32_t device, uint64_t waits) {
   __builtin_prefetch(&op_records_[op]);
   if (!is_held_.empty() && is_held_[device]) {
     held_[device].push_back(op);
     return;
   }
-  if (HasThreads(device)) return AddFound(key, op);
+  if (HasThreads(device)) return AddFound(waits | KeyOf(op), op);
   const int32_t pool = device_pool_[device];
   ready_[pool].Push(now_ns_, op);
   startable_pools_.Add(pool);

@@ -222,7 +222,7 @@ class StepSimulation {
   void ForEachSuccessor(const StepGraph::Control& control, Visit visit) const;
   void ControlArrived(int32_t op, int32_t device);
   void TensorArrived(int32_t op, int32_t buffer, int32_t device);
-  void MakeReady(int32_t op, int32_t device, uint64_t key);
+  void MakeReady(int32_t op, int32_t device, uint64_t waits = 0);
 
   int32_t NoBuffer() const { return num_tensors_; }
   int32_t CopyBuffer(int32_t send) const { return num_tensors_ + 1 + send; }
