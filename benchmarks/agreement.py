@@ -134,7 +134,7 @@ def launches_ignored(problem: Problem) -> Problem:
 def plan_task(name: str, sizes: dict[str, Any], planning_s: float, only: str) -> None:
     """Keeps the placements whose names begin so; says which."""
     problem = load_data_sheet_task(name, sizes).problem
-    made = kept_of(name, problem) if only else {}
+    made = kept_of(name, problem) if only and kept_labels(name) else {}
     TRIED.mkdir(parents=True, exist_ok=True)
     save_problem(problem, TRIED / f"{name}.json.gz")
     for label, placement in placements(problem, planning_s, only):
@@ -361,7 +361,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             if name in known:
                 update(name, known, file, options)
             continue
-        if options.plan or not kept_labels(name):
+        if options.plan or not (name in known or kept_labels(name)):
             plan(name, known, file, options)
         for number in range(0 if options.plan else options.processes):
             execute(name, known, file, number, options)
