@@ -5,15 +5,18 @@
 #include <map>
 #include <numeric>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 #include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
+#include "tensorflow/core/framework/graph.pb.h"
 #include "tensorflow/core/framework/types.h"
 #include "tf/copied_reads.h"
 #include "tf/host_tensors.h"
+#include "tf/layout_transposes.h"
 #include "tf/merged_sums.h"
 #include "tf/neutral_ops.h"
 #include "tf/node_order.h"
@@ -58,8 +61,9 @@ class StepCapture {
 
   absl::Status Run() {
     if (absl::Status status = FindUnits(input_, &units_); !status.ok()) return status;
+    tensorflow::GraphDef graph;
     absl::Status status =
-        EstimateCosts(step_.nodes, input_.library, options_, &costs_, &out_->assumptions);
+        EstimateCosts(step_.nodes, input_.library, options_, &costs_, &graph, &out_->assumptions);
     if (!status.ok()) return status;
     if (units_.compiled_by_xla > 0) {
       out_->assumptions.push_back(
@@ -75,6 +79,7 @@ class StepCapture {
     MergeSums();
     LeaveOnHost();
     JoinUnits(by_op);
+    AddTransposes(std::move(graph));
     // Grappler runs twice, the second time on what the first one left.
     KeepLeftInputs(&inputs);
     if (status = NumberOps(inputs); !status.ok()) return status;
@@ -210,6 +215,33 @@ class StepCapture {
     }
   }
 
+  // Of what is left: those that nobody reads any more, and those in loops, are left out.
+  void AddTransposes(tensorflow::GraphDef graph) {
+    const auto merged = [this](int32_t i) { return sums_.into[i] >= 0 ? sums_.into[i] : i; };
+    const auto is_left = [this](int32_t i) {
+      return !removed_.is_removed[i] && !is_static_[i] && units_.frame_of[i] < 0;
+    };
+    std::vector<int32_t> handed_on = handed_on_;
+    for (size_t i = 0; i < handed_on.size(); ++i) {
+      if (costs_[i].keeps_shape) handed_on[i] = 0;
+    }
+    for (AddedTranspose& added :
+         FindAddedTransposes(step_, units_, *input_.devices, handed_on, std::move(graph))) {
+      added.owner = merged(added.owner);
+      std::vector<int32_t> readers;
+      for (const int32_t reader : added.readers) {
+        if (is_left(merged(reader))) readers.push_back(merged(reader));
+      }
+      if (readers.empty() || !is_left(added.source) || !is_left(added.owner)) continue;
+      added.readers = std::move(readers);
+      for (const int32_t reader : added.readers) {
+        transpose_between_[{added.source, added.src_output, reader}] =
+            static_cast<int32_t>(transposes_.size());
+      }
+      transposes_.push_back(std::move(added));
+    }
+  }
+
   // What is left of the nodes' inputs when constants are known and other nodes are removed.
   void KeepLeftInputs(InputLists* inputs) const {
     for (size_t i = 0; i < inputs->size(); ++i) {
@@ -236,16 +268,27 @@ class StepCapture {
     for (size_t i = 0; i < num_nodes; ++i) {
       provisional[i] = units_.frame_of[i] >= 0 ? units_.frame_of[i] : count++;
     }
+    const int32_t first_transpose = count;
+    count += static_cast<int32_t>(transposes_.size());
     const std::vector<int32_t> node_rank = PrunedRanks(step_, inputs);
     std::vector<int32_t> rank(count, std::numeric_limits<int32_t>::max());
     std::vector<std::vector<int32_t>> successors(count);
     std::vector<int32_t> pending(count, 0);
+    const auto follows = [&](int32_t source, int32_t id) {
+      if (source == id) return;
+      successors[source].push_back(id);
+      ++pending[id];
+    };
     for (size_t i = 0; i < num_nodes; ++i) {
       rank[provisional[i]] = std::min(rank[provisional[i]], node_rank[i]);
-      for (const int32_t source : inputs[i]) {
-        if (provisional[source] == provisional[i]) continue;
-        successors[provisional[source]].push_back(provisional[i]);
-        ++pending[provisional[i]];
+      for (const int32_t source : inputs[i]) follows(provisional[source], provisional[i]);
+    }
+    for (size_t t = 0; t < transposes_.size(); ++t) {
+      const int32_t id = first_transpose + static_cast<int32_t>(t);
+      follows(provisional[transposes_[t].source], id);
+      for (const int32_t reader : transposes_[t].readers) {
+        rank[id] = std::min(rank[id], node_rank[reader]);
+        follows(id, provisional[reader]);
       }
     }
     const auto by_rank = [&rank](int32_t a, int32_t b) { return rank[a] < rank[b]; };
@@ -272,6 +315,7 @@ class StepCapture {
     for (size_t i = 0; i < num_nodes; ++i) op_of_[i] = final_id[provisional[i]];
     frame_op_.resize(num_frames);
     for (size_t f = 0; f < num_frames; ++f) frame_op_[f] = final_id[f];
+    transpose_op_.assign(final_id.begin() + first_transpose, final_id.end());
     num_ops_ = count;
     return absl::OkStatus();
   }
@@ -351,6 +395,21 @@ class StepCapture {
       outputs[op].insert(outputs[op].end(), costs_[i].output_bytes.begin(),
                          costs_[i].output_bytes.end());
     }
+    for (size_t t = 0; t < transposes_.size(); ++t) {
+      const AddedTranspose& added = transposes_[t];
+      const int32_t op = transpose_op_[t];
+      out_->op_names[op] = added.name;
+      out_->op_types[op] = "Transpose";
+      const int64_t bytes = costs_[added.source].output_bytes[added.src_output];
+      outputs[op] = {bytes};
+      OpWork work;
+      work.bytes = 2.0 * static_cast<double>(bytes);
+      for (size_t kind = 0; kind < num_kinds; ++kind) {
+        const KindRates& rates = (*options_.kinds)[kind];
+        if (rates.type == "GPU") sums[op].cost_ns[kind] = WorkTimeNs(work, rates);
+      }
+      sums[op].launches = NumLaunches(work);
+    }
     for (int32_t op = 0; op < num_ops_; ++op) {
       for (size_t kind = 0; kind < num_kinds; ++kind) {
         const KindRates& rates = (*options_.kinds)[kind];
@@ -372,6 +431,13 @@ class StepCapture {
     for (const int32_t op : frame_op_) out_->op_names[op] += " (loop)";
   }
 
+  // What node `i` reads for that output of a source: an op, and an output of it.
+  std::pair<int32_t, int32_t> TensorFor(size_t i, int32_t source, int32_t output) const {
+    const auto between = transpose_between_.find({source, output, static_cast<int32_t>(i)});
+    if (between != transpose_between_.end()) return {transpose_op_[between->second], 0};
+    return {op_of_[source], first_output_[source] + output};
+  }
+
   // A constant reads nothing. It does wait for other ops, such as the condition of the branch that
   // it belongs to.
   void FillEdges() {
@@ -386,14 +452,20 @@ class StepCapture {
       const auto add = [&](int32_t source, int32_t output) {
         if (op_of_[source] == op_of_[i]) return;
         if (first_output_[source] < 0) return add_control(source, i);
-        out_->edges.insert(out_->edges.end(),
-                           {op_of_[source], first_output_[source] + output, op_of_[i]});
+        const auto [op, of_op] = TensorFor(i, source, output);
+        out_->edges.insert(out_->edges.end(), {op, of_op, op_of_[i]});
       };
       for (const StepEdge& edge : sums_.inputs[i]) add(edge.source, edge.src_output);
       if (!sums_.inputs[i].empty()) continue;
       ForEachInput(i, [&](int32_t source, const Edge& edge) {
         if (!edge.IsControlEdge() && Reads(i, edge.dst_input())) add(source, edge.src_output());
       });
+    }
+    for (size_t t = 0; t < transposes_.size(); ++t) {
+      const AddedTranspose& added = transposes_[t];
+      out_->edges.insert(
+          out_->edges.end(),
+          {op_of_[added.source], first_output_[added.source] + added.src_output, transpose_op_[t]});
     }
   }
 
@@ -420,8 +492,8 @@ class StepCapture {
           if (!forwards_all && edge.dst_input() != forwarded) return;
           const int first = forwards_all ? edge.dst_input() : 0, outputs = node.IsSwitch() ? 2 : 1;
           for (int k = first; k < first + outputs; ++k) {
-            out_->output_alias_src[base + k] = op_of_[source];
-            out_->output_alias_output[base + k] = first_output_[source] + edge.src_output();
+            std::tie(out_->output_alias_src[base + k], out_->output_alias_output[base + k]) =
+                TensorFor(i, source, edge.src_output());
           }
         });
       }
@@ -439,6 +511,9 @@ class StepCapture {
       if (position < 0 || (units_.movable[i] && !units_.movable[position])) {
         position = static_cast<int32_t>(i);
       }
+    }
+    for (size_t t = 0; t < transposes_.size(); ++t) {
+      position_of[transpose_op_[t]] = transposes_[t].owner;
     }
     absl::flat_hash_map<int32_t, int32_t> dense;
     out_->allowed_ptr.push_back(0);
@@ -489,6 +564,10 @@ class StepCapture {
   std::vector<int32_t> handed_on_;  // by position: see neutral_ops.h
   RemovedOps removed_;
   MergedSums sums_;
+  std::vector<AddedTranspose> transposes_;
+  // The transpose that a reader has for an output of a source.
+  absl::flat_hash_map<std::tuple<int32_t, int32_t, int32_t>, int32_t> transpose_between_;
+  std::vector<int32_t> transpose_op_;   // by transpose
   std::vector<int64_t> trips_;          // by position
   std::vector<int32_t> op_of_;          // by position
   std::vector<int32_t> frame_op_;       // by collapsed loop

@@ -112,14 +112,14 @@ class CostEstimation {
         has_gpu_(absl::c_any_of(*options.kinds,
                                 [](const KindRates& kind) { return kind.type == "GPU"; })) {}
 
-  absl::Status Run(const std::vector<Node*>& nodes, std::vector<OpCosts>* costs) {
+  absl::Status Run(const std::vector<Node*>& nodes, std::vector<OpCosts>* costs, GraphDef* graph) {
     FedShapes fed;
     if (absl::Status status = fed.Resolve(nodes, options_.shapes, options_.batch_size);
         !status.ok()) {
       return status;
     }
     options_.batch_size = fed.batch_size();
-    Estimate(nodes, InitialisingNodes(nodes), /*depth=*/0, &fed, costs);
+    Estimate(nodes, InitialisingNodes(nodes), /*depth=*/0, &fed, costs, graph);
     num_filled_feeds_ = fed.num_filled();
     return absl::OkStatus();
   }
@@ -147,9 +147,9 @@ class CostEstimation {
   }
 
  private:
-  // `others` are there for the shapes of initial values only.
+  // `others` are there for the shapes of initial values only. `graph` may be null.
   void Estimate(const std::vector<Node*>& nodes, const std::vector<Node*>& others, int depth,
-                FedShapes* fed, std::vector<OpCosts>* costs) {
+                FedShapes* fed, std::vector<OpCosts>* costs, GraphDef* graph) {
     GrapplerItem item;
     item.id = "hplacer";
     std::vector<Node*> inferred = nodes;
@@ -181,6 +181,7 @@ class CostEstimation {
       const NodeDef& def = item.graph.node(static_cast<int>(i));
       costs->push_back(EstimateNode(*nodes[i], def, *properties, depth));
     }
+    if (graph != nullptr) *graph = item.graph;
     if (depth == 0) {
       FindWhatFollowsFromShapes(inferred, *properties, any_assumed, &item, costs);
     }
@@ -395,6 +396,11 @@ class CostEstimation {
       costs.output_bytes.push_back(NumBytes(output.dtype(), output.shape()));
     }
     costs.signature = OpSignature(info);
+    if (def.op() == "Reshape" || def.op() == "BroadcastTo") {
+      costs.keeps_shape =
+          absl::c_equal(info.inputs(0).shape().dim(), info.outputs(0).shape().dim(),
+                        [](const auto& a, const auto& b) { return a.size() == b.size(); });
+    }
     if (HasFunction(def, library_)) {
       // The call itself moves no data.
       SetWork({/*flops=*/0, /*bytes=*/0, /*kernels=*/0}, &costs);
@@ -539,7 +545,7 @@ class CostEstimation {
     FedShapes fed;
     if (!fed.Resolve(nodes, {}, options_.batch_size).ok()) return *sum;
     std::vector<OpCosts> costs;
-    Estimate(nodes, {}, depth + 1, &fed, &costs);
+    Estimate(nodes, {}, depth + 1, &fed, &costs, /*graph=*/nullptr);
     for (const OpCosts& op : costs) AddTrips(op, /*trips=*/1, sum);
     return *sum;
   }
@@ -576,9 +582,10 @@ int64_t CostOnKind(const OpCosts& costs, size_t kind, const KindRates& rates) {
 
 absl::Status EstimateCosts(const std::vector<Node*>& nodes,
                            const FunctionLibraryDefinition* library, const CostOptions& options,
-                           std::vector<OpCosts>* costs, std::vector<std::string>* assumptions) {
+                           std::vector<OpCosts>* costs, GraphDef* graph,
+                           std::vector<std::string>* assumptions) {
   CostEstimation estimation(library, options);
-  absl::Status status = estimation.Run(nodes, costs);
+  absl::Status status = estimation.Run(nodes, costs, graph);
   for (std::string& sentence : estimation.Assumptions()) assumptions->push_back(sentence);
   return status;
 }

@@ -13,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "tensorflow/core/framework/function.h"
+#include "tensorflow/core/framework/graph.pb.h"
 #include "tensorflow/core/graph/graph.h"
 #include "tf/captured_step.h"
 #include "tf/fed_shapes.h"
@@ -34,6 +35,7 @@ struct OpCosts {
   std::string signature;  // see op_signature.h
   // Whether the result follows from shapes that are known without any assumption: static_ops.h.
   bool follows_from_shapes = false;
+  bool keeps_shape = false;  // of a Reshape or BroadcastTo: what it makes has the shape of input 0
 };
 
 // Adds to `sum` what so many trips of `body` take and launch.
@@ -46,11 +48,12 @@ int64_t CostOnKind(const OpCosts& costs, size_t kind, const KindRates& rates);
 
 // Costs by node, in the order of `nodes` (a set closed under ancestors). A node inside a while
 // loop costs one trip; LoopTrips tells how many there are. InvalidArgument if `options.shapes`
-// does not fit the graph.
+// does not fit the graph. `graph` is what shapes were inferred from: the nodes and what fills their
+// variables, with shapes of what is fed, and assumed ones.
 absl::Status EstimateCosts(const std::vector<tensorflow::Node*>& nodes,
                            const tensorflow::FunctionLibraryDefinition* library,
                            const CostOptions& options, std::vector<OpCosts>* costs,
-                           std::vector<std::string>* assumptions);
+                           tensorflow::GraphDef* graph, std::vector<std::string>* assumptions);
 
 // Trips of each loop frame among `nodes` whose bound is constant: LoopCond's comparison with a
 // constant limit, start and stride. Frames that are missing have no constant bound.
