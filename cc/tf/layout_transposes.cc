@@ -101,9 +101,13 @@ class Layouts {
   void HandOn(GraphDef* graph) const {
     for (NodeDef& node : *graph->mutable_node()) {
       const auto known = position_.find(node.name());
-      if (known == position_.end() || handed_on_[known->second] == kComputes) continue;
+      const auto attr = node.attr().find("T");
+      if (known == position_.end() || handed_on_[known->second] == kComputes ||
+          attr == node.attr().end()) {
+        continue;
+      }
       const std::string input = node.input(handed_on_[known->second]);
-      const tensorflow::AttrValue type = node.attr().at("T");
+      const tensorflow::AttrValue type = attr->second;
       node.set_op("Identity");
       node.clear_input();
       node.add_input(input);
