@@ -194,7 +194,12 @@ def load_file(path: str, machine: str, *, compute: bool) -> LoadedGraph:
 
     tf.config.list_logical_devices()
     assert loaded.step is not None
-    emulation.charge(loaded.problem, loaded.step.node_names, loaded.step.node_op)
+    emulation.charge(
+        loaded.problem,
+        loaded.step.node_names,
+        loaded.step.node_op,
+        loaded.captured.is_repeated,
+    )
     if not compute:  # but for labels, which TensorFlow checks on a CPU
         emulation.allocate_only(least_bytes=_LEAST_BYTES)
     return loaded

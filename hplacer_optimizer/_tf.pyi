@@ -182,6 +182,10 @@ class _CapturedStep:
         """bool[n], the ops that TensorFlow removes before a step."""
 
     @property
+    def is_repeated(self) -> _Bool:
+        """bool[n], the ops that are equal to one that TensorFlow runs for them."""
+
+    @property
     def units(self) -> _Int32:
         """int32[n]"""
 

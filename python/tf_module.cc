@@ -235,6 +235,8 @@ void RegisterRequest(py::module_& m) {
                              [](const PlannerRequest& self) { return Flags(self.step->is_static); })
       .def_property_readonly(
           "is_removed", [](const PlannerRequest& self) { return Flags(self.step->is_removed); })
+      .def_property_readonly(
+          "is_repeated", [](const PlannerRequest& self) { return Flags(self.step->is_repeated); })
       .def_property_readonly("units",
                              [](const PlannerRequest& self) { return Copy(self.step->unit); })
       .def_property_readonly("num_units",
@@ -279,6 +281,8 @@ void RegisterOfflineCapture(py::module_& m) {
                              [](const OfflineCapture& self) { return Flags(self.step.is_static); })
       .def_property_readonly("is_removed",
                              [](const OfflineCapture& self) { return Flags(self.step.is_removed); })
+      .def_property_readonly(
+          "is_repeated", [](const OfflineCapture& self) { return Flags(self.step.is_repeated); })
       .def_property_readonly("units",
                              [](const OfflineCapture& self) { return Copy(self.step.unit); })
       .def_property_readonly("num_units",

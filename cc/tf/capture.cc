@@ -23,6 +23,7 @@
 #include "tf/op_work.h"
 #include "tf/pruned_order.h"
 #include "tf/removed_ops.h"
+#include "tf/repeated_ops.h"
 #include "tf/static_ops.h"
 
 namespace hplacer {
@@ -77,6 +78,7 @@ class StepCapture {
     const std::vector<int32_t> by_op = PositionsByOp();
     FindRemoved(by_op, inputs);
     MergeSums();
+    FindRepeated();
     LeaveOnHost();
     JoinUnits(by_op);
     AddTransposes(std::move(graph));
@@ -153,6 +155,16 @@ class StepCapture {
       removed_.is_removed[i] = true;
       removed_.neighbour[i] = sums_.into[i];
       TakeCosts(i);
+    }
+  }
+
+  // Finds the nodes that TensorFlow merges with an equal one; these cost nothing.
+  void FindRepeated() {
+    is_repeated_ = FindRepeatedOps(step_, units_, removed_, is_static_, handed_on_, costs_);
+    for (size_t i = 0; i < is_repeated_.size(); ++i) {
+      if (!is_repeated_[i]) continue;
+      TakeKernel(i);
+      costs_[i].signature.clear();  // no measured cost is its own
     }
   }
 
@@ -373,6 +385,7 @@ class StepCapture {
     out_->persistent_bytes.assign(num_ops_, 0);
     out_->is_static.assign(num_ops_, 0);
     out_->is_removed.assign(num_ops_, 0);
+    out_->is_repeated.assign(num_ops_, 0);
     std::vector<std::vector<int64_t>> outputs(num_ops_);
     OpCosts nothing;
     nothing.cost_ns.assign(num_kinds, 0);
@@ -388,6 +401,7 @@ class StepCapture {
       if (!in_loop) out_->op_signatures[op] = std::move(costs_[i].signature);
       if (!in_loop) out_->is_static[op] = is_static_[i];
       if (!in_loop) out_->is_removed[op] = removed_.is_removed[i];
+      if (!in_loop) out_->is_repeated[op] = is_repeated_[i];
       AddTrips(costs_[i], trips_[i], &sums[op]);
       out_->persistent_bytes[op] += costs_[i].persistent_bytes;
       if (in_loop && !IsLoopOutput(i)) continue;
@@ -564,6 +578,7 @@ class StepCapture {
   std::vector<int32_t> handed_on_;  // by position: see neutral_ops.h
   RemovedOps removed_;
   MergedSums sums_;
+  std::vector<bool> is_repeated_;  // by position
   std::vector<AddedTranspose> transposes_;
   // The transpose that a reader has for an output of a source.
   absl::flat_hash_map<std::tuple<int32_t, int32_t, int32_t>, int32_t> transpose_between_;

@@ -69,6 +69,9 @@ struct CapturedStep {
   // Per op: 1 if TensorFlow removes it before the step, see removed_ops.h and merged_sums.h. It
   // costs nothing, holds nothing, and has no edges.
   std::vector<uint8_t> is_removed;
+  // Per op: 1 if TensorFlow runs an equal one instead, see repeated_ops.h. It costs what an op
+  // without a kernel costs.
+  std::vector<uint8_t> is_repeated;
   std::vector<int32_t> edges;          // triples (src, output, dst)
   std::vector<int32_t> control_edges;  // pairs (src, dst)
   std::vector<int64_t> allowed_ptr;

@@ -51,6 +51,10 @@ class Captured(Protocol):
         """bool[n], the ops that TensorFlow removes before a step."""
 
     @property
+    def is_repeated(self) -> NDArray[np.bool_]:
+        """bool[n], the ops that are equal to one that TensorFlow runs for them."""
+
+    @property
     def units(self) -> NDArray[np.int32]:
         """int32[n]"""
 
@@ -91,6 +95,7 @@ class CapturedGraph:
     op_signatures: list[str]
     is_static: NDArray[np.bool_]
     is_removed: NDArray[np.bool_]
+    is_repeated: NDArray[np.bool_]
     units: NDArray[np.int32]
     num_units: int
     node_names: list[str]
@@ -111,7 +116,15 @@ _FACTS = (
     "node_names",
     "structure",
 )
-_COLUMNS = ("is_static", "is_removed", "units", "node_hashes", "node_ranks", "node_op")
+_COLUMNS = (
+    "is_static",
+    "is_removed",
+    "is_repeated",
+    "units",
+    "node_hashes",
+    "node_ranks",
+    "node_op",
+)
 _LISTS = ("op_names", "op_types")  # of the arrays
 _NO_ALIAS = -1
 _COPIED_BYTES = 64  # 16 elements of 4 bytes

@@ -16,7 +16,12 @@ _COPIED = "ReadVariableOp"  # by a copy within the GPU, which the emulator times
 _ADDED_TYPES = ("_Send", "_HostSend", "Identity", "Assign", "AssignAdd")
 
 
-def charge(problem: Problem, node_names: Sequence[str], node_op: NDArray[np.int32]) -> None:
+def charge(
+    problem: Problem,
+    node_names: Sequence[str],
+    node_op: NDArray[np.int32],
+    is_repeated: NDArray[np.bool_],
+) -> None:
     """From now on each node takes what its op costs in a problem, wherever it runs.
 
     Several nodes may be one op, such as a loop: the first of them takes its time, the others none.
@@ -26,6 +31,8 @@ def charge(problem: Problem, node_names: Sequence[str], node_op: NDArray[np.int3
         problem: with costs by device kind, for the emulated machine.
         node_names: N names of graph nodes.
         node_op: the op of each, [N].
+        is_repeated: the ops whose costs the problem leaves out, [n], since TensorFlow runs an equal
+            one for them. Where it does run them, their kernels are estimated.
     """
     emulator = native.load_emulator()
     is_host = ["CPU" in name for name in problem.device_names]
@@ -39,6 +46,8 @@ def charge(problem: Problem, node_names: Sequence[str], node_op: NDArray[np.int3
             charge_type(added, run_ns=0, on_host=on_host)
     charged: set[int] = set()
     for name, op in zip(node_names, node_op.tolist(), strict=True):
+        if is_repeated[op]:
+            continue
         for on_host, kind in kind_of.items():
             cost_ns = int(problem.cost_ns[op, kind])
             runs_ns = max(cost_ns, 0) if op not in charged else 0

@@ -33,7 +33,9 @@ def measured(by_rows):
     problem = loaded.problem
     gpu = [name.rpartition("/")[2] for name in problem.device_names].index("device:GPU:0")
     placement = np.array(problem.default_device, np.int32)
-    emulation.charge(problem, loaded.step.node_names, loaded.step.node_op)
+    emulation.charge(
+        problem, loaded.step.node_names, loaded.step.node_op, loaded.captured.is_repeated
+    )
     names = [full_device_name(device) for device in problem.device_names]
     runner = StepRunner(loaded.step, Target(session=LOCAL, device_names=names))
     with runner.placed(placement) as step:

@@ -1,0 +1,124 @@
+#include "tf/repeated_ops.h"
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "absl/algorithm/container.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "tensorflow/core/grappler/op_types.h"
+#include "tensorflow/core/lib/strings/proto_serialization.h"
+#include "tf/neutral_ops.h"
+
+namespace hplacer {
+namespace {
+
+using tensorflow::Node;
+
+constexpr size_t kMostBytes = 4096;  // of an attribute that is compared, such as a constant's value
+
+class Repetitions {
+ public:
+  Repetitions(const Step& step, const Units& units, const RemovedOps& removed,
+              const std::vector<bool>& is_static, const std::vector<int32_t>& handed_on,
+              const std::vector<OpCosts>& costs)
+      : step_(step),
+        units_(units),
+        removed_(removed),
+        is_static_(is_static),
+        handed_on_(handed_on),
+        costs_(costs) {}
+
+  std::vector<bool> Find() && {
+    const auto count = static_cast<int32_t>(step_.nodes.size());
+    std::vector<int32_t> number_of_equal(count, 0);  // by the first one
+    for (int32_t i = 0; i < count; ++i) {
+      first_.push_back(FirstEqual(i));
+      if (Computes(i)) ++number_of_equal[first_[i]];
+    }
+    std::vector<bool> is_repeated(count, false);
+    for (int32_t i = 0; i < count; ++i) {
+      const size_t devices = units_.allowed[units_.unit_of[i]].size();
+      is_repeated[i] = Computes(i) && first_[i] != i &&
+                       static_cast<size_t>(number_of_equal[first_[i]]) > devices;
+    }
+    return is_repeated;
+  }
+
+ private:
+  // Whether merging it with an equal one spares anything.
+  bool Computes(int32_t i) const {
+    return !is_static_[i] && !removed_.is_removed[i] && costs_[i].launches > 0 &&
+           HandedOn(i) == kComputes;
+  }
+
+  int32_t HandedOn(int32_t i) const {
+    return step_.nodes[i]->IsIdentity() || costs_[i].keeps_shape ? 0 : handed_on_[i];
+  }
+
+  bool MayBeMerged(int32_t i) const {
+    const Node& node = *step_.nodes[i];
+    return units_.frame_of[i] < 0 && !removed_.is_removed[i] && removed_.waits_for[i].empty() &&
+           !absl::c_linear_search(step_.targets, &node) && !node.IsControlFlow() && !node.IsArg() &&
+           !node.IsRetval() && tensorflow::grappler::IsFreeOfSideEffect(node.def());
+  }
+
+  // The first node that makes what `i` makes; of what hands on an input, the one that made that.
+  int32_t FirstEqual(int32_t i) {
+    const int32_t handed_on = HandedOn(i);
+    std::string key;
+    // Each input as the first node that makes it, and the number of the output.
+    std::map<int32_t, std::string> inputs;
+    for (size_t k = step_.first_edge[i]; k < step_.first_edge[i + 1]; ++k) {
+      const StepEdge& edge = step_.edges[k];
+      if (edge.dst_input == tensorflow::Graph::kControlSlot) continue;
+      if (edge.dst_input == handed_on && edge.src_output == 0) return first_[edge.source];
+      inputs[edge.dst_input] = absl::StrCat(first_[edge.source], ":", edge.src_output);
+    }
+    if (!is_static_[i] && !MayBeMerged(i)) return i;
+    if (!AppendNode(i, &key)) return i;
+    for (const auto& [input, tensor] : inputs) absl::StrAppend(&key, " ", tensor);
+    return by_key_.try_emplace(std::move(key), i).first->second;
+  }
+
+  // False if it is too large to compare.
+  bool AppendNode(int32_t i, std::string* key) const {
+    const Node& node = *step_.nodes[i];
+    std::map<std::string, std::string> attributes;  // in an order
+    for (const auto& [name, value] : node.attrs()) {
+      if (name == "_output_shapes") continue;
+      std::string& bytes = attributes[name];
+      tensorflow::SerializeToStringDeterministic(value, &bytes);
+      if (bytes.size() > kMostBytes) return false;
+    }
+    absl::StrAppend(key, node.type_string(), " on ",
+                    absl::StrJoin(units_.allowed[units_.unit_of[i]], ","));
+    for (const auto& [name, bytes] : attributes) {
+      absl::StrAppend(key, " ", name, "=", bytes.size(), ":", bytes);
+    }
+    return true;
+  }
+
+  const Step& step_;
+  const Units& units_;
+  const RemovedOps& removed_;
+  const std::vector<bool>& is_static_;
+  const std::vector<int32_t>& handed_on_;
+  const std::vector<OpCosts>& costs_;
+  std::vector<int32_t> first_;  // by position, of those so far
+  absl::flat_hash_map<std::string, int32_t> by_key_;
+};
+
+}  // namespace
+
+std::vector<bool> FindRepeatedOps(const Step& step, const Units& units, const RemovedOps& removed,
+                                  const std::vector<bool>& is_static,
+                                  const std::vector<int32_t>& handed_on,
+                                  const std::vector<OpCosts>& costs) {
+  return Repetitions(step, units, removed, is_static, handed_on, costs).Find();
+}
+
+}  // namespace hplacer

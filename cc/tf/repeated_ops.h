@@ -1,0 +1,33 @@
+// Which ops of a step compute what another one has computed, so that TensorFlow runs only that one.
+//
+// Grappler merges equal ops of a device: of one type, with equal attributes and inputs, and without
+// side effects ("tensorflow/core/grappler/optimizers/arithmetic_optimizer.cc"). A loss of many
+// alike terms has them: the gradient of each mean begins with the same Tile and quotient. On how
+// many devices equal ops are depends on the placement, and each of these runs one. Here the first
+// one counts, if there are more than an op has devices. So a step on several devices lacks at most
+// one op of such a kind on each of the others. Where there are fewer, all of them count.
+//
+// Inputs: a step, and what is known of its nodes. Time: linear in the sizes of nodes and edges.
+#ifndef HPLACER_TF_REPEATED_OPS_H_
+#define HPLACER_TF_REPEATED_OPS_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "tf/costs.h"
+#include "tf/removed_ops.h"
+#include "tf/step.h"
+#include "tf/units.h"
+
+namespace hplacer {
+
+// By position: whether the node is equal to an earlier one that counts for it. `handed_on`: the
+// input that a node hands on, or kComputes (neutral_ops.h).
+std::vector<bool> FindRepeatedOps(const Step& step, const Units& units, const RemovedOps& removed,
+                                  const std::vector<bool>& is_static,
+                                  const std::vector<int32_t>& handed_on,
+                                  const std::vector<OpCosts>& costs);
+
+}  // namespace hplacer
+
+#endif  // HPLACER_TF_REPEATED_OPS_H_

@@ -1,0 +1,62 @@
+"""Equal ops, of which TensorFlow runs one on a device: the problem counts one where there are many."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("tensorflow")
+
+from tests.processes import run
+
+CODE = """
+from collections import Counter
+from hplacer_optimizer.capture.loading import load_graph
+
+def built(terms):
+    "A loss of so many alike terms, and what looks alike and is not."
+    x = v1.placeholder(tf.float32, [64, 512], name="x")
+    weight = v1.get_variable("weight", [512, 512], use_resource=True)
+    hidden = [tf.tanh((x + i) @ weight) for i in range(terms)]
+    loss = tf.add_n([tf.reduce_mean(tf.square(h)) for h in hidden])
+    noise = [tf.reduce_sum(tf.exp(v1.random_uniform([64, 512]))) for _ in range(terms)]
+    scaled = [tf.reduce_sum(tf.exp(x * (i + 2.0))) for i in range(terms)]
+    train = v1.train.GradientDescentOptimizer(0.1).minimize(loss)
+    seen = v1.get_variable("seen", [2 * terms], use_resource=True)
+    return tf.group(train, seen.assign(tf.stack([*noise, *scaled])).op, name="target")
+
+def compared(terms):
+    "By type, of ops that TensorFlow may merge: those that the problem counts, and those that ran."
+    with tf.Graph().as_default() as graph:
+        target = built(terms)
+        loaded = load_graph(graph, machine="2hosts-2xcpu", targets=[target])
+        metadata = v1.RunMetadata()
+        with v1.Session(graph=graph) as running:
+            running.run(v1.global_variables_initializer())
+            running.run(target, {"x:0": np.zeros([64, 512])},
+                        v1.RunOptions(output_partition_graphs=True), metadata)
+    problem, repeated = loaded.problem, loaded.captured.is_repeated
+    kinds = ("Tile", "Exp", "RandomUniform", "Tanh")
+    kept = ~(repeated | loaded.captured.is_removed)
+    counted = Counter(kind for kind, is_kept in zip(problem.op_types, kept) if is_kept)
+    ran = Counter(node.op for part in metadata.partition_graphs for node in part.node)
+    costs = problem.cost_ns[repeated, 0]
+    return {"counted": {kind: counted[kind] for kind in kinds},
+            "ran": {kind: ran[kind] for kind in kinds},
+            "repeated": sorted({problem.op_types[op] for op in np.flatnonzero(repeated)}),
+            "dearest": int(costs.max(initial=0)), "cheapest": int(problem.cost_ns[kept, 0].max())}
+
+report(many=compared(5), few=compared(2))
+"""
+
+
+def test_of_more_equal_ops_than_devices_one_counts(tmp_path: Path) -> None:
+    report = run(CODE, tmp_path, HPLACER_DISABLE="1").report
+    many, few = report["many"], report["few"]
+    assert many["counted"] == many["ran"] == {"Tile": 1, "Exp": 10, "RandomUniform": 5, "Tanh": 5}
+    assert {"Tile", "RealDiv"} <= {*many["repeated"]}
+    assert many["dearest"] < many["cheapest"] / 10
+    # Each of two devices may run one of two.
+    assert few["counted"]["Tile"] == 2
+    assert few["repeated"] == []
