@@ -1,4 +1,4 @@
-"""Equal ops, of which TensorFlow runs one on a device: the problem counts one where there are many."""
+"""Equal ops, of which TensorFlow runs one on a device: of many, the problem counts one."""
 
 from __future__ import annotations
 
