@@ -113,7 +113,8 @@ def test_the_critical_path_covers_the_step(placed: tuple[dict[str, Any], list[in
             sent = pool[sends["src_device"]] & (sends["sent_ns"] == start_ns)
             received = pool[sends["dst_device"]] & (sends["finish_ns"] == start_ns)
             ended += [tensors[i] for i in np.flatnonzero(sent | received)]
-            late = start_ns == problem.device_start_ns[device] or problem.device_launch_ns[device]
+            # Where any device launches, the host's threads may all be busy elsewhere.
+            late = start_ns == problem.device_start_ns[device] or problem.device_launch_ns.any()
             assert stage.behind in ended or (late and stage.behind is None)
         elif stage.kind == STREAM_WAIT:
             assert span == (send["issue_ns"], send["sent_ns"])
