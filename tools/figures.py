@@ -211,6 +211,9 @@ FIGURES: dict[str, Figure] = {
     "trial.share": _constant("measuring.running_trial.SHARE", "{:.0%}"),
     "emulated.inception": _executed("inception_v3"),
     "emulated.nmt": _executed("nmt_2"),
+    "emulated.rnnlm": _executed("rnnlm"),
+    "emulated.mobilenet": _executed("mobilenet_v2-8xa100"),
+    "emulated.transformer": _executed("transformer-8xa100"),
     "emulated.bert": _executed("bert_base-8xa100"),
     "emulated.efficientnet": _executed("efficientnet_b0-8xa100"),
     "error.measured.times": _constant(

@@ -48,7 +48,8 @@ class Stage:
     begin_ns: int
     end_ns: int
     # Of a wait: the op or tensor that kept the slot, the stream or the channel last. None for an op
-    # that waits for its device to start or for its launch, and of a copy that nobody sent before.
+    # that waits for its device to start, for its launch or for a thread of the host, and of a copy
+    # that nobody sent before.
     behind: str | None
     item: int  # index of the op, or of the transfer in the trace
 
