@@ -51,7 +51,6 @@ from benchmarks.emulation import (
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.bench.result_json import result_json
 from hplacer_optimizer.errors import HPlacerError
-from hplacer_optimizer.machines.machine import MAX_THREADS
 from hplacer_optimizer.planners import Budget, get_planner
 from hplacer_optimizer.problem.problem_file import load_problem_file, save_problem
 from hplacer_optimizer.problem.simulator import simulate
@@ -61,8 +60,6 @@ IGNORED = "launches ignored"
 SEARCHES = ("rollout", IGNORED, "auto")  # each with two seeds
 STEPS = 5
 DEFAULT = "TensorFlow's"
-# Steps as the simulator has them, without launches, and with as many threads as wake up.
-SIMULATED = ("simulated_ns", "ignored_ns", "unlimited_ns")
 PEAKS = ("peak_bytes", "simulated_peak_bytes")
 TRIED = Path(
     "build/agreement"
@@ -109,14 +106,9 @@ def placements(
     yield from ((name, placement) for name, placement in simple.items() if name.startswith(only))
 
 
-def without_rules(problem: Problem) -> dict[str, Problem]:
-    """The problems whose steps SIMULATED has beside the problem's own."""
-    unlimited = problem.replace(inter_op_threads=MAX_THREADS)
-    return dict(zip(SIMULATED[1:], (launches_ignored(problem), unlimited), strict=True))
-
-
-def steps_of(problems: dict[str, Problem], placement: NDArray[np.int32]) -> dict[str, Any]:
-    return {name: simulate(problem, placement).makespan_ns for name, problem in problems.items()}
+def row_without_launches(problem: Problem, placement: NDArray[np.int32]) -> dict[str, Any]:
+    """The step as it would be simulated without the rules of launches."""
+    return {"ignored_ns": simulate(launches_ignored(problem), placement).makespan_ns}
 
 
 def launches_ignored(problem: Problem) -> Problem:
@@ -157,10 +149,9 @@ def execute_task(name: str, sizes: dict[str, Any], labels: Sequence[str]) -> Non
     """Prints a line of JSON for each of these placements, which are kept."""
     loaded = load_data_sheet_task(name, sizes)
     made = kept_of(name, loaded.problem)
-    others = without_rules(loaded.problem)
     for label in labels:
         row = measure(loaded, label, made[label], steps=STEPS)
-        print_row(row | steps_of(others, made[label]))
+        print_row(row | row_without_launches(loaded.problem, made[label]))
 
 
 def simulate_again(name: str, sizes: dict[str, Any]) -> None:
@@ -169,10 +160,9 @@ def simulate_again(name: str, sizes: dict[str, Any]) -> None:
     made = kept_of(name, problem)
     save_problem(problem, TRIED / f"{name}.json.gz")
     np.savez_compressed(TRIED / f"{name}.npz", **made)
-    others = without_rules(problem)
     for label, placement in made.items():
         row = {"placement": label} | simulated_row(problem, placement)
-        print_row(row | steps_of(others, placement))
+        print_row(row | row_without_launches(problem, placement))
 
 
 # ---- in the process of the benchmark ----
@@ -197,7 +187,7 @@ def is_planned(label: str) -> bool:
 
 def summary(row: dict[str, Any]) -> dict[str, Any]:
     """What of a measured row is kept: medians, and the peaks of the GPUs, the last devices."""
-    kept = {key: row[key] for key in ("placement", *SIMULATED) if key in row}
+    kept = {key: row[key] for key in ("placement", "simulated_ns", "ignored_ns") if key in row}
     if "error" in row:
         return kept | {"error": row["error"]}
     peak_bytes, simulated_bytes = (row[key] for key in PEAKS)
