@@ -21,8 +21,8 @@ NOT_HELD = ("docs/reference/*", "docs/results/*/*")
 
 _LEFT_OUT = (
     re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL),
-    re.compile(r"<!--.*?-->", re.DOTALL),
     re.compile(r"^ *\|.*$", re.MULTILINE),
+    re.compile(r"<!--.*?-->", re.DOTALL),
     re.compile(r"^#.*$", re.MULTILINE),
     re.compile(r"^ {4,}[^\s-].*$", re.MULTILINE),
     re.compile(r"!\[[^\]]*\]\([^)]*\)"),
