@@ -255,9 +255,12 @@ def test_wrong_settings_are_named() -> None:
 def test_what_was_measured_before_the_first_update_is_kept(tmp_path: Path) -> None:
     problem = problem_from_dict(chains())
     stop = threading.Event()
+    begun: list[bytes] = []
 
     def reward(placement: NDArray[np.int32]) -> float:
-        stop.set()
+        if begun:  # the one before is measured: they share a thread
+            stop.set()
+        begun.append(placement.tobytes())
         return (simulate(problem, placement).makespan_ns or 0) / 1e9
 
     settings = {"simulated": 100}
@@ -265,6 +268,7 @@ def test_what_was_measured_before_the_first_update_is_kept(tmp_path: Path) -> No
         problem, settings=settings, budget=Budget(stop=stop), reward=reward, checkpoint=tmp_path
     )
     stop.clear()
+    begun.clear()
     again = learn(
         problem,
         settings=settings,
