@@ -133,7 +133,10 @@ def write(drawn: Candidate, path: Path) -> None:
 
 
 def run_candidate(commit: str, index: int, planning_s: float) -> None:
-    """Prints a line of JSON for each placement, or one that it is passed over."""
+    """Prints a line of JSON for each placement, or one that it is passed over.
+
+    All placements are made before any is executed, while cores are quiet.
+    """
     drawn = candidate(commit, index)
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory, "graph.meta")
@@ -148,13 +151,16 @@ def run_candidate(commit: str, index: int, planning_s: float) -> None:
         loaded = load_file(str(path), drawn.machine, compute=False)
     problem = loaded.problem
     default = simulate(problem, simple_placements(problem)[DEFAULT])
-    made = placements(problem, planning_s)
-    for label, placement in made:
+    made = {}
+    for label, placement in placements(problem, planning_s):
         if label == "auto 0":
             saved = 1 - simulate(problem, placement).makespan_ns / default.makespan_ns
             if saved < WORTH:
                 print_row({_PASSED_OVER: f"auto saves {saved:.1%}"})
                 return
+        made[label] = placement
+    print(f"{drawn}: {len(made)} placements are made", file=sys.stderr, flush=True)
+    for label, placement in made.items():
         print_row(measure(loaded, label, placement, steps=STEPS))
 
 
