@@ -202,7 +202,8 @@ class StepCapture {
   }
 
   // What is removed goes where its neighbour is: alone elsewhere, TensorFlow might keep it, so as
-  // not to add edges between devices. A constant goes where its first reader is.
+  // not to add edges between devices. So does a group that stays beside its neighbour only, and
+  // would be removed elsewhere. A constant goes where its first reader is.
   void JoinUnits(const std::vector<int32_t>& by_op) {
     std::vector<int32_t> size(units_.allowed.size(), 0);
     for (const int32_t unit : units_.unit_of) ++size[unit];

@@ -86,6 +86,7 @@ class Removal {
       const int32_t neighbour = RunningNeighbour(i);
       if (neighbour >= 0) found.neighbour[order_[i]] = order_[neighbour];
       if (is_removed_[i]) continue;
+      if (MayStay(i)) found.neighbour[order_[i]] = order_[ReadThroughIdentity(i)];
       for (const int32_t source : written_[i]) found.waits_for[order_[i]].push_back(order_[source]);
     }
     return found;
@@ -203,8 +204,23 @@ class Removal {
                               }));
   }
 
-  bool IsBestRemoved(int32_t i) const {
-    if (left_[i]) return false;
+  bool IsBestRemoved(int32_t i) const { return !left_[i] && AddsNoEdges(i); }
+
+  // Whether it stays only where an Identity is passed over.
+  bool MayStay(int32_t i) const {
+    return left_[i] && is_idle_[i] && !waits_for_[i].empty() && AddsNoEdges(i);
+  }
+
+  // Of what a group waits for: what an Identity reads that waits for the group, if it can be passed
+  // over; else the first one.
+  int32_t ReadThroughIdentity(int32_t group) const {
+    for (const int32_t reader : releases_[group]) {
+      if (MayPass(reader)) return *reads_[reader].begin();
+    }
+    return written_[group].front();
+  }
+
+  bool AddsNoEdges(int32_t i) const {
     const size_t in = waits_for_[i].size(), out = releases_[i].size();
     return in * out <= in + out;
   }

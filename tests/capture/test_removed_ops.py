@@ -205,13 +205,16 @@ report(**told(build))
 
 
 def test_a_group_stays_where_two_read_one_of_its_tensors(tmp_path: Path) -> None:
-    """TensorFlow passes over an Identity that waits for the group, if that adds no edges."""
+    """TensorFlow passes over an Identity that waits for the group, if that adds no edges.
+
+    Between devices it adds none where the group is beside what the Identity reads.
+    """
     told = told_by(
         """
 def build(readers):
     x = number("x")
     one, other = raw.Neg(x=x, name="one"), raw.Exp(x=x, name="other")
-    with tf.control_dependencies([one, other]):
+    with tf.control_dependencies([other, one]):
         group = tf.no_op(name="group")
     with tf.control_dependencies([group]):
         read = tf.identity(one, name="read"), tf.identity(other, name="read_other")
@@ -226,3 +229,5 @@ report(found=[told(lambda: build(readers)) for readers in (1, 2, 3)])
     between = [["group", "read"], ["group", "read_other"], ["one", "group"], ["other", "group"]]
     assert [found["removed"] for found in told] == [["group"], [], ["group"]]
     assert [found["control"] for found in told] == [direct, between, direct]
+    unit = told[1]["unit"]
+    assert unit["group"] == unit["one"] != unit["other"]
