@@ -41,11 +41,11 @@ RULES: dict[str, tuple[str, str]] = {
         "has_threads_[d] = launch_ns_[d] > 0;",
     ),
     "what is not removed keeps its thread": (
-        "is_arriving_ = self.is_new && IsRemoved(item, device);",
+        "is_arriving_ = self.is_new && IsRemoved(item, device, /*follows_transfer=*/true);",
         "is_arriving_ = self.is_new;",
     ),
     "arrivals wake threads of their own": (
-        "is_arriving_ = self.is_new && IsRemoved(item, device);",
+        "is_arriving_ = self.is_new && IsRemoved(item, device, /*follows_transfer=*/true);",
         "is_arriving_ = false;",
     ),
     "copies wait for all that is launched where they start": (
@@ -62,6 +62,7 @@ RULES: dict[str, tuple[str, str]] = {
         "if (true) {",
     ),
     "what only hands on is removed": ("if (ops_[op].finish_ns > 0 || ", "if (true || "),
+    "but not if there were more edges": ("if (num_readers <= 1) return true;", "return true;"),
     "many followers have an order like a random one": (
         "op != kNone && num_followers_ > kMostInOrder",
         "false",

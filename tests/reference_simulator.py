@@ -386,7 +386,7 @@ class Step:
 
     def take_up_followers(self, i: int, found: Found, thread: Thread | None) -> None:
         for _, item in found.items:  # grows
-            if thread is not None and isinstance(item, int) and self.is_removed(item):
+            if thread is not None and isinstance(item, int) and self.is_removed(item, False):
                 self.allocate_outputs(item)
                 self.put_on_stream(item, thread, found)
         found.items = [pair for pair in found.items if pair[1] not in self.start]
@@ -416,12 +416,19 @@ class Step:
                 found.items.append(((k < 0, reader), transfer))
         self.note_known(i, -1, device, found)
 
-    def is_removed(self, i: int) -> bool:
-        """It hands on what it reads, or only waits, for readers that are all on its device."""
-        readers = {dst for src, _, dst in self.edges if src == i} | self.successors[i]
+    def is_removed(self, i: int, follows_transfer: bool) -> bool:
+        """It hands on what it reads, or only waits, for readers beside it, and adds no edges."""
+        readers = [dst for src, _, dst in self.edges if src == i] + [*self.successors[i]]
+        inputs = [src for src, _, dst in self.edges if dst == i]
+        inputs += [src for src in range(len(self.ops)) if i in self.successors[src]]
         passes_on = [isinstance(self.alias(i, k), list) for k in range(len(self.sizes(i)))]
-        is_here = all(self.place[dst] == self.place[i] for dst in readers)
-        return not self.cost(i) and passes_on in ([], [True]) and is_here
+        if self.cost(i) or passes_on not in ([], [True]):
+            return False
+        if any(self.place[dst] != self.place[i] for dst in readers):
+            return False
+        is_beside = not follows_transfer and all(self.place[src] == self.place[i] for src in inputs)
+        adds_none = len(inputs) * len(readers) <= len(inputs) + len(readers)
+        return len(readers) <= 1 or (is_beside and adds_none)
 
     def take_up(self, i: int, found: Found, thread: Thread | None) -> None:
         """Behind op i, in the order of the readers; if they are many, in one like a random one.
@@ -467,7 +474,7 @@ class Step:
                     self.asked[item] = (self.now, thread)
                 return
             self.allocate_outputs(item)
-            thread.is_new &= self.is_removed(item)
+            thread.is_new &= self.is_removed(item, True)
             self.is_arriving = thread.is_new
             self.enqueue(item, None if thread.is_new else thread)
             self.is_arriving = False

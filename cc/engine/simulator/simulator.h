@@ -26,8 +26,10 @@
 //    launched, in the order of numbers, but first what reads it and then what only waits for it.
 //    One more thread wakes up for every op that is ready from the beginning, or that a transfer
 //    makes ready.
-//  * TensorFlow removes an op that is free, and hands on what it reads or only waits, unless
-//    something elsewhere reads it. What follows it follows the op before it, or the transfer.
+//  * TensorFlow removes an op that is free, and hands on what it reads or only waits, if nothing
+//    elsewhere follows it and edges do not become more: one op follows it; or all its inputs are on
+//    its device, and inputs times followers are not more than inputs plus followers. What follows
+//    it follows the op before it, or the transfer.
 //  * The same threads run the ops of the task's other devices, such as a CPU. A thread waits for a
 //    slot, and goes on with what follows once the op is done; an op that is free needs no slot. Of
 //    the followers there that take time it keeps the last one, if it has nothing else to do, and

@@ -573,8 +573,8 @@ void StepSimulation<EventKey, kRecord>::RunThread(int32_t thread) {
     }
     AllocateAtStart(item, device);
     // Behind a transfer, what TensorFlow removes does not hold a thread: the transfer wakes up one
-    // for each of its successors.
-    is_arriving_ = self.is_new && IsRemoved(item, device);
+    // for what follows it.
+    is_arriving_ = self.is_new && IsRemoved(item, device, /*follows_transfer=*/true);
     self.is_new &= is_arriving_;
     thread_ = is_arriving_ ? kNone : thread;
     Enqueue(item, device);
@@ -621,7 +621,7 @@ void StepSimulation<EventKey, kRecord>::PassRemoved(int32_t device) {
   int32_t kept = 0;
   for (int32_t i = 0; i < num_found_; ++i) {  // grows
     const Found found = found_[i];
-    if (found.item >= 0 && IsRemoved(found.item, device)) {
+    if (found.item >= 0 && IsRemoved(found.item, device, /*follows_transfer=*/false)) {
       AllocateAtStart(found.item, device);
       PutOnStream(found.item, device);
     } else {
@@ -632,9 +632,10 @@ void StepSimulation<EventKey, kRecord>::PassRemoved(int32_t device) {
 }
 
 // Whether TensorFlow removes it: it hands on what it reads, or only waits, for readers that are all
-// on its device.
+// on its device, and without it there are no more edges, between devices or at all.
 template <typename EventKey, bool kRecord>
-bool StepSimulation<EventKey, kRecord>::IsRemoved(int32_t op, int32_t device) const {
+bool StepSimulation<EventKey, kRecord>::IsRemoved(int32_t op, int32_t device,
+                                                  bool follows_transfer) const {
   const StepGraph::Op& record = op_records_[op];
   const StepGraph::Op& next = op_records_[op + 1];
   if (ops_[op].finish_ns > 0 || next.first_tensor - record.first_tensor > 1) return false;
@@ -643,11 +644,31 @@ bool StepSimulation<EventKey, kRecord>::IsRemoved(int32_t op, int32_t device) co
   for (int32_t edge = record.first_consumer; edge < next.first_consumer; ++edge) {
     if (ops_[consumers_[edge]].device != device) return false;
   }
-  if (record.control == kNoControl) return true;
-  const StepGraph::Control& control = graph_->controls[record.control];
-  const int32_t* const successors = problem_->control_out().data();
-  for (int32_t c = control.begin; c < control.end; ++c) {
-    if (ops_[successors[c]].device != device) return false;
+  int64_t num_readers = next.first_consumer - record.first_consumer;
+  if (record.control != kNoControl) {
+    const StepGraph::Control& control = graph_->controls[record.control];
+    const int32_t* const successors = problem_->control_out().data();
+    for (int32_t c = control.begin; c < control.end; ++c) {
+      if (ops_[successors[c]].device != device) return false;
+    }
+    num_readers += control.end - control.begin;
+  }
+  if (num_readers <= 1) return true;
+  if (follows_transfer) return false;
+  const int64_t num_inputs = problem_->in_degree()[op];
+  return num_inputs * num_readers <= num_inputs + num_readers && HasInputsOn(device, op);
+}
+
+template <typename EventKey, bool kRecord>
+bool StepSimulation<EventKey, kRecord>::HasInputsOn(int32_t device, int32_t op) const {
+  const int32_t* const edges = problem_->read_edges().data();
+  for (int32_t r = problem_->read_ptr()[op]; r < problem_->read_ptr()[op + 1]; ++r) {
+    const int32_t source = problem_->tensor_op()[problem_->edge_tensor()[edges[r]]];
+    if (ops_[source].device != device) return false;
+  }
+  const int32_t* const sources = problem_->control_in().data();
+  for (int32_t c = problem_->control_in_ptr()[op]; c < problem_->control_in_ptr()[op + 1]; ++c) {
+    if (ops_[sources[c]].device != device) return false;
   }
   return true;
 }

@@ -194,7 +194,8 @@ class StepSimulation {
   void PutOnStream(int32_t op, int32_t device);
   void TakeUpFollowers(int32_t op, int32_t device);
   void PassRemoved(int32_t device);
-  bool IsRemoved(int32_t op, int32_t device) const;
+  bool IsRemoved(int32_t op, int32_t device, bool follows_transfer) const;
+  bool HasInputsOn(int32_t device, int32_t op) const;
   // Of an op, or of the first of those elsewhere that a send is for.
   static uint64_t KeyOf(int32_t op) { return static_cast<uint32_t>(op); }
   void GrowFound(int32_t count);

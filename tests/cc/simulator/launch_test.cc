@@ -168,22 +168,54 @@ TEST_CASE("each task has threads of its own") {
   CHECK(Run(b, {0, 0, 1, 1}).start_ns == Ns{6, 12, 6, 12});
 }
 
-TEST_CASE("what is removed behind a transfer leaves a thread to each of its successors") {
-  // Op 1 hands on op 0; 2, 3 and 4 read it. Beside them, 5 and 6 are a chain from the beginning.
-  for (const bool is_sent : {true, false}) {
+TEST_CASE("what is removed behind a transfer leaves its thread to what follows it") {
+  // Op 1 hands on op 0, which is sent; 2 reads it, and 3 and 4 read 2. So 1 is removed.
+  ProblemBuilder b = HostAndGpu();
+  b.Op(1, {0});
+  b.Op(0, {0});
+  for (int i = 0; i < 3; ++i) b.Op(10, {0});
+  b.Edge(0, 0, 1);
+  b.Alias(1, 0, 0);
+  b.Edge(1, 0, 2);
+  for (const int op : {3, 4}) b.Edge(2, 0, op);
+  CHECK(Run(b, {0, 1, 1, 1, 1}).start_ns == Ns{0, 1, 7, 17, 27});
+}
+
+TEST_CASE("what several read behind a transfer stays, and its thread goes on with them") {
+  // Op 1 hands on op 0; 2, 3 and 4 read it, and what 2 makes is sent.
+  for (const bool stays : {true, false}) {
     ProblemBuilder b = HostAndGpu();
-    b.Op(is_sent ? 1 : 0, {0});
+    b.Op(1, {0});
     b.Op(0, {0});
-    for (int i = 0; i < 5; ++i) b.Op(10, {0});
-    b.Op(0);
+    for (int i = 0; i < 3; ++i) b.Op(10, {0});
+    b.Op(1);
     b.Edge(0, 0, 1);
     b.Alias(1, 0, 0);
-    for (const int op : {2, 3, 4, 7}) b.Edge(1, 0, op);
-    b.Edge(5, 0, 6);
-    // All three ask before 6 does; or one thread launches them, in turn with the thread of 5.
-    CHECK(Run(b, {is_sent ? 0 : 1, 1, 1, 1, 1, 1, 1, 1}).start_ns[6] == (is_sent ? 46 : 36));
-    // It stays if it is read elsewhere, and its thread goes on.
-    CHECK(Run(b, {is_sent ? 0 : 1, 1, 1, 1, 1, 1, 1, 0}).start_ns[6] == (is_sent ? 26 : 36));
+    for (const int op : {2, 3, 4}) b.Edge(stays ? 1 : 0, 0, op);
+    b.Edge(2, 0, 5);
+    const StepTrace trace = Run(b, {0, 1, 1, 1, 1, 0});
+    CHECK(trace.start_ns[2] == 7);
+    // Behind 3 and 4; or by a thread of its own, when 2 is launched.
+    CHECK(trace.transfers.back().sent_ns == (stays ? 37 : 17));
+  }
+}
+
+TEST_CASE("what hands on stays if there were more edges without it") {
+  // Op 2 hands on op 0 and waits for 1, for which 6 waits, too; 3 and 4 read 2, and 5 may.
+  for (const bool stays : {true, false}) {
+    ProblemBuilder b = HostAndGpu();
+    for (int i = 0; i < 2; ++i) b.Op(10, {0});
+    b.Op(0, {0});
+    for (int i = 0; i < 4; ++i) b.Op(10);
+    b.Edge(0, 0, 1);
+    b.Edge(0, 0, 2);
+    b.Alias(2, 0, 0);
+    for (const int op : {2, 6}) b.Control(1, op);
+    for (const int op : {3, 4}) b.Edge(2, 0, op);
+    b.Edge(stays ? 2 : 1, 0, 5);
+    // Those that read what stays are launched behind what was found together with it.
+    const StepTrace trace = Run(b, {1, 1, 1, 1, 1, 1, 1});
+    CHECK((trace.start_ns[6] < trace.start_ns[3]) == stays);
   }
 }
 
