@@ -168,19 +168,6 @@ TEST_CASE("each task has threads of its own") {
   CHECK(Run(b, {0, 0, 1, 1}).start_ns == Ns{6, 12, 6, 12});
 }
 
-TEST_CASE("what is removed behind a transfer leaves its thread to what follows it") {
-  // Op 1 hands on op 0, which is sent; 2 reads it, and 3 and 4 read 2. So 1 is removed.
-  ProblemBuilder b = HostAndGpu();
-  b.Op(1, {0});
-  b.Op(0, {0});
-  for (int i = 0; i < 3; ++i) b.Op(10, {0});
-  b.Edge(0, 0, 1);
-  b.Alias(1, 0, 0);
-  b.Edge(1, 0, 2);
-  for (const int op : {3, 4}) b.Edge(2, 0, op);
-  CHECK(Run(b, {0, 1, 1, 1, 1}).start_ns == Ns{0, 1, 7, 17, 27});
-}
-
 TEST_CASE("what several read behind a transfer stays, and its thread goes on with them") {
   // Op 1 hands on op 0; 2, 3 and 4 read it, and what 2 makes is sent.
   for (const bool stays : {true, false}) {
@@ -200,9 +187,9 @@ TEST_CASE("what several read behind a transfer stays, and its thread goes on wit
   }
 }
 
-TEST_CASE("what hands on stays if there were more edges without it") {
+TEST_CASE("what hands on stays if it is read elsewhere, or if there were more edges without it") {
   // Op 2 hands on op 0 and waits for 1, for which 6 waits, too; 3 and 4 read 2, and 5 may.
-  for (const bool stays : {true, false}) {
+  const auto stays = [](bool has_third_reader, int32_t device_of_fourth) {
     ProblemBuilder b = HostAndGpu();
     for (int i = 0; i < 2; ++i) b.Op(10, {0});
     b.Op(0, {0});
@@ -212,11 +199,14 @@ TEST_CASE("what hands on stays if there were more edges without it") {
     b.Alias(2, 0, 0);
     for (const int op : {2, 6}) b.Control(1, op);
     for (const int op : {3, 4}) b.Edge(2, 0, op);
-    b.Edge(stays ? 2 : 1, 0, 5);
+    b.Edge(has_third_reader ? 2 : 1, 0, 5);
     // Those that read what stays are launched behind what was found together with it.
-    const StepTrace trace = Run(b, {1, 1, 1, 1, 1, 1, 1});
-    CHECK((trace.start_ns[6] < trace.start_ns[3]) == stays);
-  }
+    const StepTrace trace = Run(b, {1, 1, 1, 1, device_of_fourth, 1, 1});
+    return trace.start_ns[6] < trace.start_ns[3];
+  };
+  CHECK(!stays(false, 1));
+  CHECK(stays(true, 1));
+  CHECK(stays(false, 0));
 }
 
 TEST_CASE("a copy waits for all that was launched before it on the device that sends") {
