@@ -124,8 +124,8 @@ absl::Status ResolveAssignment(const FingerprintInput& input,
     resolved->devices.emplace_back(step.nodes[it->second],
                                    &assignment.device_names[assignment.devices[entry]]);
   }
-  resolved->renamed = !renamed.empty();
-  if (!resolved->renamed ||
+  resolved->differs = !renamed.empty();
+  if (!resolved->differs ||
       ResolveByHash(step, node_hashes, assignment, renamed, taken, resolved)) {
     return absl::OkStatus();
   }

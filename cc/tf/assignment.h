@@ -18,7 +18,7 @@ namespace hplacer {
 
 struct NodeDevices {
   std::vector<std::pair<tensorflow::Node*, const std::string*>> devices;
-  bool renamed = false;  // some nodes have other names than in the assignment
+  bool differs = false;  // some nodes have other names or devices than in the assignment
 };
 
 // Step positions by node name; valid as long as the step's nodes.

@@ -43,11 +43,6 @@ bool ForwardsInput(const Node& node) {
   return ops->contains(node.type_string());
 }
 
-// "/job:worker/replica:0/task:1" of a full device name.
-std::string_view TaskOf(std::string_view device) {
-  return device.substr(0, device.rfind("/device:"));
-}
-
 class StepCapture {
  public:
   StepCapture(const UnitsInput& input, const std::vector<uint64_t>& node_hashes,
@@ -202,8 +197,7 @@ class StepCapture {
   }
 
   // What is removed goes where its neighbour is: alone elsewhere, TensorFlow might keep it, so as
-  // not to add edges between devices. So does a group that stays beside its neighbour only, and
-  // would be removed elsewhere. A constant goes where its first reader is.
+  // not to add edges between devices. A constant goes where its first reader is.
   void JoinUnits(const std::vector<int32_t>& by_op) {
     std::vector<int32_t> size(units_.allowed.size(), 0);
     for (const int32_t unit : units_.unit_of) ++size[unit];

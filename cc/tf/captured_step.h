@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -22,6 +23,11 @@ struct SessionDevice {
   int64_t memory_bytes = 0;
   bool may_plan = true;  // false: ops pinned here stay, no other op is sent here
 };
+
+// "/job:worker/replica:0/task:1" of a full device name.
+inline std::string_view TaskOf(std::string_view device) {
+  return device.substr(0, device.rfind("/device:"));
+}
 
 // One kind of device for the cost model; the rates are those of one slot.
 struct KindRates {

@@ -26,6 +26,7 @@
 #include "tf/fail_open.h"
 #include "tf/fingerprint.h"
 #include "tf/grappler_optimizer.h"
+#include "tf/groups_apart.h"
 #include "tf/identity_n.h"
 #include "tf/interrupt_watch.h"
 #include "tf/late_placement.h"
@@ -102,6 +103,14 @@ const Entry* FindEntry(const GraphOptimizationPassOptions& options) {
     if (entry.name() == kOptimizerName) return &entry;
   }
   return nullptr;
+}
+
+// Whether Grappler takes out what only groups others.
+bool RemovesGroups(const GraphOptimizationPassOptions& options) {
+  using tensorflow::RewriterConfig;
+  const auto& rewriter = options.session_options->config.graph_options().rewrite_options();
+  return !rewriter.disable_meta_optimizer() &&
+         rewriter.dependency_optimization() != RewriterConfig::OFF;
 }
 
 // Whether XLA gathers ops into clusters after placement, by the session or by TensorFlow's flag: a
@@ -378,12 +387,13 @@ class GraphPlacement {
     // Grappler gets the graph as it was, and takes IdentityN out where TensorFlow has all on one
     // device.
     if (late_) return late_->Place(resolved, fingerprint_.key);
+    if (RemovesGroups(options_)) SetGroupsApart(devices_, &resolved);
     ApplyDevices(resolved);
     taken_apart_->Keep();
     // Without what it remembers, the plan is in effect all the same, and nobody checks what ran.
     WhatFails([&] {
       RememberPlan(step_, fingerprint_.key,
-                   resolved.renamed
+                   resolved.differs
                        ? std::make_shared<const Assignment>(RenamedAssignment(resolved))
                        : assignment);
     });

@@ -38,7 +38,6 @@ class Removal {
         order_(order),
         inputs_(inputs),
         place_(order.size()),
-        left_(order.size(), false),
         is_idle_(order.size(), false),
         is_removed_(order.size(), false),
         neighbour_(order.size(), -1),
@@ -63,18 +62,7 @@ class Removal {
     ForgetWhatFollows();
   }
 
-  // What is left as a NoOp if Identities are passed over, too.
-  std::vector<bool> LeftIdle() && {
-    passes_identities_ = true;
-    Optimize();
-    std::vector<bool> left(order_.size());
-    for (size_t i = 0; i < left.size(); ++i) left[i] = is_idle_[i] && !is_removed_[i];
-    return left;
-  }
-
-  // `left`: what is never removed.
-  RemovedOps Run(std::vector<bool> left) && {
-    left_ = std::move(left);
+  RemovedOps Run() && {
     Optimize();
     const auto count = static_cast<int32_t>(order_.size());
     RemovedOps found;
@@ -86,7 +74,6 @@ class Removal {
       const int32_t neighbour = RunningNeighbour(i);
       if (neighbour >= 0) found.neighbour[order_[i]] = order_[neighbour];
       if (is_removed_[i]) continue;
-      if (MayStay(i)) found.neighbour[order_[i]] = order_[ReadThroughIdentity(i)];
       for (const int32_t source : written_[i]) found.waits_for[order_[i]].push_back(order_[source]);
     }
     return found;
@@ -141,8 +128,7 @@ class Removal {
   void Simplify(int32_t i) {
     if (is_static_[i] && waits_for_[i].empty()) ForgetWaitsFor(i);
     if (!is_idle_[i] && MayIdle(i)) MakeIdle(i);
-    if (is_idle_[i] && IsBestRemoved(i)) Remove(i);
-    if (passes_identities_ && MayPass(i)) PassOver(i);
+    if (is_idle_[i] && AddsNoEdges(i)) Remove(i);
   }
 
   void MakeIdle(int32_t i) {
@@ -153,33 +139,6 @@ class Removal {
       waiting_.push_back(source);
     }
     reads_[i].clear();
-  }
-
-  // Whether its readers read what it reads. If there is one reader, TensorFlow does so where that
-  // is on the same device, which nobody knows yet.
-  bool MayPass(int32_t i) const {
-    if (is_removed_[i] || is_fixed_[i] || is_static_[i] || !NodeOf(i).IsIdentity()) return false;
-    if (reads_[i].size() != 1) return false;
-    const Node& source = NodeOf(*reads_[i].begin());
-    if (source.IsVariable() || source.IsSwitch()) return false;
-    if (waits_for_[i].empty()) return true;
-    std::set<int32_t> outputs = read_by_[i];
-    outputs.insert(releases_[i].begin(), releases_[i].end());
-    return waits_for_[i].size() == 1 && outputs.size() == 2;
-  }
-
-  void PassOver(int32_t i) {
-    const int32_t source = *reads_[i].begin();
-    for (const int32_t reader : read_by_[i]) {
-      reads_[reader].erase(i);
-      reads_[reader].insert(source);
-      read_by_[source].insert(reader);
-      if (releases_[source].erase(reader) > 0) WaitNoLonger(reader, source);
-    }
-    releases_[i].merge(read_by_[i]);
-    read_by_[i].clear();
-    MakeIdle(i);
-    Remove(i);
   }
 
   // It is there from the start.
@@ -202,22 +161,6 @@ class Removal {
                                 return step_.nodes[source]->IsVariable() ||
                                        step_.nodes[source]->IsSwitch();
                               }));
-  }
-
-  bool IsBestRemoved(int32_t i) const { return !left_[i] && AddsNoEdges(i); }
-
-  // Whether it stays only where an Identity is passed over.
-  bool MayStay(int32_t i) const {
-    return left_[i] && is_idle_[i] && !waits_for_[i].empty() && AddsNoEdges(i);
-  }
-
-  // Of what a group waits for: what an Identity reads that waits for the group, if it can be passed
-  // over; else the first one.
-  int32_t ReadThroughIdentity(int32_t group) const {
-    for (const int32_t reader : releases_[group]) {
-      if (MayPass(reader)) return *reads_[reader].begin();
-    }
-    return written_[group].front();
   }
 
   bool AddsNoEdges(int32_t i) const {
@@ -306,8 +249,6 @@ class Removal {
   std::vector<int32_t> place_;         // by position
   // Of what follows everything is by place.
   std::vector<bool> is_static_, is_fixed_;
-  bool passes_identities_ = false;
-  std::vector<bool> left_;     // see Run
   std::vector<bool> is_idle_;  // is a NoOp
   std::vector<bool> is_removed_;
   std::vector<int32_t> neighbour_;
@@ -322,9 +263,7 @@ class Removal {
 RemovedOps FindRemovedOps(const Step& step, const std::vector<bool>& is_static,
                           const std::vector<bool>& is_fixed, const std::vector<int32_t>& order,
                           const InputLists& inputs) {
-  Removal removal(step, is_static, is_fixed, order, inputs);
-  std::vector<bool> left = Removal(removal).LeftIdle();
-  return std::move(removal).Run(std::move(left));
+  return Removal(step, is_static, is_fixed, order, inputs).Run();
 }
 
 }  // namespace hplacer

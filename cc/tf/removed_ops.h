@@ -10,10 +10,10 @@
 // edges. Whatever it takes out of a node's inputs, the last one takes its place, so the order
 // changes.
 //
-// TensorFlow also lets the readers of an Identity read what that reads, if this adds no edges. What
-// a group releases is then more, and the group stays, if it is beside what the Identity reads: from
-// another device, passing over the Identity would add edges between the two. Identities themselves
-// stay here: whether one goes depends on the devices of its readers, and it computes nothing.
+// TensorFlow also lets the readers of an Identity read what that reads, if this adds no edges. Then
+// what a group of two releases may be more, and TensorFlow keeps it. A plan has it removed all the
+// same (groups_apart.h). Identities themselves stay here: whether one goes depends on the devices
+// of its readers, and it computes nothing.
 //
 // Inputs: a step, and what is known of its nodes. The analysis visits an edge again only where
 // something was removed at one of its ends.
@@ -31,8 +31,7 @@ namespace hplacer {
 // All by position in the step.
 struct RemovedOps {
   std::vector<bool> is_removed;
-  // Of nodes that are removed: one that runs and that was next to it. Of groups that stay where an
-  // Identity is passed over: what that reads. Else -1.
+  // Of nodes that are removed: one that runs and that was next to it, or -1.
   std::vector<int32_t> neighbour;
   // What each node that runs waits for without reading it, in the order in which it is written
   // down.

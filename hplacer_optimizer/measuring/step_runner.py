@@ -5,9 +5,9 @@
     metadata = runner.trace(placement, steps=3)     # a RunMetadata of each
 
 The graph is loaded once. Each placement gets a session of its own, whose graph asks for the
-placement's device at every node of the step; TensorFlow's placer checks that, and its own
-optimizations run as in any program. Variables and what the step is fed with are on the devices of
-the placement before the first step.
+placement's device at every node of the step, but for groups that are set apart (groups_apart.py).
+TensorFlow's placer checks that, and its own optimizations run as in any program. Variables and what
+the step is fed with are on the devices of the placement before the first step.
 
 Call it in a process where the optimizer is off (HPLACER_DISABLE=1): it would plan these graphs.
 """
@@ -27,6 +27,7 @@ from hplacer_optimizer.capture.runnable_step import RunnableStep
 from hplacer_optimizer.errors import GraphError, MachineError, OptionError
 from hplacer_optimizer.measuring.executable import HOLDER, Fed, make_executable
 from hplacer_optimizer.measuring.feeds import random_value
+from hplacer_optimizer.measuring.groups_apart import find_groups
 from hplacer_optimizer.measuring.initialisers import find_initialisers, run_initialisers
 from hplacer_optimizer.measuring.target import Target
 
@@ -71,6 +72,7 @@ class StepRunner:
         holders = {fill.holder.name for fill in self.fills}
         self._initialisers = find_initialisers(self._graph, executable.nodes, holders)
         self._moved = [self._graph.get_operation_by_name(name) for name in step.node_names]
+        self._groups = find_groups(self._moved)
         self._targets = [
             self._graph.get_operation_by_name(name.split(":")[0]) for name in step.targets
         ]
@@ -122,6 +124,8 @@ class StepRunner:
         names = self._target.device_names
         for op, index in zip(self._moved, self._step.node_op, strict=True):
             op._set_device(names[placement[index]])
+        for group in self._groups:
+            group.set_apart(names)
         for fill in self.fills:
             fill.place()
 

@@ -12,6 +12,7 @@ import hplacer_optimizer as hp
 from hplacer_optimizer.capture.loading import LoadedGraph, load_graph
 from hplacer_optimizer.capture.runnable_step import RunnableStep
 from hplacer_optimizer.machines import Machine
+from hplacer_optimizer.measuring.groups_apart import find_groups
 from hplacer_optimizer.measuring.step_runner import StepRunner
 from hplacer_optimizer.measuring.target import Target, session_target
 from hplacer_optimizer.planners.simple import random
@@ -190,3 +191,29 @@ def test_clusters_are_addresses() -> None:
     for wrong in ([], "a", ["a:1", "b"], [1]):
         with pytest.raises(hp.OptionError, match="devices: "):
             session_target(wrong)
+
+
+def test_a_group_of_two_is_set_apart_from_its_neighbours() -> None:
+    """As tests/plugin/test_groups_apart.py shows it for plans."""
+
+    def device_of(devices: str, *, group: int = 0, readers: int = 2) -> str:
+        """That of the group; `devices` has a digit for each neighbour."""
+        with tf.Graph().as_default() as graph:
+            sources = [v1.random_normal([2], name=f"source{i}") for i in range(2)]
+            with tf.control_dependencies(sources):
+                found = tf.no_op("group")
+            with tf.control_dependencies([found]):
+                read = [tf.identity(sources[i % 2]) for i in range(readers)]
+        neighbours = [*(source.op for source in sources), *(value.op for value in read)]
+        for op, digit in zip((found, *neighbours), (group, *devices), strict=True):
+            op._set_device(f"{task}{digit}")
+        for each in find_groups(graph.get_operations()):
+            each.set_apart([f"{task}{i}" for i in range(4)])
+        return str(found.device.removeprefix(task))
+
+    task = "/job:localhost/replica:0/task:0/device:CPU:"
+    assert device_of("0101") == "2"
+    assert device_of("0212") == "3"
+    assert device_of("0123") == "0"  # one is everywhere
+    assert device_of("1111", group=1) == "1"  # all are on one device
+    assert device_of("01010", readers=3) == "0"  # no group of two
