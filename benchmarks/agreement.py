@@ -328,6 +328,7 @@ def _write(file: Path, known: dict[str, Any]) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Executes what the output lacks, and prints the table."""
     parser = task_parser(__doc__)
+    parser.add_argument("--planning-s", type=float, default=10.0, help="of a search, default: 10")
     parser.add_argument("--output", type=Path, default=Path("build/agreement"), metavar="DIR")
     parser.add_argument("--only", default="", metavar="NAME", help="placements that begin so")
     parser.add_argument("--processes", type=int, default=3, metavar="N", help="default: 3")

@@ -173,7 +173,6 @@ def task_parser(text: str) -> argparse.ArgumentParser:
         description=text, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS), metavar="NAME")
-    parser.add_argument("--planning-s", type=float, default=10.0, help="of a search, default: 10")
     parser.add_argument("--small", action="store_true", help="small sizes, where there are any")
     parser.add_argument("--task", choices=TASKS, help=argparse.SUPPRESS)  # one, as JSON
     return parser

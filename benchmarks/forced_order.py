@@ -1,11 +1,12 @@
 """What would a plan's steps gain if TensorFlow launched ops in the order of the plan's schedule?
 
-TensorFlow's executor launches what is ready in an order of its own. Here the plan of `auto` is
-executed twice on emulated GPUs: as it is, and with a control edge from each op of a GPU to the next
-one in the simulated schedule. The edges stay on a device, so that nothing more is sent. Simulated
-starts rise along edges, so that no cycle can arise.
+TensorFlow's executor launches what is ready in an order of its own. Here a plan of `auto` that
+benchmarks/agreement.py has kept is executed twice on emulated GPUs: as it is, and with a control
+edge from each op of a GPU to the next one in the simulated schedule. The edges stay on a device, so
+that nothing more is sent. Simulated starts rise along edges, so that no cycle can arise.
 
     python -m benchmarks.forced_order --tasks rnnlm nmt_2 transformer-8xa100
+    python -m benchmarks.forced_order --tasks nmt_2 --placement "rollout 0"
     python -m benchmarks.forced_order --tasks nmt_2 --small --placement "2 stripes"
 
 An option of the plugin would be worth it if steps got 5% shorter on at least three tasks. Every
@@ -24,6 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.agreement import kept_labels, kept_of
 from benchmarks.emulation import (
     SMALL,
     gpus_of,
@@ -36,7 +38,7 @@ from benchmarks.emulation import (
 )
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.capture.loading import LoadedGraph
-from hplacer_optimizer.planners import Budget, get_planner
+from hplacer_optimizer.errors import HPlacerError
 from hplacer_optimizer.problem.simulator import simulate
 
 STEPS = 5
@@ -72,15 +74,15 @@ def with_order(loaded: LoadedGraph, placement: NDArray[np.int32]) -> tuple[Loade
     return replace(loaded, step=step), added
 
 
-def run_task(name: str, sizes: dict[str, Any], planning_s: float, label: str) -> None:
+def run_task(name: str, sizes: dict[str, Any], label: str) -> None:
     """Prints a line of JSON for either."""
     loaded = load_data_sheet_task(name, sizes)
-    if label == "auto":
-        budget = Budget(seconds=planning_s)
-        placement = np.asarray(get_planner("auto").plan(loaded.problem, budget=budget).placement)
-    else:
-        placement = simple_placements(loaded.problem)[label]
-    placement = placement.astype(np.int32)
+    made = simple_placements(loaded.problem)
+    if label not in made and label not in kept_labels(name):
+        raise HPlacerError(
+            f"{name}: there is no placement '{label}'; run benchmarks.agreement with --plan first"
+        )
+    placement = made[label] if label in made else kept_of(name, loaded.problem)[label]
     print_row(measure(loaded, FREE, placement, steps=STEPS))
     forced, edges = with_order(loaded, placement)
     print_row(measure(forced, FORCED, placement, steps=STEPS) | {"edges": edges})
@@ -100,19 +102,21 @@ def line_of(name: str, rows: Sequence[dict[str, Any]]) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Prints a table."""
     parser = task_parser(__doc__)
-    parser.add_argument("--placement", default="auto", help="`auto`, or one like '2 stripes'")
+    parser.add_argument("--placement", default="auto 0", metavar="NAME", help="default: auto 0")
     options = parser.parse_args(argv)
     if options.task:
         sizes = SMALL.get(options.task, {}) if options.small else {}
-        run_task(options.task, sizes, options.planning_s, options.placement)
+        run_task(options.task, sizes, options.placement)
         return 0
     print("| task | simulated, ms | executed | in the simulated order | difference | edges |")
     print("|---|---|---|---|---|---|")
     for name in options.tasks:
         arguments = ["benchmarks.forced_order", "--task", name, "--placement", options.placement]
-        arguments += ["--planning-s", str(options.planning_s), *["--small"] * options.small]
+        arguments += ["--small"] * options.small
         rows = list(rows_told(arguments))
         failed = [row["error"] for row in rows if "error" in row]
+        if not rows:
+            failed = ["its process failed, for the reason above"]
         print(f"| {name} | {failed[0]} |" if failed else line_of(name, rows), flush=True)
     return 0
 
