@@ -100,7 +100,7 @@ def _finish(
     seed: int,
 ) -> NDArray[np.int32]:
     """The best of the placements that were found, the first one, less sensitive to errors."""
-    placement, step_ns, simulations = found[0], None, 1
+    placement, step_ns, simulations = found[0], None, None
     candidates = [*found, *_simple_placements(problem)]
     mean_step = MeanStep.over_draws(problem, candidates, seconds=robust_s, seed=seed)
     if mean_step is None and problem.device_launch_ns.any():

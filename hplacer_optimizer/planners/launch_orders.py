@@ -24,10 +24,15 @@ def with_order(problem: Problem, launch_seed: int) -> Problem:
     return problem.replace(launch_seed=launch_seed) if problem.device_launch_ns.any() else problem
 
 
+def number_searched(problem: Problem) -> int:
+    """How many orders a search of it scores."""
+    return LAUNCH_ORDERS if problem.device_launch_ns.any() else 1
+
+
 def searched(problem: Problem) -> list[Problem]:
     """The problem with each order that a search of it scores."""
-    number = LAUNCH_ORDERS if problem.device_launch_ns.any() else 1
-    return [with_order(problem, problem.launch_seed + order) for order in range(number)]
+    seeds = range(problem.launch_seed, problem.launch_seed + number_searched(problem))
+    return [with_order(problem, launch_seed) for launch_seed in seeds]
 
 
 def best_of(problem: Problem, found: Sequence[NDArray[np.int32]]) -> NDArray[np.int32]:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.planners.devices import candidate_mask
+from hplacer_optimizer.planners.launch_orders import number_searched
 from hplacer_optimizer.problem.simulator import simulate_batch
 
 TOLERANCE = 0.005
@@ -30,7 +31,7 @@ def settle(
     *,
     seconds: float,
     step_ns: Callable[[NDArray[np.int32]], float] | None = None,
-    simulations: int = 1,
+    simulations: int | None = None,
 ) -> NDArray[np.int32]:
     """The placement with as many units at home as the step allows, by groups of falling size.
 
@@ -42,11 +43,13 @@ def settle(
         home: int32[n], where ops are best left; ignored for units that cannot be there.
         seconds: how long that may take about, on one idle core.
         step_ns: the step of a placement, infinite if it is not allowed; None: as it is simulated.
-        simulations: how many of them `step_ns` makes at most.
+        simulations: how many of them `step_ns` makes at most; None: as many as there are orders of
+            launches to score.
 
     Returns:
         int32[n]; its step is at most TOLERANCE longer.
     """
+    simulations = simulations or number_searched(problem)
     trials = int(seconds * _SIMULATED_PER_S) // max(problem.num_ops * simulations, 1)
     step_ns = step_ns or functools.partial(_step_ns, problem)
     limit_ns = step_ns(placement) * (1 + TOLERANCE)

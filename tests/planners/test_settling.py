@@ -6,11 +6,13 @@ import math
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import hplacer_optimizer as hp
+from hplacer_optimizer._engine import LAUNCH_ORDERS
 from hplacer_optimizer.planners.settling import TOLERANCE, settle
 from testbed.documents import problem_from_dict
 from testbed.planted_problems import machine
@@ -48,8 +50,10 @@ def test_who_calls_may_say_how_long_a_step_is() -> None:
     assert settle(problem, away, home, seconds=60, step_ns=lambda _: math.inf) is away
 
 
-def test_sizes_decide_how_much_is_tried_and_no_clock() -> None:
-    problem = problem_from_dict(two_chains(50_000))
+@pytest.mark.parametrize(("launch_ns", "orders"), [(0, 1), (10, LAUNCH_ORDERS)])
+def test_sizes_decide_how_much_is_tried_and_no_clock(launch_ns: int, orders: int) -> None:
+    launches = np.full(2, launch_ns, np.int64)
+    problem = problem_from_dict(two_chains(50_000)).replace(device_launch_ns=launches)
     tried: list[NDArray[np.int32]] = []
 
     def nothing_may_move(placement: NDArray[np.int32]) -> float:
@@ -64,9 +68,8 @@ def test_sizes_decide_how_much_is_tried_and_no_clock() -> None:
             np.zeros(4, np.int32),
             seconds=seconds,
             step_ns=nothing_may_move,
-            simulations=1,
         )
-        assert len(tried) == 1 + int(seconds * 10_000_000) // 4
+        assert len(tried) == 1 + int(seconds * 10_000_000) // (4 * orders)
 
 
 def test_next_to_nothing_does_not_pay() -> None:
