@@ -29,12 +29,11 @@ from hplacer_optimizer.planners import local_search
 from hplacer_optimizer.planners.budget import Budget, ProgressCallback
 from hplacer_optimizer.planners.learning.around import PLACEMENTS, learn_around
 from hplacer_optimizer.planners.result import PlannerResult, Watch
-from hplacer_optimizer.problem.simulator import simulate
+from hplacer_optimizer.problem.simulator import SIMULATED_PER_S, simulate
 
 PARTS = ("learner", "race")  # and those of `local_search`
 _RACERS = 4
 _RACED_SHARE = 1 / 16  # of the evaluations of the first search, for each racer
-_SIMULATED_PER_S = 10_000_000  # ops, on one core
 _MOST_LEARNED_OPS = 50_000  # a policy of more takes seconds to make, which nothing interrupts
 _LEAST_S = 0.02  # a search of less finds nothing
 _SEEDS_APART = 7919  # those of one search are near each other
@@ -149,7 +148,7 @@ class _Lineages:
     def _can_learn(self, left: Budget) -> bool:
         """Whether there is time to learn, and to search on what was learned."""
         num_ops = self._problem.num_ops
-        seconds = PLACEMENTS * num_ops / (_SIMULATED_PER_S * whole_cores())
+        seconds = PLACEMENTS * num_ops / (SIMULATED_PER_S * whole_cores())
         return (
             num_ops <= _MOST_LEARNED_OPS
             and (left.steps is None or left.steps // 2 >= PLACEMENTS)

@@ -21,7 +21,7 @@ from hplacer_optimizer.machines.host import whole_cores
 from hplacer_optimizer.planners.colocation import scopes_of_units
 from hplacer_optimizer.planners.launch_orders import number_searched
 from hplacer_optimizer.problem.cost_errors import MEASURED_COSTS, CostErrors, draw_problems
-from hplacer_optimizer.problem.simulator import simulate_batch
+from hplacer_optimizer.problem.simulator import SIMULATED_PER_S, simulate_batch
 
 TOLERANCE = 0.01
 """Share of the shortest step, for the costs as they stand, by which another one may be longer."""
@@ -30,14 +30,13 @@ LEAST_GAIN = 0.005
 SECONDS = 0.8
 """How long the moves take about, on one idle core."""
 _DRAWS = 16
-_SIMULATED_PER_S = 10_000_000  # ops, on one core
 _LEAST_ROUNDS, _MOST_ROUNDS = 8, 200
 _MOVES, _SHORTLIST = 32, 8  # a round makes so many moves, and draws costs for so many
 
 
 def seconds_needed(problem: Problem, seconds: float) -> float:
     """Of `seconds`, how long the moves take about; 0 where there is no time for them."""
-    return _rounds(problem, seconds) * _work(problem) / _SIMULATED_PER_S
+    return _rounds(problem, seconds) * _work(problem) / SIMULATED_PER_S
 
 
 class MeanStep:
@@ -170,7 +169,7 @@ def _rounds(problem: Problem, seconds: float) -> int:
     """By sizes alone, so that results do not depend on how busy the machine is; 0: too few."""
     if not problem.num_ops:
         return 0
-    rounds = int(seconds * _SIMULATED_PER_S) // _work(problem)
+    rounds = int(seconds * SIMULATED_PER_S) // _work(problem)
     return min(rounds, _MOST_ROUNDS) if rounds >= _LEAST_ROUNDS else 0
 
 

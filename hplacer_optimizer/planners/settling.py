@@ -17,11 +17,10 @@ from numpy.typing import NDArray
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.planners.devices import candidate_mask
 from hplacer_optimizer.planners.launch_orders import number_searched
-from hplacer_optimizer.problem.simulator import simulate_batch
+from hplacer_optimizer.problem.simulator import SIMULATED_PER_S, simulate_batch
 
 TOLERANCE = 0.005
 """Share of the step by which it may become longer in all."""
-_SIMULATED_PER_S = 10_000_000  # ops, on one core
 
 
 def settle(
@@ -50,7 +49,7 @@ def settle(
         int32[n]; its step is at most TOLERANCE longer.
     """
     simulations = simulations or number_searched(problem)
-    trials = int(seconds * _SIMULATED_PER_S) // max(problem.num_ops * simulations, 1)
+    trials = int(seconds * SIMULATED_PER_S) // max(problem.num_ops * simulations, 1)
     step_ns = step_ns or functools.partial(_step_ns, problem)
     limit_ns = step_ns(placement) * (1 + TOLERANCE)
     if not math.isfinite(limit_ns):

@@ -17,12 +17,24 @@ from hplacer_optimizer._engine import LAUNCH_ORDERS, Problem, StepTrace
 from hplacer_optimizer.errors import OptionError, ProblemError
 from hplacer_optimizer.problem.problem_file import check_placement
 
-__all__ = ["SIMULATOR_VERSION", "StepTrace", "simulate", "simulate_batch", "simulate_default"]
+__all__ = [
+    "SIMULATED_PER_S",
+    "SIMULATOR_VERSION",
+    "StepTrace",
+    "simulate",
+    "simulate_batch",
+    "simulate_default",
+]
 
 SIMULATOR_VERSION = 4
 """Raised by every change that gives a problem and a placement another step time.
 
 Step times of two versions are not compared: plans keep the version that predicted them.
+"""
+SIMULATED_PER_S = 10_000_000
+"""Ops that one core simulates in a second, about.
+
+It sizes work that has to take the same steps on a busy machine, where a clock would end it earlier.
 """
 
 
