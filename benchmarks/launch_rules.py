@@ -63,6 +63,10 @@ RULES: dict[str, tuple[str, str]] = {
     ),
     "what only hands on is removed": ("if (ops_[op].finish_ns > 0 || ", "if (true || "),
     "but not if there were more edges": ("if (num_readers <= 1) return true;", "return true;"),
+    "constants that are the same are one": (
+        "if (!merged_.empty() && IsMerged(op, device)) return;",
+        "",
+    ),
     "many followers have an order like a random one": (
         "op != kNone && num_followers_ > kMostInOrder",
         "false",

@@ -49,6 +49,7 @@ class Problem:
         allowed_given: _Bool,  # [n] False: every device with a kernel is allowed
         colocation_group: _Int32,  # [n] index into colocation_group_names, -1: none
         colocation_group_names: list[str],
+        same_as: _Int32 | None = None,  # [n] the first op that is the same constant, -1: none
         default_device: _Int32 | None = None,  # [n]
         device_cores: list[str] | None = None,  # [m] devices of one name share slots, "": its own
         device_start_ns: _Int64 | None = None,  # [m] before it, no op starts on the device
@@ -191,6 +192,9 @@ class Problem:
     def colocation_group(self) -> _Int32: ...
     @property
     def colocation_group_names(self) -> list[str]: ...
+    @property
+    def same_as(self) -> _Int32:
+        """int32[n]: the first op that is the same constant; -1: none."""
     @property
     def default_device(self) -> _Int32 | None:
         """int32[n]: where TensorFlow's own Placer would put each op; None: not known."""

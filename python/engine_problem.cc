@@ -152,6 +152,7 @@ Problem MakeProblem(const py::kwargs& kwargs) {
   spec.allowed_given = keywords.TakeArray<bool, uint8_t>("allowed_given");
   spec.colocation_group = keywords.TakeArray<int32_t>("colocation_group");
   spec.colocation_group_names = keywords.TakeStrings("colocation_group_names");
+  spec.same_as = keywords.TakeOptionalArray<int32_t>("same_as");
   spec.default_device = keywords.TakeOptionalArray<int32_t>("default_device");
   keywords.CheckEmpty();
   const py::gil_scoped_release release;
@@ -198,6 +199,7 @@ py::dict KeywordsOf(const py::object& problem) {
                            "allowed_given",
                            "colocation_group",
                            "colocation_group_names",
+                           "same_as",
                            "default_device"}) {
     keywords[name] = problem.attr(name);
   }
@@ -262,6 +264,8 @@ Attributes:
     allowed_given: bool[n], False: every device with a kernel is allowed.
     colocation_group: int32[n], index into colocation_group_names, -1: none.
     colocation_group_names: names of groups; the ops of one share a device.
+    same_as: int32[n], the first op that is the same constant, which TensorFlow merges where both are
+        on one device, -1: none; -1 by default.
     default_device: int32[n], where TensorFlow's own Placer would put each op, or None, the default,
         if that is not known.
     units: int32[n], the unit of each op: a colocation group, or an op without one.
@@ -370,6 +374,7 @@ void AddOpProperties(ProblemClass* cls) {
   });
   AddArray(cls, "colocation_group", &ProblemSpec::colocation_group);
   AddStrings(cls, "colocation_group_names", &ProblemSpec::colocation_group_names);
+  AddArray(cls, "same_as", &ProblemSpec::same_as);
   AddOptionalArray(cls, "default_device", &ProblemSpec::default_device);
 }
 

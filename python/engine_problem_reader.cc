@@ -54,6 +54,7 @@ enum Slot : int {
   kAllowed,
   kAllowedDevice,
   kGroup,
+  kSameAs,
   kDefaultDevice,
   kEdges,
   kEdge,
@@ -80,8 +81,8 @@ std::vector<JsonRule> MakeSchema() {
                    kOpName, kOpType, kGroup}) {
     rules[slot] = text;
   }
-  for (int slot : {kLinkSrc, kLinkDst, kAliasIndex, kAllowedDevice, kDefaultDevice, kEdgeIndex,
-                   kControlEdgeIndex}) {
+  for (int slot : {kLinkSrc, kLinkDst, kAliasIndex, kAllowedDevice, kSameAs, kDefaultDevice,
+                   kEdgeIndex, kControlEdgeIndex}) {
     rules[slot] = index;
   }
   for (int slot : {kDeviceSlots, kThreads}) {
@@ -138,6 +139,7 @@ std::vector<JsonRule> MakeSchema() {
                        {"persistent_bytes", kPersistent, false},
                        {"allowed_devices", kAllowed, false},
                        {"colocation_group", kGroup, false},
+                       {"same_as", kSameAs, false, 2},
                        {"default_device", kDefaultDevice, false, 2}});
   return rules;
 }
@@ -191,7 +193,7 @@ class ProblemReader final : public JsonReader {
   struct Op {
     std::string name, type;
     int64_t temp_bytes = 0, persistent_bytes = 0;
-    int32_t group = kNoGroup, default_device = kNoDevice;
+    int32_t group = kNoGroup, same_as = kNotSame, default_device = kNoDevice;
     bool has_aliases = false, has_allowed = false;
   };
   // One entry of some op's cost_ns. The kinds may be listed after the ops, so that names stand in
@@ -309,6 +311,9 @@ void ProblemReader::OnInteger(int slot, int64_t value) {
       break;
     case kAllowedDevice:
       Append(&spec_.allowed_device, index);
+      break;
+    case kSameAs:
+      op_.same_as = index;
       break;
     case kDefaultDevice:
       op_.default_device = index;
@@ -437,6 +442,7 @@ void ProblemReader::EndOp() {
   spec_.allowed_ptr.push_back(static_cast<int64_t>(spec_.allowed_device.size()));
   spec_.allowed_given.push_back(op_.has_allowed);
   spec_.colocation_group.push_back(op_.group);
+  spec_.same_as.push_back(op_.same_as);
   op_ = Op();
 }
 

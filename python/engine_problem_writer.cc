@@ -130,6 +130,10 @@ class ProblemWriter {
       json_.Raw(R"(,"colocation_group":)");
       json_.String(spec_.colocation_group_names[spec_.colocation_group[i]]);
     }
+    if (spec_.same_as[i] != kNotSame) {
+      json_.Raw(R"(,"same_as":)");
+      json_.Integer(spec_.same_as[i]);
+    }
     if (!spec_.default_device.empty()) {
       json_.Raw(R"(,"default_device":)");
       json_.Integer(spec_.default_device[i]);

@@ -83,6 +83,7 @@ py::dict StepArrays(const CapturedStep& step) {
   arrays["output_alias_output"] = Copy(step.output_alias_output);
   arrays["temp_bytes"] = Copy(step.temp_bytes);
   arrays["persistent_bytes"] = Copy(step.persistent_bytes);
+  arrays["same_as"] = Copy(step.same_as);
   arrays["edges"] = CopyRows(step.edges, 3);
   arrays["control_edges"] = CopyRows(step.control_edges, 2);
   arrays["allowed_ptr"] = Copy(step.allowed_ptr);

@@ -132,14 +132,27 @@ def problems(
             op["default_device"] = draw(st.integers(0, len(machine["devices"]) - 1))
     # Ids in another order than the topological one, and edges given twice.
     order = draw(st.permutations(range(len(ops))))
+    numbered = _renumbered(ops, order)
+    if not version1 and draw(st.integers(0, 3)) == 0:
+        _name_same_constants(draw, numbered)
     return {
         "format": "hplacer-problem/2",
         "name": "random",
         **machine,
-        "ops": _renumbered(ops, order),
+        "ops": numbered,
         "edges": [[order[j], k, order[i]] for j, k, i in edges + edges[:1]],
         "control_edges": [[order[j], order[i]] for j, i in control_edges + control_edges[:1]],
     }
+
+
+def _name_same_constants(draw: st.DrawFn, ops: list[dict[str, Any]]) -> None:
+    """Up to two classes, of ops that may take time and wait for different ones."""
+    for i, its_class in enumerate(draw(st.lists(st.integers(0, 2), max_size=len(ops)))):
+        first = next((j for j in range(i) if ops[j].get("class") == its_class), None)
+        if its_class:
+            ops[i] |= {"class": its_class} if first is None else {"class": 0, "same_as": first}
+    for op in ops:
+        op.pop("class", None)
 
 
 def _renumbered(ops: list[dict[str, Any]], order: list[int]) -> list[dict[str, Any]]:

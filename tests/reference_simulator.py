@@ -115,6 +115,9 @@ class Step:
         )
         self.draws, self.seed = 0, mix_bits(order)
         self.is_arriving = False
+        # (the first of equal constants, device) -> the one that stands for those that became ready
+        # with it, and these.
+        self.merged: dict[tuple[int, int], tuple[int, list[int]]] = {}
         self.stream_free = [0] * len(self.devices)
         # (device, from, to) -> copies that are not over, in their order.
         self.copies: dict[tuple[int, bool, bool], list[tuple[int, int, int]]] = defaultdict(list)
@@ -376,7 +379,21 @@ class Step:
         for dst in here:
             if dst not in self.ready_at and self.has_inputs(dst):
                 self.ready_at[dst] = self.now
-                found.items.append(((k < 0, dst), dst))
+                if not self.is_merged(dst):
+                    found.items.append(((k < 0, dst), dst))
+
+    def constant(self, i: int) -> tuple[int, int]:
+        return self.ops[i].get("same_as", i), self.place[i]
+
+    def is_merged(self, i: int) -> bool:
+        """Whether a constant that became ready with it, and is the same, stands for it."""
+        if self.cost(i):
+            return False
+        if self.constant(i) in self.merged:
+            self.merged[self.constant(i)][1].append(i)
+            return True
+        self.merged[self.constant(i)] = (i, [])
+        return False
 
     def enqueue(self, i: int, thread: Thread | None) -> None:
         """Of nobody's thread: sends at once, and wakes up a thread for each successor."""
@@ -397,6 +414,10 @@ class Step:
         self.start[i] = max(self.now, self.stream_free[device])
         self.finish[i] = self.stream_free[device] = self.start[i] + cost
         self.publish(i, thread, found)
+        if self.merged.get(self.constant(i), (-1,))[0] == i:
+            for other in self.merged.pop(self.constant(i))[1]:
+                self.allocate_outputs(other)
+                self.put_on_stream(other, thread, found)
 
     def publish(self, i: int, thread: Thread | None, found: Found) -> None:
         """What op i makes is known, or sent."""
@@ -678,7 +699,8 @@ class Step:
                 and self.has_inputs(i)
             ):
                 self.ready_at[i] = self.now
-                self.wake_thread(i)
+                if not self.is_merged(i):
+                    self.wake_thread(i)
 
     def run_round(self) -> None:
         """What ends now, as known at the beginning."""

@@ -82,6 +82,7 @@ class StepCapture {
     if (status = NumberOps(inputs); !status.ok()) return status;
     trips_ = TripsOfNodes();
     FillOps();
+    FillSameConstants();
     FillEdges();
     FillAliases();
     FillUnits();
@@ -155,9 +156,9 @@ class StepCapture {
 
   // Finds the nodes that TensorFlow merges with an equal one; these cost nothing.
   void FindRepeated() {
-    is_repeated_ = FindRepeatedOps(step_, units_, removed_, is_static_, handed_on_, costs_);
-    for (size_t i = 0; i < is_repeated_.size(); ++i) {
-      if (!is_repeated_[i]) continue;
+    repeated_ = FindRepeatedOps(step_, units_, removed_, is_static_, handed_on_, costs_);
+    for (size_t i = 0; i < step_.nodes.size(); ++i) {
+      if (!repeated_.is_repeated[i]) continue;
       TakeKernel(i);
       costs_[i].signature.clear();  // no measured cost is its own
     }
@@ -396,7 +397,7 @@ class StepCapture {
       if (!in_loop) out_->op_signatures[op] = std::move(costs_[i].signature);
       if (!in_loop) out_->is_static[op] = is_static_[i];
       if (!in_loop) out_->is_removed[op] = removed_.is_removed[i];
-      if (!in_loop) out_->is_repeated[op] = is_repeated_[i];
+      if (!in_loop) out_->is_repeated[op] = repeated_.is_repeated[i];
       AddTrips(costs_[i], trips_[i], &sums[op]);
       out_->persistent_bytes[op] += costs_[i].persistent_bytes;
       if (in_loop && !IsLoopOutput(i)) continue;
@@ -509,6 +510,20 @@ class StepCapture {
     }
   }
 
+  // Each by the lowest op that is the same.
+  void FillSameConstants() {
+    std::vector<int32_t> lowest(step_.nodes.size(), num_ops_);
+    for (size_t i = 0; i < step_.nodes.size(); ++i) {
+      int32_t& op = lowest[repeated_.same_constant[i]];
+      op = std::min(op, op_of_[i]);
+    }
+    out_->same_as.assign(num_ops_, -1);
+    for (size_t i = 0; i < step_.nodes.size(); ++i) {
+      const int32_t op = lowest[repeated_.same_constant[i]];
+      if (op < op_of_[i]) out_->same_as[op_of_[i]] = op;
+    }
+  }
+
   void FillUnits() {
     out_->unit.resize(num_ops_);
     std::vector<int32_t> position_of(num_ops_, -1);
@@ -573,7 +588,7 @@ class StepCapture {
   std::vector<int32_t> handed_on_;  // by position: see neutral_ops.h
   RemovedOps removed_;
   MergedSums sums_;
-  std::vector<bool> is_repeated_;  // by position
+  RepeatedOps repeated_;
   std::vector<AddedTranspose> transposes_;
   // The transpose that a reader has for an output of a source.
   absl::flat_hash_map<std::tuple<int32_t, int32_t, int32_t>, int32_t> transpose_between_;

@@ -78,6 +78,8 @@ struct CapturedStep {
   // Per op: 1 if TensorFlow runs an equal one instead, see repeated_ops.h. It costs what an op
   // without a kernel costs.
   std::vector<uint8_t> is_repeated;
+  // Per op: the first op that is the same constant, see repeated_ops.h; -1: none.
+  std::vector<int32_t> same_as;
   std::vector<int32_t> edges;          // triples (src, output, dst)
   std::vector<int32_t> control_edges;  // pairs (src, dst)
   std::vector<int64_t> allowed_ptr;

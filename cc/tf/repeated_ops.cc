@@ -32,20 +32,22 @@ class Repetitions {
         handed_on_(handed_on),
         costs_(costs) {}
 
-  std::vector<bool> Find() && {
+  RepeatedOps Find() && {
     const auto count = static_cast<int32_t>(step_.nodes.size());
     std::vector<int32_t> number_of_equal(count, 0);  // by the first one
     for (int32_t i = 0; i < count; ++i) {
       first_.push_back(FirstEqual(i));
       if (Computes(i)) ++number_of_equal[first_[i]];
     }
-    std::vector<bool> is_repeated(count, false);
+    RepeatedOps found;
+    found.is_repeated.resize(count);
     for (int32_t i = 0; i < count; ++i) {
       const size_t devices = units_.allowed[units_.unit_of[i]].size();
-      is_repeated[i] = Computes(i) && first_[i] != i &&
-                       static_cast<size_t>(number_of_equal[first_[i]]) > devices;
+      found.is_repeated[i] = Computes(i) && first_[i] != i &&
+                             static_cast<size_t>(number_of_equal[first_[i]]) > devices;
+      found.same_constant.push_back(FirstSameConstant(i));
     }
-    return is_repeated;
+    return found;
   }
 
  private:
@@ -84,6 +86,13 @@ class Repetitions {
     return by_key_.try_emplace(std::move(key), i).first->second;
   }
 
+  int32_t FirstSameConstant(int32_t i) {
+    std::vector<int32_t> waits_for = removed_.waits_for[i];
+    if (!is_static_[i] || units_.frame_of[i] >= 0 || waits_for.empty()) return i;
+    absl::c_sort(waits_for);
+    return by_wait_.try_emplace({first_[i], std::move(waits_for)}, i).first->second;
+  }
+
   // False if it is too large to compare.
   bool AppendNode(int32_t i, std::string* key) const {
     const Node& node = *step_.nodes[i];
@@ -110,14 +119,15 @@ class Repetitions {
   const std::vector<OpCosts>& costs_;
   std::vector<int32_t> first_;  // by position, of those so far
   absl::flat_hash_map<std::string, int32_t> by_key_;
+  std::map<std::pair<int32_t, std::vector<int32_t>>, int32_t> by_wait_;
 };
 
 }  // namespace
 
-std::vector<bool> FindRepeatedOps(const Step& step, const Units& units, const RemovedOps& removed,
-                                  const std::vector<bool>& is_static,
-                                  const std::vector<int32_t>& handed_on,
-                                  const std::vector<OpCosts>& costs) {
+RepeatedOps FindRepeatedOps(const Step& step, const Units& units, const RemovedOps& removed,
+                            const std::vector<bool>& is_static,
+                            const std::vector<int32_t>& handed_on,
+                            const std::vector<OpCosts>& costs) {
   return Repetitions(step, units, removed, is_static, handed_on, costs).Find();
 }
 

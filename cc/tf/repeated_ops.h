@@ -1,4 +1,4 @@
-// Which ops of a step compute what another one has computed, so that TensorFlow runs only that one.
+// Which ops of a step make what another one makes, so that TensorFlow runs only that one.
 //
 // Grappler merges equal ops of a device: of one type, with equal attributes and inputs, and without
 // side effects ("tensorflow/core/grappler/optimizers/arithmetic_optimizer.cc"). A loss of many
@@ -6,6 +6,9 @@
 // many devices equal ops are depends on the placement, and each of these runs one. Here the first
 // one counts, if there are more than an op has devices. So a step on several devices lacks at most
 // one op of such a kind on each of the others. Where there are fewer, all of them count.
+//
+// Constants cost nothing. But if they wait for an op, one constant that many ops read lets these
+// begin in another order than many constants do. So it is told which are the same.
 //
 // Inputs: a step, and what is known of its nodes. Time: linear in the sizes of nodes and edges.
 #ifndef HPLACER_TF_REPEATED_OPS_H_
@@ -21,12 +24,19 @@
 
 namespace hplacer {
 
-// By position: whether the node is equal to an earlier one that counts for it. `handed_on`: the
-// input that a node hands on, or kComputes (neutral_ops.h).
-std::vector<bool> FindRepeatedOps(const Step& step, const Units& units, const RemovedOps& removed,
-                                  const std::vector<bool>& is_static,
-                                  const std::vector<int32_t>& handed_on,
-                                  const std::vector<OpCosts>& costs);
+// All by position in the step.
+struct RepeatedOps {
+  std::vector<bool> is_repeated;  // whether an earlier node, which is equal, counts for it
+  // Of a constant that waits for ops: the first one that is the same, and waits for the same ops.
+  // Of other nodes: themselves.
+  std::vector<int32_t> same_constant;
+};
+
+// `handed_on`: the input that a node hands on, or kComputes (neutral_ops.h).
+RepeatedOps FindRepeatedOps(const Step& step, const Units& units, const RemovedOps& removed,
+                            const std::vector<bool>& is_static,
+                            const std::vector<int32_t>& handed_on,
+                            const std::vector<OpCosts>& costs);
 
 }  // namespace hplacer
 

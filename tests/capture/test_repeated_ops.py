@@ -1,4 +1,7 @@
-"""Equal ops, of which TensorFlow runs one on a device: of many, the problem counts one."""
+"""Equal ops, of which TensorFlow runs one on a device: of many, the problem counts one.
+
+Of constants it says which are the same.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +26,13 @@ def built(terms):
     noise = [tf.reduce_sum(tf.exp(v1.random_uniform([64, 512]))) for _ in range(terms)]
     scaled = [tf.reduce_sum(tf.exp(x * (i + 2.0))) for i in range(terms)]
     train = v1.train.GradientDescentOptimizer(0.1).minimize(loss)
-    seen = v1.get_variable("seen", [2 * terms], use_resource=True)
-    return tf.group(train, seen.assign(tf.stack([*noise, *scaled])).op, name="target")
+    late = []
+    for i in range(terms):
+        for value in (2.0, i + 3.0):
+            with tf.control_dependencies([loss]):
+                late.append(tf.reduce_sum(hidden[i]) * tf.constant(value, name="late"))
+    seen = v1.get_variable("seen", [4 * terms], use_resource=True)
+    return tf.group(train, seen.assign(tf.stack([*noise, *scaled, *late])).op, name="target")
 
 def compared(terms):
     "By type, of ops that TensorFlow may merge: those that the problem counts, and those that ran."
@@ -41,9 +49,14 @@ def compared(terms):
     kept = ~(repeated | loaded.captured.is_removed)
     counted = Counter(kind for kind, is_kept in zip(problem.op_types, kept) if is_kept)
     ran = Counter(node.op for part in metadata.partition_graphs for node in part.node)
+    late = [op for op, name in enumerate(problem.op_names) if name.startswith("late")]
+    late_ran = [node for part in metadata.partition_graphs for node in part.node
+                if node.name.startswith("late") and node.op == "Const"]
     costs = problem.cost_ns[repeated, 0]
     return {"counted": {kind: counted[kind] for kind in kinds},
             "ran": {kind: ran[kind] for kind in kinds},
+            "late": [len({op if problem.same_as[op] < 0 else int(problem.same_as[op])
+                          for op in late}), len(late_ran)],
             "repeated": sorted({problem.op_types[op] for op in np.flatnonzero(repeated)}),
             "dearest": int(costs.max(initial=0)), "cheapest": int(problem.cost_ns[kept, 0].max())}
 
@@ -56,6 +69,8 @@ def test_of_more_equal_ops_than_devices_one_counts(tmp_path: Path) -> None:
     many, few = report["many"], report["few"]
     assert many["counted"] == many["ran"] == {"Tile": 1, "Exp": 10, "RandomUniform": 5, "Tanh": 5}
     assert {"Tile", "RealDiv"} <= {*many["repeated"]}
+    assert many["late"] == [6, 6]
+    assert few["late"] == [3, 3]
     assert many["dearest"] < many["cheapest"] / 10
     # Each of two devices may run one of two.
     assert few["counted"]["Tile"] == 2

@@ -19,7 +19,7 @@ kinds:
   host: {type: CPU, flops: {float32: 1 GFLOP/s}, memory: 8 GiB, memory_bandwidth: 2 GB/s,
          launch_overhead: 1 us, executor_overhead: 1 us, slots: 2}
   GPU_KIND: {type: GPU, flops: {float32: 20 GFLOP/s}, memory: GPU_MEMORY, memory_bandwidth: 40 GB/s,
-        launch_overhead: 5 us, executor_overhead: 1 us}
+        launch_overhead: 5 us, executor_overhead: 1 us, launches_ahead: GPU_LAUNCHES}
 devices:
   - {name: /device:CPU:0, kind: host}
   - {name: /device:GPU:0, kind: GPU_KIND}
@@ -94,9 +94,12 @@ def towers(name="train_step"):
 """
 
 
-def machine_text(gpu_memory: str = "512 MiB", gpu_kind: str = "gpu") -> str:
+def machine_text(
+    gpu_memory: str = "512 MiB", gpu_kind: str = "gpu", launches_ahead: bool = False
+) -> str:
     """The machine, with so much memory on each GPU, whose kind has this name."""
-    return MACHINE.replace("GPU_MEMORY", gpu_memory).replace("GPU_KIND", gpu_kind)
+    text = MACHINE.replace("GPU_MEMORY", gpu_memory).replace("GPU_KIND", gpu_kind)
+    return text.replace("GPU_LAUNCHES", str(launches_ahead).lower())
 
 
 def run(
@@ -105,6 +108,7 @@ def run(
     *,
     gpu_memory: str = "512 MiB",
     gpu_kind: str = "gpu",
+    launches_ahead: bool = False,
     log: str = "warning",
     **variables: str,
 ) -> Outcome:
@@ -114,6 +118,6 @@ def run(
         directory,
         prelude=ENABLED + processes.IMPORTS + processes.NAMES + NAMES,
         log=log,
-        TEST_MACHINE=machine_text(gpu_memory, gpu_kind),
+        TEST_MACHINE=machine_text(gpu_memory, gpu_kind, launches_ahead),
         **variables,
     )

@@ -36,7 +36,7 @@ _SMALL_PROBLEM = """\
    {"name": "x", "type": "U", "cost_ns": {"cpu": 5}, "allowed_devices": [0, 1],
     "default_device": 0},
    {"name": "y", "type": "U", "cost_ns": {"cpu": 2, "gpu": 2}, "colocation_group": "g",
-    "output_bytes": [1], "default_device": 2}],
+    "output_bytes": [1], "same_as": 2, "default_device": 2}],
  "edges": [[0, 0, 1], [1, 0, 2], [1, 1, 3]], "control_edges": [[0, 2], [2, 3]]}
 """
 

@@ -160,6 +160,8 @@ REFUSED = [
     ("ops.1.device", 0, "ops[1].device: unknown key"),
     ("ops.0.default_device", 0, "ops[1].default_device: is missing, other ops have one"),
     ("ops.2.default_device", 0, "ops[0].default_device: is missing, other ops have one"),
+    ("ops.1.same_as", 1, "ops[1].same_as: is 1, expected an earlier op, which is no other's"),
+    ("ops.1.same_as", -1, "ops[1].same_as: must be at least 0, got -1"),
     ("ops.0.default_device", -1, "ops[0].default_device: must be at least 0, got -1"),
     ("edges", ..., "edges: is missing"),
     ("edges.0", [0, 0], "edges[0]: expected 3 integers, got 2"),
@@ -305,9 +307,18 @@ def test_default_devices() -> None:
         problem.replace(default_device=np.zeros(1, np.int32))
 
 
+def test_same_constants() -> None:
+    given_document = changed("ops.1.same_as", 0)
+    problem = problem_from_dict(given_document)
+    assert problem.same_as.tolist() == [-1, 0, -1]
+    assert problem_to_dict(problem) == given_document
+    assert problem_to_dict(pickle.loads(pickle.dumps(problem))) == given_document
+    assert problem_to_dict(problem.replace(same_as=None)) == document()
+
+
 def test_a_problem_that_was_pickled_without_optional_arrays() -> None:
     state = problem_from_dict(document()).__getstate__()
-    for name in ("default_device", *OPTIONAL_TIMES):
+    for name in ("default_device", "same_as", *OPTIONAL_TIMES):
         del state[name]
     again = hp.Problem.__new__(hp.Problem)
     again.__setstate__(state)

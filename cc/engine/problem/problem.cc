@@ -120,6 +120,7 @@ void Problem::FillDefaults() {
   spec_.device_start_ns.resize(spec_.device_names.size());
   spec_.device_turn_ns.resize(spec_.device_names.size());
   spec_.device_launch_ns.resize(spec_.device_names.size());
+  spec_.same_as.resize(spec_.op_names.size(), kNotSame);
   has_launches_ = std::any_of(spec_.device_launch_ns.begin(), spec_.device_launch_ns.end(),
                               [](int64_t launch_ns) { return launch_ns > 0; });
   for (auto* work : {&spec_.link_send_ns, &spec_.link_send_bytes_per_s, &spec_.link_receive_ns,

@@ -52,6 +52,7 @@ inline constexpr int64_t kNoKernel = -1;         // in cost_ns
 inline constexpr int32_t kNoAlias = -1;          // in output_alias_src
 inline constexpr int32_t kPersistentAlias = -2;  // in output_alias_src
 inline constexpr int32_t kNoGroup = -1;          // in colocation_group
+inline constexpr int32_t kNotSame = -1;          // in same_as
 inline constexpr int32_t kInterOpThreads = 16;   // where nobody says how many
 
 // n ops, T outputs, m devices of K kinds, L links. Arrays named `*_ptr` are CSR offsets.
@@ -99,6 +100,9 @@ struct ProblemSpec {
   std::vector<uint8_t> allowed_given;        // [n] 0: every device with a kernel is allowed
   std::vector<int32_t> colocation_group;     // [n] index into colocation_group_names or kNoGroup
   std::vector<std::string> colocation_group_names;
+  // [n] the first op that is the same constant, or kNotSame; or empty. TensorFlow merges those of
+  // one device.
+  std::vector<int32_t> same_as;
   // [n] where TensorFlow's own Placer would put each op, or empty. Planning does not look at it.
   std::vector<int32_t> default_device;
 };

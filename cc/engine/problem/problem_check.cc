@@ -88,6 +88,7 @@ void CheckSizes(const ProblemSpec& spec) {
   CheckOffsets("allowed_ptr", spec.allowed_ptr, n, spec.allowed_device.size());
   CheckSize("allowed_given", spec.allowed_given.size(), n);
   CheckSize("colocation_group", spec.colocation_group.size(), n);
+  CheckOptionalSize("same_as", spec.same_as.size(), n);
   CheckOptionalSize("default_device", spec.default_device.size(), n);
 }
 
@@ -166,6 +167,16 @@ void CheckLinks(const ProblemSpec& spec) {
   }
 }
 
+void CheckSameAs(const ProblemSpec& spec, size_t op) {
+  const int32_t first = spec.same_as[op];
+  if (first == kNotSame) return;
+  CheckIndex(first, spec.op_names.size(), "op", "ops", op, "same_as");
+  if (static_cast<size_t>(first) >= op || spec.same_as[first] != kNotSame) {
+    Fail(FieldPath("ops", op, "same_as"),
+         "is " + std::to_string(first) + ", expected an earlier op, which is no other's");
+  }
+}
+
 void CheckOps(const ProblemSpec& spec) {
   CheckDistinct(spec.op_names, "ops", "name");
   CheckDistinct(spec.colocation_group_names, "colocation_group_names", "");
@@ -192,6 +203,7 @@ void CheckOps(const ProblemSpec& spec) {
       CheckIndex(spec.colocation_group[i], spec.colocation_group_names.size(), "group", "ops", i,
                  "colocation_group");
     }
+    if (!spec.same_as.empty()) CheckSameAs(spec, i);
     if (!spec.default_device.empty()) {
       CheckIndex(spec.default_device[i], spec.device_names.size(), "device", "ops", i,
                  "default_device");

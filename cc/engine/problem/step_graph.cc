@@ -1,6 +1,7 @@
 #include "engine/problem/step_graph.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "engine/problem/problem.h"
 
@@ -16,6 +17,7 @@ class Packer {
     PackTensors();
     PackOps();
     PackControls();
+    PackConstants();
     for (int32_t op = 0; op < n_; ++op) {
       if (graph_.in_degree[op] == 0) graph_.sources.push_back(op);
     }
@@ -83,6 +85,17 @@ class Packer {
       graph_.in_degree[problem_.control_out()[c]] -= control.num_sources - 1;
     }
     graph_.controls.push_back(control);
+  }
+
+  void PackConstants() {
+    std::vector<int32_t> of_op(n_, kNoClass);
+    for (int32_t op = 0; op < n_; ++op) {
+      const int32_t first = problem_.spec().same_as[op];
+      if (first == kNotSame) continue;
+      if (of_op[first] == kNoClass) of_op[first] = graph_.num_classes++;
+      of_op[op] = of_op[first];
+    }
+    if (graph_.num_classes > 0) graph_.constant_class = std::move(of_op);
   }
 
   int32_t NumControlOut(int32_t op) const {

@@ -8,6 +8,8 @@
 // another: 192 x 391 control edges in Inception-V3's training step. Ops with the same control
 // successors, at least two, form a barrier: a successor waits for the barrier once, and the barrier
 // counts on each device its sources there, and the other devices that have some.
+//
+// Constants. Ops that are the same one are a class.
 
 #ifndef HPLACER_ENGINE_PROBLEM_STEP_GRAPH_H_
 #define HPLACER_ENGINE_PROBLEM_STEP_GRAPH_H_
@@ -22,6 +24,7 @@ class Problem;
 
 inline constexpr int32_t kNoControl = -1;
 inline constexpr int32_t kNoBarrier = -1;
+inline constexpr int32_t kNoClass = -1;
 
 struct StepGraph {
   // Ranges end where the next record's begin; a last record closes the last range.
@@ -52,6 +55,8 @@ struct StepGraph {
   std::vector<int32_t> in_degree;                       // [n] where a barrier counts once
   std::vector<int32_t> sources;                         // ops of in-degree 0, ascending
   std::vector<std::pair<int32_t, int64_t>> persistent;  // (op, bytes) where there are any
+  std::vector<int32_t> constant_class;                  // [n] or kNoClass; empty if there is none
+  int32_t num_classes = 0;
 };
 
 // `problem` must have its edges, control edges and aliases indexed.

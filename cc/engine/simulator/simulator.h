@@ -30,6 +30,9 @@
 //    elsewhere follows it and edges do not become more: one op follows it; or all its inputs are on
 //    its device, and inputs times followers are not more than inputs plus followers. What follows
 //    it follows the op before it, or the transfer.
+//  * TensorFlow merges ops of a device that are the same constant (Grappler's
+//    common_subgraph_elimination.cc). Of free ops of one `same_as` that become ready at once, a
+//    thread comes upon the first, and what follows any of them follows that one.
 //  * The same threads run the ops of the task's other devices, such as a CPU. A thread waits for a
 //    slot, and goes on with what follows once the op is done; an op that is free needs no slot. Of
 //    the followers there that take time it keeps the last one, if it has nothing else to do, and

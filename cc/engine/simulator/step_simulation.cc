@@ -190,6 +190,7 @@ void StepSimulation<EventKey, kRecord>::ResetLaunches(int64_t order) {
   copy_streams_.resize(3 * num_devices);
   for (Fifo& stream : copy_streams_) stream.Clear();
   copies_.clear();
+  merged_.assign(graph_->num_classes * num_devices, {kNone, kEndOfItems, kEndOfItems});
 }
 
 // Returns whether every op has a kernel.
@@ -757,6 +758,39 @@ void StepSimulation<EventKey, kRecord>::PutOnStream(int32_t op, int32_t device) 
     was_cut_off_ |= state.finish_ns + cutoff_->tail_ns[op] >= cutoff_->ns;
   }
   HandOn(op, device);
+  if (!merged_.empty()) PutMergedOnStream(op, device);
+}
+
+// Whether another constant stands for it, which became ready with it.
+template <typename EventKey, bool kRecord>
+bool StepSimulation<EventKey, kRecord>::IsMerged(int32_t op, int32_t device) {
+  const int32_t its_class = graph_->constant_class[op];
+  if (its_class == kNoClass || ops_[op].finish_ns > 0) return false;
+  Merged& merged = merged_[static_cast<size_t>(its_class) * used_bytes_.size() + device];
+  if (merged.op == kNone) {
+    merged.op = op;
+    return false;
+  }
+  (merged.first == kEndOfItems ? merged.first : ops_[merged.last].next) = op;
+  merged.last = op;
+  return true;
+}
+
+// Those that it stands for: what follows them follows it.
+template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::PutMergedOnStream(int32_t op, int32_t device) {
+  const int32_t its_class = graph_->constant_class[op];
+  if (its_class == kNoClass) return;
+  Merged& merged = merged_[static_cast<size_t>(its_class) * used_bytes_.size() + device];
+  if (merged.op != op) return;
+  int32_t item = merged.first;
+  merged = {kNone, kEndOfItems, kEndOfItems};
+  while (item != kEndOfItems) {
+    const int32_t next = ops_[item].next;
+    AllocateAtStart(item, device);
+    PutOnStream(item, device);
+    item = next;
+  }
 }
 
 // As PublishTensor, but what is sent is sent in its turn among the consumers here, by the thread
@@ -1120,7 +1154,10 @@ void StepSimulation<EventKey, kRecord>::MakeReady(int32_t op, int32_t device, ui
     held_[device].push_back(op);
     return;
   }
-  if (HasThreads(device)) return AddFound(waits | KeyOf(op), op);
+  if (HasThreads(device)) {
+    if (!merged_.empty() && IsMerged(op, device)) return;
+    return AddFound(waits | KeyOf(op), op);
+  }
   const int32_t pool = device_pool_[device];
   ready_[pool].Push(now_ns_, op);
   startable_pools_.Add(pool);

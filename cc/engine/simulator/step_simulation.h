@@ -131,6 +131,11 @@ class StepSimulation {
     uint64_t key;  // items are taken up in its order
     int32_t item;  // an op or ~send
   };
+  // What TensorFlow merges on a device: those of a class of constants that became ready at once.
+  struct Merged {
+    int32_t op;           // that stands for them, or kNone
+    int32_t first, last;  // the others: a list by their `next`; first may be kEndOfItems
+  };
   // What only copies from or to a device that launches have, by send.
   struct Copy {
     int32_t stream;    // or kNone: it is no such copy
@@ -196,6 +201,8 @@ class StepSimulation {
   void PassRemoved(int32_t device);
   bool IsRemoved(int32_t op, int32_t device, bool follows_transfer) const;
   bool HasInputsOn(int32_t device, int32_t op) const;
+  bool IsMerged(int32_t op, int32_t device);
+  void PutMergedOnStream(int32_t op, int32_t device);
   // Of an op, or of the first of those elsewhere that a send is for.
   static uint64_t KeyOf(int32_t op) { return static_cast<uint32_t>(op); }
   void GrowFound(int32_t count);
@@ -273,6 +280,7 @@ class StepSimulation {
   std::vector<Found> found_;  // the first num_found_ are: since the last TakeUpFound
   int32_t num_found_ = 0;
   int32_t num_followers_ = 0;                        // also those that are not ready yet
+  std::vector<Merged> merged_;                       // [classes * m]
   std::vector<std::vector<int32_t>> woken_threads_;  // [pools]
   std::vector<Launcher> launchers_;                  // [m]
   std::vector<int64_t> stream_free_ns_;              // [m] when all that was launched is done

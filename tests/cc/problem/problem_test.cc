@@ -149,6 +149,12 @@ TEST_CASE("refusals start with the path of the field") {
         "ops[0].output_bytes: must be at least 0, got -1");
   CHECK(Refusal([](auto* b) { b->Allow({2}); }) ==
         "ops[2].allowed_devices: device 2 is out of range, there are 2");
+  for (const std::vector<int32_t>& same_as : {Ints{-1, 1, -1}, Ints{-1, 2, -1}, Ints{-1, 0, 1}}) {
+    CHECK(Refusal([&](auto* b) { b->spec.same_as = same_as; }).find("expected an earlier op") !=
+          std::string::npos);
+  }
+  CHECK(Refusal([](auto* b) { b->spec.same_as = {-1, -1, -2}; }) ==
+        "ops[2].same_as: op -2 is out of range, there are 3");
   CHECK(Refusal([](auto* b) { b->spec.default_device = {0, 1, 2}; }) ==
         "ops[2].default_device: device 2 is out of range, there are 2");
   CHECK(Refusal([](auto* b) { b->spec.default_device = {0}; }) ==

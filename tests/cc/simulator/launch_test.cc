@@ -282,6 +282,35 @@ TEST_CASE("what only waits for an op comes behind what reads it") {
   CHECK(Run(b, {1, 1, 1, 1}).start_ns == Ns{6, 24, 16, 18});
 }
 
+TEST_CASE(
+    "of constants that are the same a device has one, whose thread goes on with all readers") {
+  // 1 and 2 wait for the host; 3 reads 1, 4 reads 3, and 5 reads 2.
+  const auto start_ns = [](bool is_same, const std::vector<int32_t>& placement) {
+    ProblemBuilder b = TwoGpus();
+    b.Device();
+    for (int32_t device : {0, 1}) {
+      b.Link(2, device, "in", kLatencyNs);
+      b.Link(device, 2, "out", kLatencyNs);
+    }
+    b.spec.device_launch_ns = {kLaunchNs, kLaunchNs, 0};
+    b.spec.inter_op_threads = 1;
+    b.Op(10);
+    for (int op = 1; op < 3; ++op) b.Op(0, {1});
+    for (int op = 3; op < 6; ++op) b.Op(100, {1});
+    b.Control(0, 1);
+    b.Control(0, 2);
+    b.Edge(1, 0, 3);
+    b.Edge(3, 0, 4);
+    b.Edge(2, 0, 5);
+    if (is_same) b.spec.same_as = {-1, -1, 1, -1, -1, -1};
+    return Run(b, placement).start_ns;
+  };
+  CHECK(start_ns(false, {2, 0, 0, 0, 0, 0}) == Ns{0, 10, 216, 16, 116, 216});
+  CHECK(start_ns(true, {2, 0, 0, 0, 0, 0}) == Ns{0, 10, 10, 16, 216, 116});
+  const std::vector<int32_t> apart = {2, 0, 1, 0, 0, 1};  // each device has one
+  CHECK(start_ns(false, apart) == start_ns(true, apart));
+}
+
 TEST_CASE("copies of one device to its like go one after the other, whatever the channel") {
   ProblemBuilder b = TwoGpus();
   b.Device();
