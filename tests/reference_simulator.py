@@ -689,8 +689,8 @@ class Step:
             self.start_everything()
 
     def start_devices(self) -> None:
-        """Ops that were ready before their device, in that order."""
-        for i in range(len(self.ops)):
+        """Ops that were ready before their device: of those that start later, device by device."""
+        for i in sorted(range(len(self.ops)), key=lambda i: self.place[i] if self.now else 0):
             device = self.place[i]
             if (
                 self.has_threads(device)
