@@ -57,6 +57,16 @@ def step_ns(step):
     emulation.synchronise()
     return emulation.now_ns() - start
 
+def charged_runner(loaded):
+    "Of the step, whose kernels take what its problem says."
+    from hplacer_optimizer.machines import full_device_name
+    from hplacer_optimizer.measuring.step_runner import StepRunner
+    from hplacer_optimizer.measuring.target import LOCAL, Target
+    step, problem = loaded.step, loaded.problem
+    emulation.charge(problem, step.node_names, step.node_op, loaded.captured.is_repeated)
+    names = [full_device_name(device) for device in problem.device_names]
+    return StepRunner(step, Target(session=LOCAL, device_names=names))
+
 WIDTH, LAYERS = 256, 2
 
 def weights():

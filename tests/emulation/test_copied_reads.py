@@ -13,9 +13,6 @@ from tests.emulation import gpus
 CODE = """
 from hplacer_optimizer import simulate
 from hplacer_optimizer.capture.loading import load_graph
-from hplacer_optimizer.machines import full_device_name
-from hplacer_optimizer.measuring.step_runner import StepRunner
-from hplacer_optimizer.measuring.target import LOCAL, Target
 
 machine = machine_from_yaml(os.environ["TEST_MACHINE"])
 
@@ -33,12 +30,7 @@ def measured(by_rows):
     problem = loaded.problem
     gpu = [name.rpartition("/")[2] for name in problem.device_names].index("device:GPU:0")
     placement = np.array(problem.default_device, np.int32)
-    emulation.charge(
-        problem, loaded.step.node_names, loaded.step.node_op, loaded.captured.is_repeated
-    )
-    names = [full_device_name(device) for device in problem.device_names]
-    runner = StepRunner(loaded.step, Target(session=LOCAL, device_names=names))
-    with runner.placed(placement) as step:
+    with charged_runner(loaded).placed(placement) as step:
         step.warm_up(3)
         tf.config.experimental.reset_memory_stats("GPU:0")
         times = step.time(3)

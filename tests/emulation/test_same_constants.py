@@ -13,9 +13,6 @@ from tests.emulation import gpus
 CODE = """
 from hplacer_optimizer import simulate
 from hplacer_optimizer.capture.loading import load_graph
-from hplacer_optimizer.machines import full_device_name
-from hplacer_optimizer.measuring.step_runner import StepRunner
-from hplacer_optimizer.measuring.target import LOCAL, Target
 
 machine = machine_from_yaml(os.environ["TEST_MACHINE"])
 TERMS = 24  # more than the host has threads
@@ -35,12 +32,8 @@ with tf.Graph().as_default() as graph:
     target = tf.group(total.assign(tf.add_n(ends)).op, name="target")
     loaded = load_graph(graph, machine=machine, targets=[target], keep_graph=True)
 problem = loaded.problem
-emulation.charge(problem, loaded.step.node_names, loaded.step.node_op,
-                 loaded.captured.is_repeated)
-names = [full_device_name(device) for device in problem.device_names]
-runner = StepRunner(loaded.step, Target(session=LOCAL, device_names=names))
 placement = np.array(problem.default_device, np.int32)
-with runner.placed(placement) as step:
+with charged_runner(loaded).placed(placement) as step:
     step.warm_up(3)
     with emulation.traced() as ran:
         step.time(1)
