@@ -72,6 +72,7 @@ class StepCapture {
     if (status = NumberOps(inputs); !status.ok()) return status;
     const std::vector<int32_t> by_op = PositionsByOp();
     FindRemoved(by_op, inputs);
+    JoinEqual();
     MergeSums();
     FindRepeated();
     LeaveOnHost();
@@ -133,9 +134,30 @@ class StepCapture {
     }
   }
 
+  // A node that runs as an equal one is removed, and goes where that one is. What read it or waited
+  // for it reads that one, or waits for that one.
+  void JoinEqual() {
+    runs_as_ = FindJoinedOps(step_, units_, removed_, is_static_, handed_on_, costs_);
+    for (size_t i = 0; i < step_.nodes.size(); ++i) {
+      if (runs_as_[i] != static_cast<int32_t>(i)) {
+        removed_.is_removed[i] = true;
+        removed_.neighbour[i] = runs_as_[i];
+        TakeCosts(i);
+      } else if (removed_.neighbour[i] >= 0) {
+        removed_.neighbour[i] = runs_as_[removed_.neighbour[i]];
+      }
+      std::vector<int32_t> waits_for;
+      absl::flat_hash_set<int32_t> known;
+      for (const int32_t source : removed_.waits_for[i]) {
+        if (known.insert(runs_as_[source]).second) waits_for.push_back(runs_as_[source]);
+      }
+      removed_.waits_for[i] = std::move(waits_for);
+    }
+  }
+
   // A sum that is merged into another one is removed, and goes where that one is.
   void MergeSums() {
-    sums_ = FindMergedSums(step_, units_, removed_, is_static_, handed_on_, costs_);
+    sums_ = FindMergedSums(step_, units_, removed_, is_static_, handed_on_, costs_, runs_as_);
     for (size_t i = 0; i < step_.nodes.size(); ++i) {
       const size_t num_inputs = sums_.inputs[i].size();
       if (num_inputs == 0) continue;
@@ -154,9 +176,9 @@ class StepCapture {
     }
   }
 
-  // Finds the nodes that TensorFlow merges with an equal one; these cost nothing.
+  // Finds the other nodes that TensorFlow merges with an equal one; these cost nothing.
   void FindRepeated() {
-    repeated_ = FindRepeatedOps(step_, units_, removed_, is_static_, handed_on_, costs_);
+    repeated_ = FindRepeatedOps(step_, units_, removed_, is_static_, handed_on_, costs_, runs_as_);
     for (size_t i = 0; i < step_.nodes.size(); ++i) {
       if (!repeated_.is_repeated[i]) continue;
       TakeKernel(i);
@@ -225,7 +247,9 @@ class StepCapture {
 
   // Of what is left: those that nobody reads any more, and those in loops, are left out.
   void AddTransposes(tensorflow::GraphDef graph) {
-    const auto merged = [this](int32_t i) { return sums_.into[i] >= 0 ? sums_.into[i] : i; };
+    const auto merged = [this](int32_t i) {
+      return sums_.into[i] >= 0 ? sums_.into[i] : runs_as_[i];
+    };
     const auto is_left = [this](int32_t i) {
       return !removed_.is_removed[i] && !is_static_[i] && units_.frame_of[i] < 0;
     };
@@ -235,6 +259,7 @@ class StepCapture {
     }
     for (AddedTranspose& added :
          FindAddedTransposes(step_, units_, *input_.devices, handed_on, std::move(graph))) {
+      added.source = runs_as_[added.source];
       added.owner = merged(added.owner);
       std::vector<int32_t> readers;
       for (const int32_t reader : added.readers) {
@@ -256,6 +281,7 @@ class StepCapture {
       std::vector<int32_t>& sources = (*inputs)[i];
       sources.resize(is_static_[i] || removed_.is_removed[i] ? 0 : NumDataInputs(step_, i));
       if (handed_on_[i] != kComputes && !sources.empty()) sources = {sources[handed_on_[i]]};
+      for (int32_t& source : sources) source = runs_as_[source];
       if (!sums_.inputs[i].empty()) {
         sources.clear();
         for (const StepEdge& edge : sums_.inputs[i]) sources.push_back(edge.source);
@@ -328,12 +354,13 @@ class StepCapture {
     return absl::OkStatus();
   }
 
-  // Calls f(source position, edge) for the step's edges into position `i`; back-edges are cut.
+  // Calls f(source position, edge) for the step's edges into position `i`; back-edges are cut. The
+  // source is the node that runs for the one at the edge.
   template <typename F>
   void ForEachInput(size_t i, const F& f) const {
     for (const Edge* edge : step_.nodes[i]->in_edges()) {
       if (!edge->src()->IsOp() || IsBackEdge(*edge)) continue;
-      f(step_.position[edge->src()->id()], *edge);
+      f(runs_as_[step_.position[edge->src()->id()]], *edge);
     }
   }
 
@@ -397,7 +424,9 @@ class StepCapture {
       if (!in_loop) out_->op_signatures[op] = std::move(costs_[i].signature);
       if (!in_loop) out_->is_static[op] = is_static_[i];
       if (!in_loop) out_->is_removed[op] = removed_.is_removed[i];
-      if (!in_loop) out_->is_repeated[op] = repeated_.is_repeated[i];
+      if (!in_loop) {
+        out_->is_repeated[op] = repeated_.is_repeated[i] || runs_as_[i] != static_cast<int32_t>(i);
+      }
       AddTrips(costs_[i], trips_[i], &sums[op]);
       out_->persistent_bytes[op] += costs_[i].persistent_bytes;
       if (in_loop && !IsLoopOutput(i)) continue;
@@ -587,6 +616,7 @@ class StepCapture {
   std::vector<bool> is_static_;     // by position
   std::vector<int32_t> handed_on_;  // by position: see neutral_ops.h
   RemovedOps removed_;
+  std::vector<int32_t> runs_as_;  // by position: see repeated_ops.h
   MergedSums sums_;
   RepeatedOps repeated_;
   std::vector<AddedTranspose> transposes_;

@@ -8,9 +8,9 @@
 // read; a variable's read is an alias of persistent memory. What TensorFlow replaces by a constant
 // (static_ops.h) reads nothing: the data edges into it are left out, and it costs what a constant
 // costs. What it replaces by one of its inputs (neutral_ops.h) reads only that, as an alias. What
-// it removes (removed_ops.h, merged_sums.h) has no edges, costs nothing, and is of the unit of a
-// neighbour. What it adds on GPUs (layout_transposes.h) is an op without a node. Node hashes are
-// those of the whole graph.
+// it removes (removed_ops.h, merged_sums.h), or runs as an equal op (repeated_ops.h), has no edges,
+// costs nothing, and is of the unit of a neighbour or of that op. What it adds on GPUs
+// (layout_transposes.h) is an op without a node. Node hashes are those of the whole graph.
 #ifndef HPLACER_TF_CAPTURE_H_
 #define HPLACER_TF_CAPTURE_H_
 

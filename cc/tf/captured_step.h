@@ -72,11 +72,12 @@ struct CapturedStep {
   // Per op: 1 if TensorFlow replaces it by a constant before the step, see static_ops.h. No data
   // edge leads into it.
   std::vector<uint8_t> is_static;
-  // Per op: 1 if TensorFlow removes it before the step, see removed_ops.h and merged_sums.h. It
-  // costs nothing, holds nothing, and has no edges.
+  // Per op: 1 if TensorFlow removes it before the step, see removed_ops.h and merged_sums.h, or if
+  // a plan joins it with an equal one, see repeated_ops.h. It costs nothing, holds nothing, and has
+  // no edges.
   std::vector<uint8_t> is_removed;
-  // Per op: 1 if TensorFlow runs an equal one instead, see repeated_ops.h. It costs what an op
-  // without a kernel costs.
+  // Per op: 1 if TensorFlow runs an equal one instead, see repeated_ops.h. It is removed, or costs
+  // what an op without a kernel costs.
   std::vector<uint8_t> is_repeated;
   // Per op: the first op that is the same constant, see repeated_ops.h; -1: none.
   std::vector<int32_t> same_as;

@@ -21,10 +21,11 @@ class Merging {
  public:
   Merging(const Step& step, const Units& units, const RemovedOps& removed,
           const std::vector<bool>& is_static, const std::vector<int32_t>& handed_on,
-          const std::vector<OpCosts>& costs)
+          const std::vector<OpCosts>& costs, const std::vector<int32_t>& runs_as)
       : step_(step),
         units_(units),
         costs_(costs),
+        runs_as_(runs_as),
         reader_(step.nodes.size(), kNobody),
         unit_size_(units.allowed.size(), 0) {
     const size_t count = step.nodes.size();
@@ -41,7 +42,7 @@ class Merging {
     for (const Node* target : step.targets) {
       const int32_t position = step.position[target->id()];
       reader_[position] = kSeveral;
-      for (const StepEdge& edge : EdgesInto(position)) reader_[edge.source] = kSeveral;
+      for (const StepEdge& edge : EdgesInto(position)) reader_[runs_as_[edge.source]] = kSeveral;
     }
     for (size_t i = 0; i < count; ++i) {
       can_merge_.push_back(IsSum(*step.nodes[i]) && !removed.is_removed[i] && !is_static[i] &&
@@ -72,7 +73,7 @@ class Merging {
   void AddReader(int32_t i) {
     for (const StepEdge& edge : EdgesInto(i)) {
       if (edge.dst_input == Graph::kControlSlot) continue;
-      int32_t& reader = reader_[edge.source];
+      int32_t& reader = reader_[runs_as_[edge.source]];
       reader = reader == kNobody ? i : kSeveral;
     }
   }
@@ -83,7 +84,7 @@ class Merging {
     const auto edges = EdgesInto(i);
     return std::all_of(edges.begin(), edges.end(), [&](const StepEdge& edge) {
       return edge.dst_input == Graph::kControlSlot ||
-             costs_[edge.source].output_bytes[edge.src_output] == bytes;
+             costs_[runs_as_[edge.source]].output_bytes[edge.src_output] == bytes;
     });
   }
 
@@ -100,7 +101,8 @@ class Merging {
     const auto open = [&](int32_t i) {
       std::vector<StepEdge> edges;
       for (const StepEdge& edge : EdgesInto(i)) {
-        if (edge.dst_input != Graph::kControlSlot) edges.push_back(edge);
+        if (edge.dst_input == Graph::kControlSlot) continue;
+        edges.push_back({runs_as_[edge.source], edge.src_output, edge.dst_input});
       }
       std::sort(edges.begin(), edges.end(),
                 [](const StepEdge& a, const StepEdge& b) { return a.dst_input > b.dst_input; });
@@ -123,6 +125,7 @@ class Merging {
   const Step& step_;
   const Units& units_;
   const std::vector<OpCosts>& costs_;
+  const std::vector<int32_t>& runs_as_;
   std::vector<int32_t> reader_;  // the one node that reads it, kNobody or kSeveral
   std::vector<int32_t> unit_size_;
   std::vector<bool> can_merge_;
@@ -133,8 +136,8 @@ class Merging {
 
 MergedSums FindMergedSums(const Step& step, const Units& units, const RemovedOps& removed,
                           const std::vector<bool>& is_static, const std::vector<int32_t>& handed_on,
-                          const std::vector<OpCosts>& costs) {
-  return Merging(step, units, removed, is_static, handed_on, costs).Run();
+                          const std::vector<OpCosts>& costs, const std::vector<int32_t>& runs_as) {
+  return Merging(step, units, removed, is_static, handed_on, costs, runs_as).Run();
 }
 
 }  // namespace hplacer

@@ -28,10 +28,10 @@ struct MergedSums {
 };
 
 // Merges only what the same devices are allowed to run, and what is no part of another unit.
-// `handed_on`: see neutral_ops.h.
+// `handed_on`: see neutral_ops.h. `runs_as`: see repeated_ops.h.
 MergedSums FindMergedSums(const Step& step, const Units& units, const RemovedOps& removed,
                           const std::vector<bool>& is_static, const std::vector<int32_t>& handed_on,
-                          const std::vector<OpCosts>& costs);
+                          const std::vector<OpCosts>& costs, const std::vector<int32_t>& runs_as);
 
 }  // namespace hplacer
 

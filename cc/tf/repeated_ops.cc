@@ -32,11 +32,28 @@ class Repetitions {
         handed_on_(handed_on),
         costs_(costs) {}
 
-  RepeatedOps Find() && {
+  std::vector<int32_t> Join() && {
+    const auto count = static_cast<int32_t>(step_.nodes.size());
+    std::vector<int32_t> unit_size(units_.allowed.size(), 0);
+    for (const int32_t unit : units_.unit_of) ++unit_size[unit];
+    std::vector<int32_t> runs_as(count);
+    for (int32_t i = 0; i < count; ++i) {
+      const int32_t equal = FirstEqual(i);
+      const int32_t unit = units_.unit_of[i];
+      const bool joins =
+          equal != i && Computes(i) &&
+          (unit == units_.unit_of[equal] || (unit_size[unit] == 1 && MakesNoMoreThanItReads(i)));
+      runs_as[i] = joins ? equal : i;
+      first_.push_back(Computes(i) ? runs_as[i] : equal);
+    }
+    return runs_as;
+  }
+
+  RepeatedOps Find(const std::vector<int32_t>& runs_as) && {
     const auto count = static_cast<int32_t>(step_.nodes.size());
     std::vector<int32_t> number_of_equal(count, 0);  // by the first one
     for (int32_t i = 0; i < count; ++i) {
-      first_.push_back(FirstEqual(i));
+      first_.push_back(runs_as[i] == i ? FirstEqual(i) : first_[runs_as[i]]);
       if (Computes(i)) ++number_of_equal[first_[i]];
     }
     RepeatedOps found;
@@ -68,9 +85,24 @@ class Repetitions {
            !node.IsRetval() && tensorflow::grappler::IsFreeOfSideEffect(node.def());
   }
 
-  // The first node that makes what `i` makes; of what hands on an input, the one that made that.
+  bool MakesNoMoreThanItReads(int32_t i) const {
+    std::map<std::pair<int32_t, int32_t>, int64_t> reads;  // each tensor once
+    for (size_t k = step_.first_edge[i]; k < step_.first_edge[i + 1]; ++k) {
+      const StepEdge& edge = step_.edges[k];
+      if (edge.dst_input == tensorflow::Graph::kControlSlot || is_static_[edge.source]) continue;
+      reads[{first_[edge.source], edge.src_output}] =
+          costs_[edge.source].output_bytes[edge.src_output];
+    }
+    int64_t bytes = 0;
+    for (const auto& [tensor, size] : reads) bytes += size;
+    for (const int64_t size : costs_[i].output_bytes) bytes -= size;
+    return bytes >= 0;
+  }
+
+  // The first node that makes what `i` makes; of what hands on an input and waits for nothing else,
+  // the one that made that.
   int32_t FirstEqual(int32_t i) {
-    const int32_t handed_on = HandedOn(i);
+    const int32_t handed_on = removed_.waits_for[i].empty() ? HandedOn(i) : kComputes;
     std::string key;
     // Each input as the first node that makes it, and the number of the output.
     std::map<int32_t, std::string> inputs;
@@ -124,11 +156,19 @@ class Repetitions {
 
 }  // namespace
 
+std::vector<int32_t> FindJoinedOps(const Step& step, const Units& units, const RemovedOps& removed,
+                                   const std::vector<bool>& is_static,
+                                   const std::vector<int32_t>& handed_on,
+                                   const std::vector<OpCosts>& costs) {
+  return Repetitions(step, units, removed, is_static, handed_on, costs).Join();
+}
+
 RepeatedOps FindRepeatedOps(const Step& step, const Units& units, const RemovedOps& removed,
                             const std::vector<bool>& is_static,
                             const std::vector<int32_t>& handed_on,
-                            const std::vector<OpCosts>& costs) {
-  return Repetitions(step, units, removed, is_static, handed_on, costs).Find();
+                            const std::vector<OpCosts>& costs,
+                            const std::vector<int32_t>& runs_as) {
+  return Repetitions(step, units, removed, is_static, handed_on, costs).Find(runs_as);
 }
 
 }  // namespace hplacer
