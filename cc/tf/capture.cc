@@ -72,9 +72,9 @@ class StepCapture {
     if (status = NumberOps(inputs); !status.ok()) return status;
     const std::vector<int32_t> by_op = PositionsByOp();
     FindRemoved(by_op, inputs);
-    JoinEqual();
+    JoinEqual(by_op);
     MergeSums();
-    FindRepeated();
+    FindRepeated(by_op);
     LeaveOnHost();
     JoinUnits(by_op);
     AddTransposes(std::move(graph));
@@ -136,8 +136,8 @@ class StepCapture {
 
   // A node that runs as an equal one is removed, and goes where that one is. What read it or waited
   // for it reads that one, or waits for that one.
-  void JoinEqual() {
-    runs_as_ = FindJoinedOps(step_, units_, removed_, is_static_, handed_on_, costs_);
+  void JoinEqual(const std::vector<int32_t>& by_op) {
+    runs_as_ = FindJoinedOps(step_, units_, removed_, is_static_, handed_on_, costs_, by_op);
     for (size_t i = 0; i < step_.nodes.size(); ++i) {
       if (runs_as_[i] != static_cast<int32_t>(i)) {
         removed_.is_removed[i] = true;
@@ -177,8 +177,9 @@ class StepCapture {
   }
 
   // Finds the other nodes that TensorFlow merges with an equal one; these cost nothing.
-  void FindRepeated() {
-    repeated_ = FindRepeatedOps(step_, units_, removed_, is_static_, handed_on_, costs_, runs_as_);
+  void FindRepeated(const std::vector<int32_t>& by_op) {
+    repeated_ = FindRepeatedOps(step_, units_, removed_, is_static_, handed_on_, costs_, by_op,
+                                runs_as_);
     for (size_t i = 0; i < step_.nodes.size(); ++i) {
       if (!repeated_.is_repeated[i]) continue;
       TakeKernel(i);

@@ -24,27 +24,31 @@ class Repetitions {
  public:
   Repetitions(const Step& step, const Units& units, const RemovedOps& removed,
               const std::vector<bool>& is_static, const std::vector<int32_t>& handed_on,
-              const std::vector<OpCosts>& costs)
+              const std::vector<OpCosts>& costs, const std::vector<int32_t>& by_op)
       : step_(step),
         units_(units),
         removed_(removed),
         is_static_(is_static),
         handed_on_(handed_on),
-        costs_(costs) {}
+        costs_(costs),
+        by_op_(by_op),
+        first_(by_op.size()) {
+    absl::c_iota(first_, 0);
+  }
 
   std::vector<int32_t> Join() && {
     const auto count = static_cast<int32_t>(step_.nodes.size());
     std::vector<int32_t> unit_size(units_.allowed.size(), 0);
     for (const int32_t unit : units_.unit_of) ++unit_size[unit];
     std::vector<int32_t> runs_as(count);
-    for (int32_t i = 0; i < count; ++i) {
+    for (const int32_t i : by_op_) {
       const int32_t equal = FirstEqual(i);
       const int32_t unit = units_.unit_of[i];
       const bool joins =
           equal != i && Computes(i) &&
           (unit == units_.unit_of[equal] || (unit_size[unit] == 1 && MakesNoMoreThanItReads(i)));
       runs_as[i] = joins ? equal : i;
-      first_.push_back(Computes(i) ? runs_as[i] : equal);
+      first_[i] = Computes(i) ? runs_as[i] : equal;
     }
     return runs_as;
   }
@@ -52,17 +56,18 @@ class Repetitions {
   RepeatedOps Find(const std::vector<int32_t>& runs_as) && {
     const auto count = static_cast<int32_t>(step_.nodes.size());
     std::vector<int32_t> number_of_equal(count, 0);  // by the first one
-    for (int32_t i = 0; i < count; ++i) {
-      first_.push_back(runs_as[i] == i ? FirstEqual(i) : first_[runs_as[i]]);
+    for (const int32_t i : by_op_) {
+      first_[i] = runs_as[i] == i ? FirstEqual(i) : first_[runs_as[i]];
       if (Computes(i)) ++number_of_equal[first_[i]];
     }
     RepeatedOps found;
     found.is_repeated.resize(count);
-    for (int32_t i = 0; i < count; ++i) {
+    found.same_constant.resize(count);
+    for (const int32_t i : by_op_) {
       const size_t devices = units_.allowed[units_.unit_of[i]].size();
       found.is_repeated[i] = Computes(i) && first_[i] != i &&
                              static_cast<size_t>(number_of_equal[first_[i]]) > devices;
-      found.same_constant.push_back(FirstSameConstant(i));
+      found.same_constant[i] = FirstSameConstant(i);
     }
     return found;
   }
@@ -149,7 +154,8 @@ class Repetitions {
   const std::vector<bool>& is_static_;
   const std::vector<int32_t>& handed_on_;
   const std::vector<OpCosts>& costs_;
-  std::vector<int32_t> first_;  // by position, of those so far
+  const std::vector<int32_t>& by_op_;
+  std::vector<int32_t> first_;  // by position; itself, of those to come
   absl::flat_hash_map<std::string, int32_t> by_key_;
   std::map<std::pair<int32_t, std::vector<int32_t>>, int32_t> by_wait_;
 };
@@ -159,16 +165,17 @@ class Repetitions {
 std::vector<int32_t> FindJoinedOps(const Step& step, const Units& units, const RemovedOps& removed,
                                    const std::vector<bool>& is_static,
                                    const std::vector<int32_t>& handed_on,
-                                   const std::vector<OpCosts>& costs) {
-  return Repetitions(step, units, removed, is_static, handed_on, costs).Join();
+                                   const std::vector<OpCosts>& costs,
+                                   const std::vector<int32_t>& by_op) {
+  return Repetitions(step, units, removed, is_static, handed_on, costs, by_op).Join();
 }
 
 RepeatedOps FindRepeatedOps(const Step& step, const Units& units, const RemovedOps& removed,
                             const std::vector<bool>& is_static,
                             const std::vector<int32_t>& handed_on,
-                            const std::vector<OpCosts>& costs,
+                            const std::vector<OpCosts>& costs, const std::vector<int32_t>& by_op,
                             const std::vector<int32_t>& runs_as) {
-  return Repetitions(step, units, removed, is_static, handed_on, costs).Find(runs_as);
+  return Repetitions(step, units, removed, is_static, handed_on, costs, by_op).Find(runs_as);
 }
 
 }  // namespace hplacer

@@ -39,17 +39,20 @@ struct RepeatedOps {
 };
 
 // The node that runs for each of them: an earlier one of those that are joined, or itself.
-// `handed_on`: the input that a node hands on, or kComputes (neutral_ops.h).
+// `handed_on`: the input that a node hands on, or kComputes (neutral_ops.h). `by_op`: all positions
+// in the order of their ops, which is TensorFlow's: it keeps the first of equal ones.
 std::vector<int32_t> FindJoinedOps(const Step& step, const Units& units, const RemovedOps& removed,
                                    const std::vector<bool>& is_static,
                                    const std::vector<int32_t>& handed_on,
-                                   const std::vector<OpCosts>& costs);
+                                   const std::vector<OpCosts>& costs,
+                                   const std::vector<int32_t>& by_op);
 
 // `runs_as`: of FindJoinedOps. Nodes that run as another one are removed by now.
 RepeatedOps FindRepeatedOps(const Step& step, const Units& units, const RemovedOps& removed,
                             const std::vector<bool>& is_static,
                             const std::vector<int32_t>& handed_on,
-                            const std::vector<OpCosts>& costs, const std::vector<int32_t>& runs_as);
+                            const std::vector<OpCosts>& costs, const std::vector<int32_t>& by_op,
+                            const std::vector<int32_t>& runs_as);
 
 }  // namespace hplacer
 

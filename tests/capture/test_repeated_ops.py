@@ -57,14 +57,19 @@ def compared(terms):
     kinds = ("Tile", "Exp", "RandomUniform", "Tanh", "Sinh", "Cosh", "Pad", "MirrorPad")
     kept = ~(repeated | loaded.captured.is_removed)
     counted = Counter(kind for kind, is_kept in zip(problem.op_types, kept) if is_kept)
-    ran = Counter(node.op for part in metadata.partition_graphs for node in part.node)
+    nodes = [node for part in metadata.partition_graphs for node in part.node]
+    ran = Counter(node.op for node in nodes)
+    names_counted = {name for name, kind, is_kept in
+                     zip(problem.op_names, problem.op_types, kept) if is_kept and kind in kinds}
+    names_ran = {node.name for node in nodes if node.op in kinds}
     late = [op for op, name in enumerate(problem.op_names) if name.startswith("late")]
-    late_ran = [node for part in metadata.partition_graphs for node in part.node
-                if node.name.startswith("late") and node.op == "Const"]
+    late_ran = [node for node in nodes if node.name.startswith("late") and node.op == "Const"]
     costs = problem.cost_ns[repeated, 0]
     joined = repeated & loaded.captured.is_removed
     return {"counted": {kind: counted[kind] for kind in kinds},
             "ran": {kind: ran[kind] for kind in kinds},
+            "only_counted": sorted(names_counted - names_ran),
+            "only_ran": sorted(names_ran - names_counted),
             "late": [len({op if problem.same_as[op] < 0 else int(problem.same_as[op])
                           for op in late}), len(late_ran)],
             "repeated": sorted({problem.op_types[op] for op in np.flatnonzero(repeated & ~joined)}),
@@ -82,6 +87,7 @@ def test_of_equal_ops_those_count_that_tensorflow_runs(tmp_path: Path) -> None:
     assert (
         many["counted"] == many["ran"] == {**one_of_each, "Exp": 10, "RandomUniform": 5, "Tanh": 5}
     )
+    assert many["only_counted"] == many["only_ran"] == few["only_ran"] == []  # the same of equal ones
     assert {"Tile", "RealDiv", "MirrorPad"} <= {*many["repeated"]}
     assert many["late"] == [6, 6]
     assert few["late"] == [3, 3]
