@@ -9,7 +9,9 @@ are executed under the placements of benchmarks/agreement.py, and give the same 
     python -m benchmarks.drawn_agreement $(git log -1 --format=%H -- cc/tf cc/engine/simulator)
     python -m benchmarks.drawn_agreement COMMIT --list
 
-Every candidate runs in a process of its own. What has run is kept in --output, drawn.json.
+Every candidate runs in a process of its own, and what planners made of it in --processes - 1 more,
+as TensorFlow's order of launches differs between starts. The median counts. What has run is kept
+in --output, drawn.json.
 """
 
 from __future__ import annotations
@@ -27,18 +29,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from benchmarks.agreement import (
     DEFAULT,
     STEPS,
     TABLE,
+    add_process,
     gain_line_of,
+    is_planned,
     line_of,
     placements,
     ratio,
     summary,
 )
 from benchmarks.emulation import load_file, measure, print_row, rows_told, simple_placements
+from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.bench.generated import FAMILIES, Network, draw_network
 from hplacer_optimizer.bench.result_json import result_json
 from hplacer_optimizer.problem.simulator import simulate
@@ -132,36 +138,76 @@ def write(drawn: Candidate, path: Path) -> None:
 # ---- processes ----
 
 
-def run_candidate(commit: str, index: int, planning_s: float) -> None:
-    """Prints a line of JSON for each placement, or one that it is passed over.
+def planned(problem: Problem, planning_s: float) -> tuple[dict[str, NDArray[np.int32]], float]:
+    """Its placements, and the share of TensorFlow's step that the first plan of `auto` saves.
 
-    All placements are made before any is executed, while cores are quiet.
+    There are no placements if that is too little.
     """
-    drawn = candidate(commit, index)
-    with tempfile.TemporaryDirectory() as directory:
-        path = Path(directory, "graph.meta")
-        subprocess.run(
-            [
-                *(sys.executable, "-m", "benchmarks.drawn_agreement", commit),
-                *("--candidate", str(index), "--write", str(path)),
-            ],
-            check=True,
-            env=child_process.environment(**child_process.without_gpus()),
-        )
-        loaded = load_file(str(path), drawn.machine, compute=False)
-    problem = loaded.problem
     default = simulate(problem, simple_placements(problem)[DEFAULT])
-    made = {}
+    made: dict[str, NDArray[np.int32]] = {}
+    saved = 0.0
     for label, placement in placements(problem, planning_s):
         if label == "auto 0":
             saved = 1 - simulate(problem, placement).makespan_ns / default.makespan_ns
             if saved < WORTH:
-                print_row({_PASSED_OVER: f"auto saves {saved:.1%}"})
-                return
+                return {}, saved
         made[label] = placement
-    print(f"{drawn}: {len(made)} placements are made", file=sys.stderr, flush=True)
+    return made, saved
+
+
+def run_candidate(commit: str, index: int, planning_s: float, directory: Path) -> None:
+    """Prints a line of JSON for each placement, or one that it is passed over.
+
+    The first process makes all placements, while cores are quiet, and then executes them. Others
+    find them in the directory, and execute what planners or TensorFlow made.
+    """
+    drawn = candidate(commit, index)
+    graph, kept = directory / "graph.meta", directory / "placements.npz"
+    if not graph.exists():
+        subprocess.run(
+            [
+                *(sys.executable, "-m", "benchmarks.drawn_agreement", commit),
+                *("--candidate", str(index), "--write", str(graph)),
+            ],
+            check=True,
+            env=child_process.environment(**child_process.without_gpus()),
+        )
+    loaded = load_file(str(graph), drawn.machine, compute=False)
+    if kept.exists():
+        made = {label: made for label, made in np.load(kept).items() if is_planned(label)}
+    else:
+        made, saved = planned(loaded.problem, planning_s)
+        if not made:
+            print_row({_PASSED_OVER: f"auto saves {saved:.1%}"})
+            return
+        np.savez_compressed(kept, **made)
+        print(f"{drawn}: {len(made)} placements are made", file=sys.stderr, flush=True)
     for label, placement in made.items():
         print_row(measure(loaded, label, placement, steps=STEPS))
+
+
+def rows_of(drawn: Candidate, index: int, options: argparse.Namespace) -> list[dict[str, Any]]:
+    """What its processes measure, or a row that it is passed over."""
+    rows: dict[str, dict[str, Any]] = {}
+    with tempfile.TemporaryDirectory() as directory:
+        command = [
+            *("benchmarks.drawn_agreement", options.commit, "--candidate", str(index)),
+            *("--planning-s", str(options.planning_s), "--directory", directory),
+        ]
+        for _ in range(options.processes):
+            for told in rows_told(command):
+                if _PASSED_OVER in told:
+                    print(f"{drawn}, {_PASSED_OVER}: {told[_PASSED_OVER]}", file=sys.stderr)
+                    return [told]
+                label = told["placement"]
+                if label not in rows:
+                    rows[label] = summary(told)
+                elif "error" not in rows[label]:
+                    add_process(rows[label], told)
+    for label, row in rows.items():
+        what = row.get("error") or f"{ratio(row):.3f} of simulated"
+        print(f"{drawn}, {label}: {what}", file=sys.stderr)
+    return list(rows.values()) or [{"placement": "any", "error": "its process failed"}]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -172,15 +218,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("commit", help="its hash draws the graphs and the machines")
     parser.add_argument("--planning-s", type=float, default=10.0, help="of a search, default: 10")
     parser.add_argument("--output", type=Path, default=Path("build/agreement"), metavar="DIR")
+    parser.add_argument("--processes", type=int, default=3, metavar="N", help="default: 3")
     parser.add_argument("--list", action="store_true", help="the first ten candidates")
     parser.add_argument("--candidate", type=int, help=argparse.SUPPRESS)  # one, as JSON
     parser.add_argument("--write", type=Path, help=argparse.SUPPRESS)  # its graph
+    parser.add_argument("--directory", type=Path, help=argparse.SUPPRESS)  # of one candidate
     options = parser.parse_args(argv)
     if options.write:
         write(candidate(options.commit, options.candidate), options.write)
         return 0
     if options.candidate is not None:
-        run_candidate(options.commit, options.candidate, options.planning_s)
+        run_candidate(options.commit, options.candidate, options.planning_s, options.directory)
         return 0
     if options.list:
         print("\n".join(map(str, itertools.islice(candidates(options.commit), 10))))
@@ -194,14 +242,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             break
         if name in known:
             continue
-        command = ["benchmarks.drawn_agreement", options.commit, "--candidate", str(index)]
-        rows = []
-        for told in rows_told([*command, "--planning-s", str(options.planning_s)]):
-            row = told if _PASSED_OVER in told else summary(told)
-            what = row.get(_PASSED_OVER) or row.get("error") or f"{ratio(row):.3f} of simulated"
-            print(f"{name}, {row.get('placement', _PASSED_OVER)}: {what}", file=sys.stderr)
-            rows = [row] if _PASSED_OVER in row else [*rows, row]
-        known[name] = rows or [{"placement": "any", "error": "its process failed"}]
+        known[name] = rows_of(drawn, index, options)
         file.write_text(result_json(known) + "\n")
     drawn_rows = {name: rows for name, rows in known.items() if _PASSED_OVER not in rows[0]}
     ran = {name: rows for name, rows in drawn_rows.items() if any("error" not in r for r in rows)}
