@@ -69,7 +69,7 @@ class StepCapture {
     FindConstants();
     FindNeutral();
     InputLists inputs = OrderedInputs(step_);
-    if (status = NumberOps(inputs); !status.ok()) return status;
+    if (status = NumberOps(inputs, /*is_remapped=*/false); !status.ok()) return status;
     const std::vector<int32_t> by_op = PositionsByOp();
     FindRemoved(by_op, inputs);
     JoinEqual(by_op);
@@ -80,7 +80,7 @@ class StepCapture {
     AddTransposes(std::move(graph));
     // Grappler runs twice, the second time on what the first one left.
     KeepLeftInputs(&inputs);
-    if (status = NumberOps(inputs); !status.ok()) return status;
+    if (status = NumberOps(inputs, /*is_remapped=*/true); !status.ok()) return status;
     trips_ = TripsOfNodes();
     FillOps();
     FillSameConstants();
@@ -178,8 +178,8 @@ class StepCapture {
 
   // Finds the other nodes that TensorFlow merges with an equal one; these cost nothing.
   void FindRepeated(const std::vector<int32_t>& by_op) {
-    repeated_ = FindRepeatedOps(step_, units_, removed_, is_static_, handed_on_, costs_, by_op,
-                                runs_as_);
+    repeated_ =
+        FindRepeatedOps(step_, units_, removed_, is_static_, handed_on_, costs_, by_op, runs_as_);
     for (size_t i = 0; i < step_.nodes.size(); ++i) {
       if (!repeated_.is_repeated[i]) continue;
       TakeKernel(i);
@@ -283,6 +283,7 @@ class StepCapture {
       sources.resize(is_static_[i] || removed_.is_removed[i] ? 0 : NumDataInputs(step_, i));
       if (handed_on_[i] != kComputes && !sources.empty()) sources = {sources[handed_on_[i]]};
       for (int32_t& source : sources) source = runs_as_[source];
+      SortCommuting(step_, i, &sources);
       if (!sums_.inputs[i].empty()) {
         sources.clear();
         for (const StepEdge& edge : sums_.inputs[i]) sources.push_back(edge.source);
@@ -292,9 +293,23 @@ class StepCapture {
     }
   }
 
+  // By source that the node reads: the first output of it that it reads.
+  absl::flat_hash_map<int32_t, int32_t> OutputsRead(size_t i) const {
+    absl::flat_hash_map<int32_t, int32_t> outputs;
+    const auto add = [&](const StepEdge& edge) {
+      if (edge.dst_input == tensorflow::Graph::kControlSlot) return;
+      const int32_t source = runs_as_.empty() ? edge.source : runs_as_[edge.source];
+      int32_t& output = outputs.try_emplace(source, edge.src_output).first->second;
+      output = std::min(output, edge.src_output);
+    };
+    for (size_t k = step_.first_edge[i]; k < step_.first_edge[i + 1]; ++k) add(step_.edges[k]);
+    if (!sums_.inputs.empty()) absl::c_for_each(sums_.inputs[i], add);
+    return outputs;
+  }
+
   // Position -> op, ops in the order in which TensorFlow has them, with every collapsed loop as one
   // op.
-  absl::Status NumberOps(const InputLists& inputs) {
+  absl::Status NumberOps(const InputLists& inputs, bool is_remapped) {
     const size_t num_nodes = step_.nodes.size();
     const size_t num_frames = units_.frame_names.size();
     // Provisional ids: frames first, then single nodes.
@@ -307,45 +322,38 @@ class StepCapture {
     count += static_cast<int32_t>(transposes_.size());
     const std::vector<int32_t> node_rank = PrunedRanks(step_, inputs);
     std::vector<int32_t> rank(count, std::numeric_limits<int32_t>::max());
-    std::vector<std::vector<int32_t>> successors(count);
-    std::vector<int32_t> pending(count, 0);
-    const auto follows = [&](int32_t source, int32_t id) {
-      if (source == id) return;
-      successors[source].push_back(id);
-      ++pending[id];
+    Followers followers(count);
+    const auto follows = [&](int32_t source, int32_t id, int32_t output) {
+      if (source != id) followers[source].push_back({id, output});
     };
     for (size_t i = 0; i < num_nodes; ++i) {
       rank[provisional[i]] = std::min(rank[provisional[i]], node_rank[i]);
-      for (const int32_t source : inputs[i]) follows(provisional[source], provisional[i]);
+      const auto outputs = OutputsRead(i);
+      for (const int32_t source : inputs[i]) {
+        const auto read = outputs.find(source);
+        const int32_t output = read == outputs.end() ? kOnlyWaits : read->second;
+        follows(provisional[source], provisional[i], output);
+      }
     }
     for (size_t t = 0; t < transposes_.size(); ++t) {
       const int32_t id = first_transpose + static_cast<int32_t>(t);
-      follows(provisional[transposes_[t].source], id);
+      follows(provisional[transposes_[t].source], id, transposes_[t].src_output);
       for (const int32_t reader : transposes_[t].readers) {
         rank[id] = std::min(rank[id], node_rank[reader]);
-        follows(id, provisional[reader]);
+        follows(id, provisional[reader], 0);
       }
     }
-    const auto by_rank = [&rank](int32_t a, int32_t b) { return rank[a] < rank[b]; };
-    std::vector<int32_t> ready;  // in the order of their final ids
-    for (int32_t id = 0; id < count; ++id) {
-      if (pending[id] == 0) ready.push_back(id);
-    }
-    std::sort(ready.begin(), ready.end(), by_rank);
-    std::vector<int32_t> final_id(count, -1);
-    int32_t next = 0;
-    for (; next < static_cast<int32_t>(ready.size()); ++next) {
-      const int32_t id = ready[next];
-      final_id[id] = next;
-      std::sort(successors[id].begin(), successors[id].end(), by_rank);
-      for (const int32_t successor : successors[id]) {
-        if (--pending[successor] == 0) ready.push_back(successor);
-      }
-    }
-    if (next != count) {
+    std::vector<int32_t> order = TopologicalOrder(rank, &followers);
+    if (static_cast<int32_t>(order.size()) != count) {
       return absl::UnimplementedError(
           "a while loop feeds itself through ops outside of the loop: it cannot be one op");
     }
+    if (is_remapped) {
+      rank = RemappedRanks(order, &followers);
+      order = TopologicalOrder(rank, &followers);
+    }
+    std::vector<int32_t> final_id(count);
+    for (int32_t op = 0; op < count; ++op) final_id[order[op]] = op;
     op_of_.resize(num_nodes);
     for (size_t i = 0; i < num_nodes; ++i) op_of_[i] = final_id[provisional[i]];
     frame_op_.resize(num_frames);

@@ -2,8 +2,20 @@
 
 #include <algorithm>
 
+#include "absl/algorithm/container.h"
+#include "tensorflow/core/grappler/op_types.h"
+
 namespace hplacer {
 namespace {
+
+// The node that makes what is at `position`: Identities that wait for nothing only hand it on.
+const tensorflow::Node& Maker(const Step& step, int32_t position) {
+  while (step.nodes[position]->IsIdentity() &&
+         step.first_edge[position + 1] == step.first_edge[position] + 1) {
+    position = step.edges[step.first_edge[position]].source;
+  }
+  return *step.nodes[position];
+}
 
 // What the search begins with: the targets, in a function what nobody reads.
 std::vector<int32_t> Terminals(const Step& step, const InputLists& inputs) {
@@ -28,6 +40,17 @@ void SortByName(const Step& step, std::vector<int32_t>::iterator begin,
                 std::vector<int32_t>::iterator end) {
   std::sort(begin, end, [&step](int32_t a, int32_t b) {
     return step.nodes[a]->name() < step.nodes[b]->name();
+  });
+}
+
+bool Commutes(const tensorflow::Node& node) {
+  return node.num_inputs() > 1 && tensorflow::grappler::IsCommutative(node.def());
+}
+
+void SortCommuting(const Step& step, size_t position, std::vector<int32_t>* sources) {
+  if (!Commutes(*step.nodes[position])) return;
+  absl::c_stable_sort(*sources, [&step](int32_t a, int32_t b) {
+    return Maker(step, a).name() < Maker(step, b).name();
   });
 }
 
@@ -75,6 +98,63 @@ std::vector<int32_t> PrunedRanks(const Step& step, const InputLists& inputs) {
     if (rank[i] < 0) others.push_back(static_cast<int32_t>(i));
   }
   search(std::move(others));
+  return rank;
+}
+
+std::vector<int32_t> TopologicalOrder(const std::vector<int32_t>& rank, Followers* followers) {
+  const auto count = static_cast<int32_t>(followers->size());
+  std::vector<int32_t> pending(count, 0);
+  for (const auto& of_one : *followers) {
+    for (const Follower& follower : of_one) ++pending[follower.id];
+  }
+  std::vector<int32_t> order;
+  for (int32_t id = 0; id < count; ++id) {
+    if (pending[id] == 0) order.push_back(id);
+  }
+  absl::c_sort(order, [&rank](int32_t a, int32_t b) { return rank[a] < rank[b]; });
+  for (size_t next = 0; next < order.size(); ++next) {
+    auto& of_one = (*followers)[order[next]];
+    absl::c_sort(of_one, [&rank](Follower a, Follower b) { return rank[a.id] < rank[b.id]; });
+    for (const Follower& follower : of_one) {
+      if (--pending[follower.id] == 0) order.push_back(follower.id);
+    }
+  }
+  return order;
+}
+
+std::vector<int32_t> RemappedRanks(const std::vector<int32_t>& order, Followers* followers) {
+  enum class Visited : uint8_t { kNot, kEntered, kLeft };
+  const size_t count = order.size();
+  std::vector<int32_t> place(count);
+  std::vector<bool> follows(count, false);
+  for (size_t i = 0; i < count; ++i) place[order[i]] = static_cast<int32_t>(i);
+  for (auto& of_one : *followers) {
+    absl::c_sort(of_one, [&place](Follower a, Follower b) {
+      return std::make_pair(a.output, place[a.id]) < std::make_pair(b.output, place[b.id]);
+    });
+    for (const Follower& follower : of_one) follows[follower.id] = true;
+  }
+  std::vector<int32_t> rank(count, -1);
+  std::vector<Visited> visited(count, Visited::kNot);
+  auto next = static_cast<int32_t>(count);
+  std::vector<int32_t> stack;
+  for (size_t i = count; i-- > 0;) {
+    if (!follows[order[i]]) stack.push_back(order[i]);
+    while (!stack.empty()) {
+      const int32_t id = stack.back();
+      if (visited[id] == Visited::kNot) {
+        visited[id] = Visited::kEntered;
+        for (const Follower& follower : (*followers)[id]) {
+          if (visited[follower.id] == Visited::kNot) stack.push_back(follower.id);
+        }
+        continue;
+      }
+      stack.pop_back();
+      if (visited[id] == Visited::kLeft) continue;
+      visited[id] = Visited::kLeft;
+      rank[id] = --next;
+    }
+  }
   return rank;
 }
 

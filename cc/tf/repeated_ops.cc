@@ -12,6 +12,7 @@
 #include "tensorflow/core/grappler/op_types.h"
 #include "tensorflow/core/lib/strings/proto_serialization.h"
 #include "tf/neutral_ops.h"
+#include "tf/pruned_order.h"
 
 namespace hplacer {
 namespace {
@@ -119,7 +120,10 @@ class Repetitions {
     }
     if (!is_static_[i] && !MayBeMerged(i)) return i;
     if (!AppendNode(i, &key)) return i;
-    for (const auto& [input, tensor] : inputs) absl::StrAppend(&key, " ", tensor);
+    std::vector<std::string> tensors;
+    for (auto& [input, tensor] : inputs) tensors.push_back(std::move(tensor));
+    if (Commutes(*step_.nodes[i])) absl::c_sort(tensors);
+    absl::StrAppend(&key, " ", absl::StrJoin(tensors, " "));
     return by_key_.try_emplace(std::move(key), i).first->second;
   }
 

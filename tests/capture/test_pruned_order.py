@@ -51,7 +51,7 @@ def build():
     for name in ("cat", "ant", "bee", "dog"):
         with v1.variable_scope(name):
             weights, bias = v1.get_variable("w", [8, 8]), v1.get_variable("b", [8])
-            towers.append(tf.nn.relu(x @ weights + bias) @ weights)
+            towers.append(tf.nn.relu(x @ weights * bias) @ weights)
     loss = tf.reduce_mean(tf.add_n(towers) ** 2) + sum(
         tf.nn.l2_loss(weights) for weights in v1.trainable_variables()
     )
@@ -68,7 +68,7 @@ def build():
         with v1.variable_scope(f"layer{layer}"):
             weights, bias = v1.get_variable("w", [8, 8]), v1.get_variable("b", [8])
             average = v1.get_variable("average", [8], trainable=False)
-            end = end @ weights + bias
+            end = end @ weights * bias
             updates.append(average.assign_sub(0.1 * (average - tf.reduce_mean(end, 0))))
             end = tf.nn.relu(end)
     loss = tf.reduce_mean(end**2) + sum(
@@ -78,14 +78,30 @@ def build():
         return v1.train.MomentumOptimizer(0.1, 0.9).minimize(loss), {x: [[0.5] * 8] * 2}
 """
 
+# What reads an output of a split comes by the number of the output.
+CELLS = """
+def build():
+    x = v1.placeholder(tf.float32, [2, 8])
+    kernel = v1.get_variable("kernel", [16, 32])
+    output = state = tf.zeros([2, 8])
+    for _ in range(12):
+        gates = tf.split(tf.concat([x, output], 1) @ kernel, 4, 1)
+        state = state * tf.sigmoid(gates[2] + 1.0) + tf.sigmoid(gates[0]) * tf.tanh(gates[1])
+        output = tf.tanh(state) * tf.sigmoid(gates[3])
+    loss = tf.reduce_mean(output**2)
+    return v1.train.MomentumOptimizer(0.1, 0.9).minimize(loss), {x: [[0.5] * 8] * 2}
+"""
+
 
 @pytest.mark.parametrize(
-    ("graph", "share"), [(TOWERS, 0.85), (AVERAGES, 0.98)], ids=["towers", "averages"]
+    ("graph", "share"),
+    [(TOWERS, 0.91), (AVERAGES, 0.98), (CELLS, 0.98)],
+    ids=["towers", "averages", "cells"],
 )
 def test_ops_are_numbered_as_tensorflow_orders_them(
     graph: str, share: float, tmp_path: Path
 ) -> None:
-    """By the order in which nodes are made, half of the pairs is right."""
+    """By the order in which nodes are made, fewer pairs are right."""
     told = run(ORDERS + graph + "report(**orders(build))", tmp_path).report
     assert told["as numbered"] >= share * told["pairs"] > 500
-    assert told["as made"] < 0.6 * told["pairs"]
+    assert told["as made"] < (share - 0.05) * told["pairs"]
