@@ -174,7 +174,8 @@ def run_candidate(commit: str, index: int, planning_s: float, directory: Path) -
         )
     loaded = load_file(str(graph), drawn.machine, compute=False)
     if kept.exists():
-        made = {label: made for label, made in np.load(kept).items() if is_planned(label)}
+        stored = np.load(kept)
+        made = {label: stored[label] for label in stored if is_planned(label)}
     else:
         made, saved = planned(loaded.problem, planning_s)
         if not made:
