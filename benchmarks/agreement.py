@@ -18,14 +18,15 @@ have to be quiet. It forgets what ran under earlier ones. Without it, those are 
 kept, and made first if there are none. Steps are in virtual time, so cores may be busy. Every task
 runs in a process of its own, and what planners made of it in --processes - 1 more, as threads race
 for the order of launches. The median counts. What has run is kept if the rest is interrupted, and
-not run again. The problems and placements lie in build/agreement/, where benchmarks/launch_rules.py
-finds them, and --simulate: after a change of the simulator or of what is captured, it simulates
-once more what has run.
+not run again. The placements lie beside the output, so another machine can go on. --simulate is for
+after a change of the simulator or of what is captured: it simulates once more what has run. All but
+--plan leave the problems in build/agreement/, where benchmarks/launch_rules.py finds them.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import itertools
 import json
 import sys
@@ -50,9 +51,10 @@ from benchmarks.emulation import (
 )
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.bench.result_json import result_json
+from hplacer_optimizer.capture.loading import LoadedGraph
 from hplacer_optimizer.errors import HPlacerError
 from hplacer_optimizer.planners import Budget, get_planner
-from hplacer_optimizer.problem.problem_file import load_problem_file, save_problem
+from hplacer_optimizer.problem.problem_file import save_problem
 from hplacer_optimizer.problem.simulator import simulate
 
 PLANNERS = ("human_expert", "scotch", "mincut", "metis", "etf", "heft", "hierarchical")
@@ -61,9 +63,9 @@ SEARCHES = ("rollout", IGNORED, "auto")  # each with two seeds
 STEPS = 5
 DEFAULT = "TensorFlow's"
 PEAKS = ("peak_bytes", "simulated_peak_bytes")
-TRIED = Path(
-    "build/agreement"
-)  # <task>.json.gz: the problem; <task>.npz: placements by their names
+BUILD = Path("build/agreement")  # <task>.json.gz: the problem
+PLACEMENTS = "placements"  # in the output. <task>.npz: placements by their names
+OPS = "ops"  # there: a hash of the names of the ops
 TABLE = (
     "| task | placements | median error | worst | `auto` is longer by | ordered right |\n"
     "|---|---|---|---|---|---|"
@@ -123,46 +125,79 @@ def launches_ignored(problem: Problem) -> Problem:
     )
 
 
-def plan_task(name: str, sizes: dict[str, Any], planning_s: float, only: str) -> None:
+def plan_task(name: str, sizes: dict[str, Any], output: Path, planning_s: float, only: str) -> None:
     """Keeps the placements whose names begin so; says which."""
     problem = load_data_sheet_task(name, sizes).problem
-    made = kept_of(name, problem) if only and kept_labels(name) else {}
-    TRIED.mkdir(parents=True, exist_ok=True)
-    save_problem(problem, TRIED / f"{name}.json.gz")
+    made = kept_of(name, problem, output) if only and kept_labels(name, output) else {}
     for label, placement in placements(problem, planning_s, only):
         made[label] = placement
-        np.savez_compressed(TRIED / f"{name}.npz", **made)
+        keep(name, problem, output, made)
         print(f"{name}, {label}: made", file=sys.stderr, flush=True)
 
 
-def kept_of(name: str, problem: Problem) -> dict[str, NDArray[np.int32]]:
+def keep(name: str, problem: Problem, output: Path, made: dict[str, NDArray[np.int32]]) -> None:
+    """Writes placements, with ops in the order of their names: their numbers may change."""
+    order = np.argsort(problem.op_names)
+    kept = {label: placement[order].astype(np.int8) for label, placement in made.items()}
+    file = _placements_file(name, output)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    np.savez_compressed(file, **kept, **{OPS: _ops_hash(problem)})
+
+
+def kept_of(name: str, problem: Problem, output: Path) -> dict[str, NDArray[np.int32]]:
     """The placements of a task that are kept, by the numbers that ops have now."""
-    of_then = load_problem_file(TRIED / f"{name}.json.gz")
-    if {*problem.op_names} != {*of_then.op_names}:
-        raise HPlacerError(f"{name}: its graph has other ops now, run it with --plan first")
-    number = {op: i for i, op in enumerate(of_then.op_names)}
-    numbers = np.array([number[op] for op in problem.op_names])
-    return {label: made[numbers] for label, made in np.load(TRIED / f"{name}.npz").items()}
+    file = _placements_file(name, output)
+    if not file.exists():
+        raise HPlacerError(f"{file}: no such file, run benchmarks.agreement with --plan first")
+    rank = np.argsort(np.argsort(problem.op_names))
+    with np.load(file) as kept:
+        if not np.array_equal(kept[OPS], _ops_hash(problem)):
+            raise HPlacerError(f"{file}: the graph has other ops now, run it with --plan first")
+        return {label: kept[label][rank].astype(np.int32) for label in kept if label != OPS}
 
 
-def execute_task(name: str, sizes: dict[str, Any], labels: Sequence[str]) -> None:
-    """Prints a line of JSON for each of these placements, which are kept."""
+def kept_labels(name: str, output: Path) -> list[str]:
+    """The names of a task's placements that are kept."""
+    file = _placements_file(name, output)
+    if not file.exists():
+        return []
+    with np.load(file) as kept:
+        return [label for label in kept if label != OPS]
+
+
+def _placements_file(name: str, output: Path) -> Path:
+    return output / PLACEMENTS / f"{name}.npz"
+
+
+def _ops_hash(problem: Problem) -> NDArray[np.uint8]:
+    digest = hashlib.sha256("\n".join(sorted(problem.op_names)).encode()).digest()
+    return np.frombuffer(digest, np.uint8)
+
+
+def load_problem_and_kept(
+    name: str, sizes: dict[str, Any], output: Path
+) -> tuple[LoadedGraph, dict[str, NDArray[np.int32]]]:
+    """A task and its placements. Leaves the problem where it can be read without TensorFlow."""
     loaded = load_data_sheet_task(name, sizes)
-    made = kept_of(name, loaded.problem)
+    BUILD.mkdir(parents=True, exist_ok=True)
+    save_problem(loaded.problem, BUILD / f"{name}.json.gz")
+    return loaded, kept_of(name, loaded.problem, output)
+
+
+def execute_task(name: str, sizes: dict[str, Any], output: Path, labels: Sequence[str]) -> None:
+    """Prints a line of JSON for each of these placements, which are kept."""
+    loaded, made = load_problem_and_kept(name, sizes, output)
     for label in labels:
         row = measure(loaded, label, made[label], steps=STEPS)
         print_row(row | row_without_launches(loaded.problem, made[label]))
 
 
-def simulate_again(name: str, sizes: dict[str, Any]) -> None:
-    """Prints a line of JSON for each placement, and keeps it by the numbers that ops have now."""
-    problem = load_data_sheet_task(name, sizes).problem
-    made = kept_of(name, problem)
-    save_problem(problem, TRIED / f"{name}.json.gz")
-    np.savez_compressed(TRIED / f"{name}.npz", **made)
+def simulate_again(name: str, sizes: dict[str, Any], output: Path) -> None:
+    """Prints a line of JSON for each placement that is kept."""
+    loaded, made = load_problem_and_kept(name, sizes, output)
     for label, placement in made.items():
-        row = {"placement": label} | simulated_row(problem, placement)
-        print_row(row | row_without_launches(problem, placement))
+        row = {"placement": label} | simulated_row(loaded.problem, placement)
+        print_row(row | row_without_launches(loaded.problem, placement))
 
 
 # ---- in the process of the benchmark ----
@@ -171,13 +206,8 @@ def simulate_again(name: str, sizes: dict[str, Any]) -> None:
 def rows_of(name: str, options: argparse.Namespace, *more: str) -> Iterator[dict[str, Any]]:
     """What a process of the task tells."""
     arguments = ["--task", name, "--planning-s", str(options.planning_s), "--only", options.only]
+    arguments += ["--output", str(options.output)]
     return rows_told(["benchmarks.agreement", *arguments, *["--small"] * options.small, *more])
-
-
-def kept_labels(name: str) -> list[str]:
-    """The names of a task's placements that are kept."""
-    file = TRIED / f"{name}.npz"
-    return list(np.load(file).files) if file.exists() else []
 
 
 def is_planned(label: str) -> bool:
@@ -289,7 +319,7 @@ def execute(
     rows = {row["placement"]: row for row in known.setdefault(name, [])}
     lacking = [
         label
-        for label in kept_labels(name)
+        for label in kept_labels(name, options.output)
         if label.startswith(options.only)
         and (not number or is_planned(label))
         and len(rows.get(label, {}).get("by_process_ns", ())) == number
@@ -329,7 +359,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Executes what the output lacks, and prints the table."""
     parser = task_parser(__doc__)
     parser.add_argument("--planning-s", type=float, default=10.0, help="of a search, default: 10")
-    parser.add_argument("--output", type=Path, default=Path("build/agreement"), metavar="DIR")
+    parser.add_argument("--output", type=Path, default=BUILD, metavar="DIR")
     parser.add_argument("--only", default="", metavar="NAME", help="placements that begin so")
     parser.add_argument("--processes", type=int, default=3, metavar="N", help="default: 3")
     parser.add_argument("--plan", action="store_true", help="make placements; executes nothing")
@@ -339,11 +369,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.task:
         sizes = SMALL.get(options.task, {}) if options.small else {}
         if options.simulate:
-            simulate_again(options.task, sizes)
+            simulate_again(options.task, sizes, options.output)
         elif options.execute:
-            execute_task(options.task, sizes, options.execute)
+            execute_task(options.task, sizes, options.output, options.execute)
         else:
-            plan_task(options.task, sizes, options.planning_s, options.only)
+            plan_task(options.task, sizes, options.output, options.planning_s, options.only)
         return 0
     file = options.output / "agreement.json"
     known = json.loads(file.read_text()) if file.exists() else {}
@@ -352,7 +382,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             if name in known:
                 update(name, known, file, options)
             continue
-        if options.plan or not (name in known or kept_labels(name)):
+        if options.plan or not (name in known or kept_labels(name, options.output)):
             plan(name, known, file, options)
         for number in range(0 if options.plan else options.processes):
             execute(name, known, file, number, options)

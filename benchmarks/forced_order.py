@@ -6,6 +6,7 @@ edge from each op of a GPU to the next one in the simulated schedule. The edges 
 that nothing more is sent. Simulated starts rise along edges, so that no cycle can arise.
 
     python -m benchmarks.forced_order --tasks rnnlm nmt_2 transformer-8xa100
+    python -m benchmarks.forced_order --tasks nmt_2 --executed docs/results/emulation
     python -m benchmarks.forced_order --tasks nmt_2 --placement "rollout 0"
     python -m benchmarks.forced_order --tasks nmt_2 --small --placement "2 stripes"
 
@@ -20,12 +21,13 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.agreement import kept_labels, kept_of
+from benchmarks.agreement import BUILD, kept_labels, kept_of
 from benchmarks.emulation import (
     SMALL,
     gpus_of,
@@ -74,15 +76,15 @@ def with_order(loaded: LoadedGraph, placement: NDArray[np.int32]) -> tuple[Loade
     return replace(loaded, step=step), added
 
 
-def run_task(name: str, sizes: dict[str, Any], label: str) -> None:
+def run_task(name: str, sizes: dict[str, Any], label: str, executed: Path) -> None:
     """Prints a line of JSON for either."""
     loaded = load_data_sheet_task(name, sizes)
     made = simple_placements(loaded.problem)
-    if label not in made and label not in kept_labels(name):
+    if label not in made and label not in kept_labels(name, executed):
         raise HPlacerError(
             f"{name}: there is no placement '{label}'; run benchmarks.agreement with --plan first"
         )
-    placement = made[label] if label in made else kept_of(name, loaded.problem)[label]
+    placement = made[label] if label in made else kept_of(name, loaded.problem, executed)[label]
     print_row(measure(loaded, FREE, placement, steps=STEPS))
     forced, edges = with_order(loaded, placement)
     print_row(measure(forced, FORCED, placement, steps=STEPS) | {"edges": edges})
@@ -103,15 +105,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Prints a table."""
     parser = task_parser(__doc__)
     parser.add_argument("--placement", default="auto 0", metavar="NAME", help="default: auto 0")
+    parser.add_argument("--executed", type=Path, default=BUILD, metavar="DIR", help="its output")
     options = parser.parse_args(argv)
     if options.task:
         sizes = SMALL.get(options.task, {}) if options.small else {}
-        run_task(options.task, sizes, options.placement)
+        run_task(options.task, sizes, options.placement, options.executed)
         return 0
     print("| task | simulated, ms | executed | in the simulated order | difference | edges |")
     print("|---|---|---|---|---|---|")
     for name in options.tasks:
         arguments = ["benchmarks.forced_order", "--task", name, "--placement", options.placement]
+        arguments += ["--executed", str(options.executed)]
         arguments += ["--small"] * options.small
         rows = list(rows_told(arguments))
         if len(rows) < len((FREE, FORCED)):

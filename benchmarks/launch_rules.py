@@ -27,7 +27,7 @@ import numpy as np
 
 ROOT = Path(__file__).resolve().parent.parent
 TREE = ROOT / "build" / "launch_rules"
-TRIED = Path("build/agreement")  # as in benchmarks/agreement.py, which imports the usual engine
+PROBLEMS = Path("build/agreement")  # as in benchmarks/agreement.py, which imports the usual engine
 SOURCE = "cc/engine/simulator/step_simulation.cc"
 # Without the rule, this text of SOURCE becomes that.
 RULES: dict[str, tuple[str, str]] = {
@@ -124,7 +124,7 @@ def build_engines(rules: Sequence[str]) -> dict[str, Path]:
     return engines
 
 
-def simulate_task(name: str, engine: Path) -> None:
+def simulate_task(name: str, engine: Path, executed: Path) -> None:
     """In a process of its own: prints the steps of the task's placements as JSON."""
     spec = importlib.util.spec_from_file_location("hplacer_optimizer._engine", engine)
     assert spec is not None
@@ -132,21 +132,23 @@ def simulate_task(name: str, engine: Path) -> None:
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
+    from benchmarks.agreement import kept_of
     from hplacer_optimizer.problem.problem_file import load_problem_file
     from hplacer_optimizer.problem.simulator import simulate
 
-    problem = load_problem_file(TRIED / f"{name}.json.gz")
-    placements = np.load(TRIED / f"{name}.npz")
+    problem = load_problem_file(PROBLEMS / f"{name}.json.gz")
+    made = kept_of(name, problem, executed)
     print(
         json.dumps(
-            {label: simulate(problem, placements[label]).makespan_ns for label in placements}
+            {label: simulate(problem, placement).makespan_ns for label, placement in made.items()}
         )
     )
 
 
-def steps_ns_by(engine: Path, task: str) -> dict[str, int]:
+def steps_ns_by(engine: Path, task: str, executed: Path) -> dict[str, int]:
     """What a process with the engine simulates, by placement."""
     command = [sys.executable, "-m", "benchmarks.launch_rules", "--simulate", task, str(engine)]
+    command += ["--executed", str(executed)]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     steps_ns: dict[str, int] = json.loads(done.stdout)
     return steps_ns
@@ -170,24 +172,31 @@ def main(argv: Sequence[str] | None = None) -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--tasks", nargs="+", metavar="NAME", help="default: all run")
-    parser.add_argument("--executed", type=Path, default=TRIED, metavar="DIR", help="its output")
+    parser.add_argument("--executed", type=Path, default=PROBLEMS, metavar="DIR", help="its output")
     parser.add_argument(
         "--list", action="store_true", help="tell the rules, once each is found in the simulator"
     )
     parser.add_argument("--simulate", nargs=2, help=argparse.SUPPRESS)  # a task, an engine
     options = parser.parse_args(argv)
     if options.simulate:
-        simulate_task(options.simulate[0], Path(options.simulate[1]))
+        simulate_task(options.simulate[0], Path(options.simulate[1]), options.executed)
         return 0
     if options.list:
         print("\n".join(texts_without()))
         return 0
     executed = json.loads((options.executed / "agreement.json").read_text())
-    tasks = [name for name in options.tasks or executed if (TRIED / f"{name}.npz").exists()]
+    tasks = options.tasks or [*executed]
+    lacking = [name for name in tasks if not (PROBLEMS / f"{name}.json.gz").exists()]
+    if lacking:
+        raise SystemExit(
+            f"{PROBLEMS} lacks {', '.join(lacking)}: run benchmarks.agreement --simulate"
+        )
     engines = build_engines(list(RULES))
     print("| without | " + " | ".join(tasks) + " |\n|---|" + "---|" * len(tasks))
     for rule, engine in engines.items():
-        cells = [cell_of(executed[name], steps_ns_by(engine, name)) for name in tasks]
+        cells = [
+            cell_of(executed[name], steps_ns_by(engine, name, options.executed)) for name in tasks
+        ]
         print(f"| {rule or 'nothing'} | " + " | ".join(cells) + " |", flush=True)
     return 0
 
