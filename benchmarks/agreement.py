@@ -47,6 +47,7 @@ from benchmarks.emulation import (
     rows_told,
     simple_placements,
     simulated_row,
+    step_runner_of,
     task_parser,
 )
 from hplacer_optimizer._engine import Problem
@@ -187,8 +188,9 @@ def load_problem_and_kept(
 def execute_task(name: str, sizes: dict[str, Any], output: Path, labels: Sequence[str]) -> None:
     """Prints a line of JSON for each of these placements, which are kept."""
     loaded, made = load_problem_and_kept(name, sizes, output)
+    runner = step_runner_of(loaded)
     for label in labels:
-        row = measure(loaded, label, made[label], steps=STEPS)
+        row = measure(runner, loaded.problem, label, made[label], steps=STEPS)
         print_row(row | row_without_launches(loaded.problem, made[label]))
 
 

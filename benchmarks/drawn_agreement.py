@@ -43,7 +43,14 @@ from benchmarks.agreement import (
     ratio,
     summary,
 )
-from benchmarks.emulation import load_file, measure, print_row, rows_told, simple_placements
+from benchmarks.emulation import (
+    load_file,
+    measure,
+    print_row,
+    rows_told,
+    simple_placements,
+    step_runner_of,
+)
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.bench.generated import FAMILIES, Network, draw_network
 from hplacer_optimizer.bench.result_json import result_json
@@ -183,8 +190,9 @@ def run_candidate(commit: str, index: int, planning_s: float, directory: Path) -
             return
         np.savez_compressed(kept, **made)
         print(f"{drawn}: {len(made)} placements are made", file=sys.stderr, flush=True)
+    runner = step_runner_of(loaded)
     for label, placement in made.items():
-        print_row(measure(loaded, label, placement, steps=STEPS))
+        print_row(measure(runner, loaded.problem, label, placement, steps=STEPS))
 
 
 def rows_of(drawn: Candidate, index: int, options: argparse.Namespace) -> list[dict[str, Any]]:

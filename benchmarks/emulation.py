@@ -36,6 +36,8 @@ from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.bench.tasks import PAPER, Task, modern_tasks
 from hplacer_optimizer.capture.loading import LoadedGraph, load_graph
 from hplacer_optimizer.machines import full_device_name
+from hplacer_optimizer.measuring.step_runner import StepRunner
+from hplacer_optimizer.measuring.target import LOCAL, Target
 from hplacer_optimizer.planners import Budget, get_planner
 from hplacer_optimizer.problem.simulator import simulate
 from hplacer_optimizer.support import child_process
@@ -110,21 +112,27 @@ def by_unit(problem: Problem, wanted: Sequence[int]) -> NDArray[np.int32]:
 # ---- in the process of a task ----
 
 
+def step_runner_of(loaded: LoadedGraph) -> StepRunner:
+    """What runs the graph's step on the devices of its problem."""
+    names = [full_device_name(device) for device in loaded.problem.device_names]
+    assert loaded.step is not None
+    return StepRunner(loaded.step, Target(session=LOCAL, device_names=names))
+
+
 def measure(
-    loaded: LoadedGraph, name: str, placement: NDArray[np.int32], *, steps: int = STEPS
+    runner: StepRunner,
+    problem: Problem,
+    name: str,
+    placement: NDArray[np.int32],
+    *,
+    steps: int = STEPS,
 ) -> dict[str, Any]:
     """Steps under a placement, on devices that take what the problem says."""
     import tensorflow as tf
 
-    from hplacer_optimizer.measuring.step_runner import StepRunner
-    from hplacer_optimizer.measuring.target import LOCAL, Target
-
-    problem = loaded.problem
     row: dict[str, Any] = {"placement": name} | simulated_row(problem, placement)
     names = [full_device_name(device) for device in problem.device_names]
     gpus = [device.rpartition("device:")[2] for device in names if "GPU" in device]
-    assert loaded.step is not None
-    runner = StepRunner(loaded.step, Target(session=LOCAL, device_names=names))
     try:
         with runner.placed(placement) as step:
             step.warm_up(WARM_UP)
@@ -207,8 +215,9 @@ def load_file(path: str, machine: str, *, compute: bool) -> LoadedGraph:
 def run_task(task: Task, sizes: dict[str, Any], compute: bool, planning_s: float) -> None:
     """Prints a line of JSON for each placement."""
     loaded = load_task(task, sizes, compute=compute)
+    runner = step_runner_of(loaded)
     for name, placement in placements(loaded.problem, planning_s).items():
-        print_row(measure(loaded, name, placement))
+        print_row(measure(runner, loaded.problem, name, placement))
 
 
 def print_row(row: dict[str, Any]) -> None:

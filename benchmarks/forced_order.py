@@ -36,6 +36,7 @@ from benchmarks.emulation import (
     print_row,
     rows_told,
     simple_placements,
+    step_runner_of,
     task_parser,
 )
 from hplacer_optimizer._engine import Problem
@@ -85,9 +86,11 @@ def run_task(name: str, sizes: dict[str, Any], label: str, executed: Path) -> No
             f"{name}: there is no placement '{label}'; run benchmarks.agreement with --plan first"
         )
     placement = made[label] if label in made else kept_of(name, loaded.problem, executed)[label]
-    print_row(measure(loaded, FREE, placement, steps=STEPS))
+    problem = loaded.problem
+    print_row(measure(step_runner_of(loaded), problem, FREE, placement, steps=STEPS))
     forced, edges = with_order(loaded, placement)
-    print_row(measure(forced, FORCED, placement, steps=STEPS) | {"edges": edges})
+    row = measure(step_runner_of(forced), problem, FORCED, placement, steps=STEPS)
+    print_row(row | {"edges": edges})
 
 
 def line_of(name: str, rows: Sequence[dict[str, Any]]) -> str:

@@ -111,11 +111,12 @@ def _variables_by_layer(problem: Problem) -> list[str]:
 
     What reads nothing but one variable and constants is taken for the variable.
     """
+    op_names, op_types = problem.op_names, problem.op_types
     reads: list[list[int]] = [[] for _ in range(problem.num_ops)]
     for src, _, dst in problem.edges.tolist():
-        if problem.op_types[src] != "Const":
+        if op_types[src] != "Const":
             reads[dst].append(src)
-    variable_of = [op if kind in _VARIABLES else -1 for op, kind in enumerate(problem.op_types)]
+    variable_of = [op if kind in _VARIABLES else -1 for op, kind in enumerate(op_types)]
     variables = [op for op, variable in enumerate(variable_of) if variable == op]
     first_use = dict.fromkeys(variables, problem.num_ops)
     for op, sources in enumerate(reads):  # in topological order
@@ -125,9 +126,9 @@ def _variables_by_layer(problem: Problem) -> list[str]:
         for variable in read - {-1}:
             first_use[variable] = min(first_use[variable], op)
     variables.sort(key=first_use.__getitem__)
-    scopes = [problem.op_names[op].partition("/")[0] for op in variables]
+    scopes = [op_names[op].partition("/")[0] for op in variables]
     by_scope = sorted(zip(scopes, variables, strict=True), key=lambda pair: scopes.index(pair[0]))
-    return [problem.op_names[op] for _, op in by_scope]
+    return [op_names[op] for _, op in by_scope]
 
 
 def _by_variables(problem: Problem, variables: list[str], workers: list[int]) -> NDArray[np.int32]:

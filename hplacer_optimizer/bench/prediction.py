@@ -144,10 +144,11 @@ def _random_scopes(problem: Problem, depth: int) -> NDArray[np.int32]:
     """A random device for all units whose first op has the same first name scopes."""
     rng = np.random.default_rng(depth)
     _, first_op = np.unique(problem.units, return_index=True)
+    op_names = problem.op_names
     device_of: dict[str, int] = {}
     wanted = []
     for op in first_op.tolist():
-        scope = "/".join(problem.op_names[op].removeprefix("gradients/").split("/")[:depth])
+        scope = "/".join(op_names[op].removeprefix("gradients/").split("/")[:depth])
         wanted.append(device_of.setdefault(scope, int(rng.integers(problem.num_devices))))
     return where_possible(problem, np.array(wanted))
 

@@ -44,6 +44,7 @@ def charge(
     for added in _ADDED_TYPES:
         for on_host in (False, True):
             charge_type(added, run_ns=0, on_host=on_host)
+    op_types = problem.op_types
     charged: set[int] = set()
     for name, op in zip(node_names, node_op.tolist(), strict=True):
         if is_repeated[op]:
@@ -52,7 +53,7 @@ def charge(
             cost_ns = int(problem.cost_ns[op, kind])
             runs_ns = max(cost_ns, 0) if op not in charged else 0
             launch_ns = launch if runs_ns and not on_host else 0
-            if not on_host and problem.op_types[op] == _COPIED:
+            if not on_host and op_types[op] == _COPIED:
                 runs_ns = 0
             emulator.set_cost(
                 name, on_host=on_host, by_type=False, launch_ns=launch_ns, run_ns=runs_ns
