@@ -381,7 +381,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     known = json.loads(file.read_text()) if file.exists() else {}
     for name in options.tasks:
         if options.simulate:
-            if name in known:
+            if name in known and kept_labels(name, options.output):
                 update(name, known, file, options)
             continue
         if options.plan or not (name in known or kept_labels(name, options.output)):

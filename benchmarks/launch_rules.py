@@ -1,7 +1,7 @@
 """Does each rule of the simulator for launches earn its place? Left out, how far off is a step?
 
 Builds the engine once as it is and once without each rule, and simulates the placements that
-benchmarks/agreement.py executed. That has to run first, in the same checkout.
+benchmarks/agreement.py executed. If that ran elsewhere, its --simulate has to run here first.
 
     python -m benchmarks.launch_rules
     python -m benchmarks.launch_rules --executed docs/results/emulation --tasks inception_v3 nmt_2
@@ -185,7 +185,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("\n".join(texts_without()))
         return 0
     executed = json.loads((options.executed / "agreement.json").read_text())
-    tasks = options.tasks or [*executed]
+    kept = [file.stem for file in options.executed.glob("placements/*.npz")]
+    tasks = options.tasks or [name for name in executed if name in kept]
     lacking = [name for name in tasks if not (PROBLEMS / f"{name}.json.gz").exists()]
     if lacking:
         raise SystemExit(
