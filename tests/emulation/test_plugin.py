@@ -12,7 +12,7 @@ pytest.importorskip("tensorflow")
 from tests.emulation import gpus
 
 TRAIN = """
-on(**PAYS | {"planner": "local_search", "budget_s": 1.0})
+on(**PAYS | {"planner": "local_search", "budget_s": 3.0})
 start = len(plugin.history())
 step = towers()
 report(losses=losses(step), history=history_since(start), products=products_of(step),
