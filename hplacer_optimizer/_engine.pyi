@@ -51,6 +51,10 @@ class Problem:
         colocation_group_names: list[str],
         same_as: _Int32 | None = None,  # [n] the first op that is the same constant, -1: none
         default_device: _Int32 | None = None,  # [n]
+        order_op: _Int32 | None = None,  # [N] ops of the nodes by which TensorFlow orders ops
+        order_input_ptr: _Int64 | None = None,  # [N + 1]
+        order_inputs: _Int32 | None = None,  # [I, 2] (node, output), -1: only waits, comes last
+        order_targets: _Int32 | None = None,  # nodes that are fetched
         device_cores: list[str] | None = None,  # [m] devices of one name share slots, "": its own
         device_start_ns: _Int64 | None = None,  # [m] before it, no op starts on the device
         device_turn_ns: _Int64 | None = None,  # [m] how long transfers' work waits for a slot
@@ -198,6 +202,16 @@ class Problem:
     @property
     def default_device(self) -> _Int32 | None:
         """int32[n]: where TensorFlow's own Placer would put each op; None: not known."""
+    @property
+    def order_op(self) -> _Int32:
+        """int32[N]: ops of the nodes by which TensorFlow orders ops; empty: by their numbers."""
+    @property
+    def order_input_ptr(self) -> _Int64: ...
+    @property
+    def order_inputs(self) -> _Int32:
+        """int32[I, 2]: (node, output that is read); -1: the node is only waited for."""
+    @property
+    def order_targets(self) -> _Int32: ...
 
 def read_problem(file: BufferedIOBase) -> Problem:
     """Reads an uncompressed problem file by `file.readinto`.
@@ -279,6 +293,8 @@ def simulate(problem: Problem, placement: _Int32, launch_orders: int = ...) -> S
 def simulate_batch(
     problem: Problem, placements: _Int32, threads: int, launch_orders: int = ...
 ) -> tuple[_Int64, _Bool, _Int64]: ...
+def op_places(problem: Problem, placement: _Int32) -> _Int32:
+    """int32[n]: the place of each op in TensorFlow's order (cc/engine/problem/op_order.h)."""
 
 class LowerBound:
     """A step time that no feasible placement beats, and why."""

@@ -55,8 +55,8 @@ class Keywords {
 
   // Empty if the argument is None or missing.
   template <typename T>
-  std::vector<T> TakeOptionalArray(const char* name) {
-    if (kwargs_.contains(name) && !kwargs_[name].is_none()) return TakeArray<T>(name);
+  std::vector<T> TakeOptionalArray(const char* name, py::ssize_t columns = 0) {
+    if (kwargs_.contains(name) && !kwargs_[name].is_none()) return TakeArray<T>(name, columns);
     kwargs_.attr("pop")(name, py::none());
     return {};
   }
@@ -154,6 +154,10 @@ Problem MakeProblem(const py::kwargs& kwargs) {
   spec.colocation_group_names = keywords.TakeStrings("colocation_group_names");
   spec.same_as = keywords.TakeOptionalArray<int32_t>("same_as");
   spec.default_device = keywords.TakeOptionalArray<int32_t>("default_device");
+  spec.order_op = keywords.TakeOptionalArray<int32_t>("order_op");
+  spec.order_input_ptr = keywords.TakeOptionalArray<int64_t>("order_input_ptr");
+  spec.order_inputs = keywords.TakeOptionalArray<int32_t>("order_inputs", 2);
+  spec.order_targets = keywords.TakeOptionalArray<int32_t>("order_targets");
   keywords.CheckEmpty();
   const py::gil_scoped_release release;
   return Problem::Build(std::move(spec));
@@ -200,7 +204,11 @@ py::dict KeywordsOf(const py::object& problem) {
                            "colocation_group",
                            "colocation_group_names",
                            "same_as",
-                           "default_device"}) {
+                           "default_device",
+                           "order_op",
+                           "order_input_ptr",
+                           "order_inputs",
+                           "order_targets"}) {
     keywords[name] = problem.attr(name);
   }
   return keywords;
@@ -268,6 +276,13 @@ Attributes:
         on one device, -1: none; -1 by default.
     default_device: int32[n], where TensorFlow's own Placer would put each op, or None, the default,
         if that is not known.
+    order_op: int32[N], the ops that N nodes of the graph are parts of, by the names of nodes. The
+        order in which TensorFlow has the ops follows from these nodes and the placement. Empty, the
+        default: it is that of the ops' numbers.
+    order_input_ptr: int64[N + 1], the inputs of each node.
+    order_inputs: int32[I, 2], (node, output that is read), or -1 as output of what is only waited
+        for, which comes last.
+    order_targets: int32[F], nodes that are fetched.
     units: int32[n], the unit of each op: a colocation group, or an op without one.
     candidate_ptr: int32[U + 1], the candidates of each unit.
     candidates: devices where every op of a unit is allowed and has a kernel, ascending.
@@ -376,6 +391,10 @@ void AddOpProperties(ProblemClass* cls) {
   AddStrings(cls, "colocation_group_names", &ProblemSpec::colocation_group_names);
   AddArray(cls, "same_as", &ProblemSpec::same_as);
   AddOptionalArray(cls, "default_device", &ProblemSpec::default_device);
+  AddArray(cls, "order_op", &ProblemSpec::order_op);
+  AddArray(cls, "order_input_ptr", &ProblemSpec::order_input_ptr);
+  AddArray(cls, "order_inputs", &ProblemSpec::order_inputs, 2);
+  AddArray(cls, "order_targets", &ProblemSpec::order_targets);
 }
 
 }  // namespace

@@ -62,6 +62,15 @@ enum Slot : int {
   kControlEdges,
   kControlEdge,
   kControlEdgeIndex,
+  kOrder,
+  kOrderNodes,
+  kOrderNode,
+  kOrderOp,
+  kOrderInputs,
+  kOrderInput,
+  kOrderInputIndex,
+  kOrderTargets,
+  kOrderTarget,
   kNumSlots,
 };
 
@@ -82,7 +91,7 @@ std::vector<JsonRule> MakeSchema() {
     rules[slot] = text;
   }
   for (int slot : {kLinkSrc, kLinkDst, kAliasIndex, kAllowedDevice, kSameAs, kDefaultDevice,
-                   kEdgeIndex, kControlEdgeIndex}) {
+                   kEdgeIndex, kControlEdgeIndex, kOrderOp, kOrderInputIndex, kOrderTarget}) {
     rules[slot] = index;
   }
   for (int slot : {kDeviceSlots, kThreads}) {
@@ -99,7 +108,11 @@ std::vector<JsonRule> MakeSchema() {
                                        {kEdges, kEdge},
                                        {kEdge, kEdgeIndex},
                                        {kControlEdges, kControlEdge},
-                                       {kControlEdge, kControlEdgeIndex}};
+                                       {kControlEdge, kControlEdgeIndex},
+                                       {kOrderNodes, kOrderNode},
+                                       {kOrderInputs, kOrderInput},
+                                       {kOrderInput, kOrderInputIndex},
+                                       {kOrderTargets, kOrderTarget}};
   for (const auto& [slot, element] : lists) rules[slot] = list(element);
   rules[kAlias] = {JsonRule::kNull | JsonRule::kString | JsonRule::kList, kAliasForms, 0, 0,
                    kAliasIndex};
@@ -112,7 +125,10 @@ std::vector<JsonRule> MakeSchema() {
                              {"links", kLinks, true},
                              {"ops", kOps, true},
                              {"edges", kEdges, true},
-                             {"control_edges", kControlEdges, false}});
+                             {"control_edges", kControlEdges, false},
+                             {"order", kOrder, false, 2}});
+  rules[kOrder] = object({{"nodes", kOrderNodes, true}, {"targets", kOrderTargets, false}});
+  rules[kOrderNode] = object({{"op", kOrderOp, true}, {"inputs", kOrderInputs, false}});
   rules[kDevice] = object({{"name", kDeviceName, true},
                            {"kind", kDeviceKind, true},
                            {"memory_bytes", kDeviceMemory, true},
@@ -166,6 +182,7 @@ class ProblemReader final : public JsonReader {
   ProblemReader() : JsonReader(Schema(), "hplacer-problem", 2) {
     spec_.output_ptr = {0};
     spec_.allowed_ptr = {0};
+    spec_.order_input_ptr = {0};
   }
 
   // Once, after Read.
@@ -233,6 +250,10 @@ class ProblemReader final : public JsonReader {
   void EndRow(int64_t count, int64_t expected) {
     if (count == expected) return;
     Fail("expected " + std::to_string(expected) + " integers, got " + std::to_string(count));
+  }
+  void EndOrderInput(int64_t count) {
+    if (count == 1) return Append(&spec_.order_inputs, kNothingRead, 2);
+    if (count != 2) Fail("expected [node] or [node, output]");
   }
   void ResolveKinds();
 
@@ -324,6 +345,15 @@ void ProblemReader::OnInteger(int slot, int64_t value) {
     case kControlEdgeIndex:
       Append(&spec_.control_edges, index, 2);
       break;
+    case kOrderOp:
+      Append(&spec_.order_op, index);
+      break;
+    case kOrderInputIndex:
+      Append(&spec_.order_inputs, index, 2);
+      break;
+    case kOrderTarget:
+      Append(&spec_.order_targets, index);
+      break;
   }
 }
 
@@ -393,6 +423,11 @@ void ProblemReader::OnEnd(int slot, int64_t count) {
       return EndRow(count, 3);
     case kControlEdge:
       return EndRow(count, 2);
+    case kOrderInput:
+      return EndOrderInput(count);
+    case kOrderNode:
+      spec_.order_input_ptr.push_back(static_cast<int64_t>(spec_.order_inputs.size()) / 2);
+      return;
   }
 }
 

@@ -57,6 +57,7 @@ class ProblemWriter {
       json_.Raw(R"(,"control_edges":)");
       Rows(spec_.control_edges, 2);
     }
+    if (!spec_.order_op.empty()) Order();
     json_.Raw("}\n");
     Flush();
   }
@@ -182,6 +183,33 @@ class ProblemWriter {
       json_.List(row * columns, (row + 1) * columns, [&](int64_t i) { json_.Integer(table[i]); });
       Flush();
     });
+  }
+
+  void Order() {
+    json_.Raw(R"(,"order":{"nodes":)");
+    json_.List(0, spec_.order_op.size(), [&](int64_t i) { OrderedNode(i); });
+    if (!spec_.order_targets.empty()) {
+      json_.Raw(R"(,"targets":)");
+      json_.List(0, spec_.order_targets.size(),
+                 [&](int64_t i) { json_.Integer(spec_.order_targets[i]); });
+    }
+    json_.Raw("}");
+  }
+
+  void OrderedNode(int64_t i) {
+    json_.Raw(R"({"op":)");
+    json_.Integer(spec_.order_op[i]);
+    const int64_t begin = spec_.order_input_ptr[i], end = spec_.order_input_ptr[i + 1];
+    if (begin < end) {
+      json_.Raw(R"(,"inputs":)");
+      json_.List(begin, end, [&](int64_t k) {
+        const int32_t* const input = &spec_.order_inputs[k * 2];
+        json_.List(0, input[1] == kNothingRead ? 1 : 2,
+                   [&](int64_t which) { json_.Integer(input[which]); });
+      });
+    }
+    json_.Raw("}");
+    Flush();
   }
 
   const Problem& problem_;

@@ -212,6 +212,12 @@ void RegisterSimulator(py::module_* module) {
   module->def("simulate_batch", &SimulateBatchArray, py::arg("problem"), py::arg("placements"),
               py::arg("threads"), py::arg("launch_orders") = kLaunchOrders);
   module->attr("LAUNCH_ORDERS") = kLaunchOrders;
+  module->def(
+      "op_places",
+      [](const Problem& problem, const Array<int32_t>& placement) {
+        return ToArray(OpPlaces(problem, ToVector(placement)));
+      },
+      py::arg("problem"), py::arg("placement"));
 }
 
 }  // namespace hplacer

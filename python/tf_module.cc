@@ -88,6 +88,10 @@ py::dict StepArrays(const CapturedStep& step) {
   arrays["control_edges"] = CopyRows(step.control_edges, 2);
   arrays["allowed_ptr"] = Copy(step.allowed_ptr);
   arrays["allowed_device"] = Copy(step.allowed_device);
+  arrays["order_op"] = Copy(step.order_op);
+  arrays["order_input_ptr"] = Copy(step.order_input_ptr);
+  arrays["order_inputs"] = CopyRows(step.order_inputs, 2);
+  arrays["order_targets"] = Copy(step.order_targets);
   if (!step.default_device.empty()) arrays["default_device"] = Copy(step.default_device);
   return arrays;
 }

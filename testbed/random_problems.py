@@ -135,6 +135,9 @@ def problems(
     numbered = _renumbered(ops, order)
     if not version1 and draw(st.integers(0, 3)) == 0:
         _name_same_constants(draw, numbered)
+    ordered = {}
+    if not version1 and number and draw(st.booleans()):
+        ordered = {"order": _draw_order(draw, edges, control_edges, order)}
     return {
         "format": "hplacer-problem/2",
         "name": "random",
@@ -142,7 +145,32 @@ def problems(
         "ops": numbered,
         "edges": [[order[j], k, order[i]] for j, k, i in edges + edges[:1]],
         "control_edges": [[order[j], order[i]] for j, i in control_edges + control_edges[:1]],
+        **ordered,
     }
+
+
+def _draw_order(
+    draw: st.DrawFn, edges: list[list[int]], control_edges: list[list[int]], order: list[int]
+) -> dict[str, Any]:
+    """The nodes that ops follow from: none of some ops, two of others."""
+    times = [draw(st.sampled_from([1, 1, 1, 2, 0])) for _ in order]
+    parts = draw(st.permutations([i for i, count in enumerate(times) for _ in range(count)]))
+    nodes: list[dict[str, Any]] = []
+    for i in parts:
+        sources = [(j, [k]) for j, k, dst in edges if dst == i]
+        waits = [(j, []) for j, dst in control_edges if dst == i]
+        waits += [(j, []) for j in range(i) if draw(st.integers(0, 2)) == 0]
+        inputs = [*draw(st.permutations(sources)), *draw(st.permutations(waits))]
+        picked = [(node, output) for j, output in inputs for node in _some(draw, parts, j)]
+        nodes.append({"op": order[i], "inputs": [[node, *output] for node, output in picked]})
+    targets = st.lists(st.integers(0, len(parts) - 1), unique=True) if parts else st.just([])
+    return {"nodes": nodes, "targets": draw(targets)}
+
+
+def _some(draw: st.DrawFn, parts: list[int], i: int) -> list[int]:
+    """One of the nodes that are parts of an op, if there are any."""
+    nodes = [node for node, op in enumerate(parts) if op == i]
+    return [draw(st.sampled_from(nodes))] if nodes else []
 
 
 def _name_same_constants(draw: st.DrawFn, ops: list[dict[str, Any]]) -> None:

@@ -10,6 +10,8 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.reference_order import places_of
+
 
 @dataclass
 class Result:
@@ -46,10 +48,14 @@ class Thread:
 
 @dataclass
 class Found:
-    """What an op or an arrived tensor makes ready: ((only waits, reader), op or transfer)."""
+    """What follows an op or an arrived tensor on a device: ((only waits, reader), what).
 
+    That is an op, a transfer, or None for an op that waits for others, too.
+    """
+
+    device: int = 0
     items: list[tuple[tuple[bool, int], Any]] = field(default_factory=list)
-    followers: int = 0  # also those that are not ready yet
+    followers: int = 0
 
 
 def mix_bits(z: int) -> int:
@@ -64,6 +70,7 @@ class Step:
 
     def __init__(self, document: dict[str, Any], placement: list[int], order: int) -> None:
         self.ops, self.devices = document["ops"], document["devices"]
+        self.order = places_of(document, placement)
         self.place = placement
         self.edges = {tuple(edge) for edge in document["edges"]}
         self.controls = {tuple(edge) for edge in document.get("control_edges", [])}
@@ -78,6 +85,7 @@ class Step:
             self.inputs[dst].append((src, k))
         for src, dst in self.controls:
             self.inputs[dst].append((src, -1))
+        self.by_order = sorted(range(len(self.ops)), key=lambda i: self.order[i])
         self.barriers: dict[frozenset[int], set[int]] = defaultdict(set)
         for src, waiting in self.successors.items():
             self.barriers[frozenset(waiting)].add(src)
@@ -299,9 +307,9 @@ class Step:
                 self.start_send(transfer)
             return
         _, thread = self.asked[i]
-        found = Found()
+        found = Found(self.place[i])
         self.publish(i, thread, found)
-        self.take_up_followers(i, found, thread)
+        self.take_up_followers(found, thread)
         self.woken[self.pool(thread.device)].append(thread)
 
     def hand_on(self, i: int) -> list[tuple[int, int, int]]:
@@ -372,8 +380,8 @@ class Step:
         self.known.add((i, k, device))
         successors = self.consumers(i, k, device) if k >= 0 else sorted(self.successors[i])
         here = [dst for dst in successors if self.place[dst] == device]
-        if k >= 0 or all((j, -1, device) in self.known for j in self.barrier(i)):
-            found.followers += len(here)
+        tells = k >= 0 or all((j, -1, device) in self.known for j in self.barrier(i))
+        found.followers += len(here) if tells else 0
         if self.devices[device].get("start_ns", 0) > self.now:
             return
         for dst in here:
@@ -381,6 +389,8 @@ class Step:
                 self.ready_at[dst] = self.now
                 if not self.is_merged(dst):
                     found.items.append(((k < 0, dst), dst))
+            elif dst not in self.ready_at and tells:
+                found.items.append(((k < 0, dst), None))
 
     def constant(self, i: int) -> tuple[int, int]:
         return self.ops[i].get("same_as", i), self.place[i]
@@ -397,17 +407,17 @@ class Step:
 
     def enqueue(self, i: int, thread: Thread | None) -> None:
         """Of nobody's thread: sends at once, and wakes up a thread for each successor."""
-        found = Found()
+        found = Found(self.place[i])
         self.put_on_stream(i, thread, found)
-        self.take_up_followers(i, found, thread)
+        self.take_up_followers(found, thread)
 
-    def take_up_followers(self, i: int, found: Found, thread: Thread | None) -> None:
+    def take_up_followers(self, found: Found, thread: Thread | None) -> None:
         for _, item in found.items:  # grows
             if thread is not None and isinstance(item, int) and self.is_removed(item, False):
                 self.allocate_outputs(item)
                 self.put_on_stream(item, thread, found)
         found.items = [pair for pair in found.items if pair[1] not in self.start]
-        self.take_up(i, found, thread)
+        self.take_up(found, thread)
 
     def put_on_stream(self, i: int, thread: Thread | None, found: Found) -> None:
         device, cost = self.place[i], self.cost(i) or 0
@@ -433,7 +443,8 @@ class Step:
                     self.start_send(transfer)
                     continue
                 there = self.consumers(i, k, transfer[2]) if k >= 0 else self.successors[i]
-                reader = min(dst for dst in there if self.place[dst] == transfer[2])
+                readers = [dst for dst in there if self.place[dst] == transfer[2]]
+                reader = min(readers, key=lambda dst: self.order[dst])
                 found.items.append(((k < 0, reader), transfer))
         self.note_known(i, -1, device, found)
 
@@ -451,19 +462,20 @@ class Step:
         adds_none = len(inputs) * len(readers) <= len(inputs) + len(readers)
         return len(readers) <= 1 or (is_beside and adds_none)
 
-    def take_up(self, i: int, found: Found, thread: Thread | None) -> None:
-        """Behind op i, in the order of the readers; if they are many, in one like a random one.
+    def take_up(self, found: Found, thread: Thread | None) -> None:
+        """In the order of the readers; if they are many, in that of a hash table.
 
         What only waits comes behind what reads.
         """
-
-        def key(pair: tuple[tuple[bool, int], Any]) -> tuple[bool, int, int]:
-            waits, reader = pair[0]
-            drawn = mix_bits(self.seed ^ (i << 32 | reader)) >> 1
-            return (waits, drawn if found.followers > 8 else reader, reader)
-
+        followers = sorted(
+            found.items, key=lambda pair: (self.order[pair[0][1]], pair[0][0], pair[1] is None)
+        )
+        if found.followers > 8:
+            followers = self.in_table(found.device, followers, found.followers)
         others = []  # that take time on a device that does not launch
-        for _, item in sorted(found.items, key=key):
+        for _, item in sorted(followers, key=lambda pair: pair[0][0]):
+            if item is None:
+                continue
             if thread is None:
                 self.wake_thread(item)
             elif isinstance(item, tuple) or not self.cost(item) or self.launches(self.place[item]):
@@ -474,6 +486,22 @@ class Step:
             thread.items.append(others.pop())
         for item in others:
             self.wake_thread(item, thread)
+
+    def in_table(self, device: int, followers: list[Any], count: int) -> list[Any]:
+        """As their edges lie in a table by address, where those before the readers' lie first."""
+        size = 16
+        while count >= 0.8 * size:
+            size *= 2
+        table: dict[int, Any] = {}
+        first = mix_bits(self.seed ^ (device + 1)) >> 20
+        inputs = [len(self.inputs[i]) if self.place[i] == device else 0 for i in self.by_order]
+        for follower in followers:
+            address = first + 32 * sum(inputs[: self.order[follower[0][1]]])
+            slot, probe = (address + address // 64) // 256 % size, 1
+            while slot in table:
+                slot, probe = (slot + probe) % size, probe + 1
+            table[slot] = follower
+        return [table[slot] for slot in sorted(table)]
 
     def run_thread(self, thread: Thread) -> None:
         device = thread.device
@@ -554,7 +582,7 @@ class Step:
         if not self.has_threads(device):
             return
         self.is_arriving = True
-        found = Found()
+        found = Found(device)
         if k >= 0:
             self.note_known(i, k, device, found)
         speaker = self.speaker(i)
@@ -563,7 +591,7 @@ class Step:
         ):
             self.known |= {(j, -1, device) for j in self.group(i)}
             self.note_known(i, -1, device, found)
-        self.take_up(i, found, None)
+        self.take_up(found, None)
         self.is_arriving = False
 
     def start_transfer(self, transfer: tuple[int, int, int]) -> None:
@@ -690,7 +718,8 @@ class Step:
 
     def start_devices(self) -> None:
         """Ops that were ready before their device: of those that start later, device by device."""
-        for i in sorted(range(len(self.ops)), key=lambda i: self.place[i] if self.now else 0):
+        ready = []
+        for i in range(len(self.ops)):
             device = self.place[i]
             if (
                 self.has_threads(device)
@@ -700,7 +729,9 @@ class Step:
             ):
                 self.ready_at[i] = self.now
                 if not self.is_merged(i):
-                    self.wake_thread(i)
+                    ready.append((device if self.now else 0, self.order[i], i))
+        for _, _, i in sorted(ready):
+            self.wake_thread(i)
 
     def run_round(self) -> None:
         """What ends now, as known at the beginning."""

@@ -1,7 +1,6 @@
 #include "tf/capture.h"
 
 #include <algorithm>
-#include <limits>
 #include <map>
 #include <numeric>
 #include <string_view>
@@ -12,6 +11,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
+#include "engine/problem/op_order.h"
 #include "tensorflow/core/framework/graph.pb.h"
 #include "tensorflow/core/framework/types.h"
 #include "tf/copied_reads.h"
@@ -21,7 +21,7 @@
 #include "tf/neutral_ops.h"
 #include "tf/node_order.h"
 #include "tf/op_work.h"
-#include "tf/pruned_order.h"
+#include "tf/ordered_inputs.h"
 #include "tf/removed_ops.h"
 #include "tf/repeated_ops.h"
 #include "tf/static_ops.h"
@@ -34,6 +34,7 @@ using tensorflow::Node;
 
 constexpr int32_t kNoAlias = -1;
 constexpr int32_t kPersistentAlias = -2;
+constexpr int32_t kNothingRead = -1;
 
 // Ops whose output 0 is their input 0 under another name.
 bool ForwardsInput(const Node& node) {
@@ -68,6 +69,7 @@ class StepCapture {
     }
     FindConstants();
     FindNeutral();
+    NumberNodes();
     InputLists inputs = OrderedInputs(step_);
     if (status = NumberOps(inputs, /*is_remapped=*/false); !status.ok()) return status;
     const std::vector<int32_t> by_op = PositionsByOp();
@@ -83,6 +85,7 @@ class StepCapture {
     if (status = NumberOps(inputs, /*is_remapped=*/true); !status.ok()) return status;
     trips_ = TripsOfNodes();
     FillOps();
+    FillOrder();
     FillSameConstants();
     FillEdges();
     FillAliases();
@@ -307,59 +310,69 @@ class StepCapture {
     return outputs;
   }
 
-  // Position -> op, ops in the order in which TensorFlow has them, with every collapsed loop as one
-  // op.
-  absl::Status NumberOps(const InputLists& inputs, bool is_remapped) {
-    const size_t num_nodes = step_.nodes.size();
-    const size_t num_frames = units_.frame_names.size();
-    // Provisional ids: frames first, then single nodes.
-    std::vector<int32_t> provisional(num_nodes);
-    int32_t count = static_cast<int32_t>(num_frames);
-    for (size_t i = 0; i < num_nodes; ++i) {
-      provisional[i] = units_.frame_of[i] >= 0 ? units_.frame_of[i] : count++;
+  // All positions by the names of their nodes, and the other way round.
+  void NumberNodes() {
+    by_name_.resize(step_.nodes.size());
+    std::iota(by_name_.begin(), by_name_.end(), 0);
+    SortByName(step_, by_name_.begin(), by_name_.end());
+    node_number_.resize(by_name_.size());
+    for (size_t number = 0; number < by_name_.size(); ++number) {
+      node_number_[by_name_[number]] = static_cast<int32_t>(number);
     }
-    const int32_t first_transpose = count;
-    count += static_cast<int32_t>(transposes_.size());
-    const std::vector<int32_t> node_rank = PrunedRanks(step_, inputs);
-    std::vector<int32_t> rank(count, std::numeric_limits<int32_t>::max());
-    Followers followers(count);
-    const auto follows = [&](int32_t source, int32_t id, int32_t output) {
-      if (source != id) followers[source].push_back({id, output});
-    };
+  }
+
+  // Of provisional ops: collapsed loops, then single nodes, then transposes.
+  OrderedGraph GraphToOrder(const InputLists& inputs) const {
+    OrderedGraph graph;
+    const size_t num_nodes = step_.nodes.size();
+    std::vector<int32_t> provisional(num_nodes);
+    graph.num_ops = static_cast<int32_t>(units_.frame_names.size());
     for (size_t i = 0; i < num_nodes; ++i) {
-      rank[provisional[i]] = std::min(rank[provisional[i]], node_rank[i]);
+      provisional[i] = units_.frame_of[i] >= 0 ? units_.frame_of[i] : graph.num_ops++;
+    }
+    graph.input_ptr.push_back(0);
+    for (const int32_t i : by_name_) {
+      graph.node_op.push_back(provisional[i]);
       const auto outputs = OutputsRead(i);
       for (const int32_t source : inputs[i]) {
         const auto read = outputs.find(source);
         const int32_t output = read == outputs.end() ? kOnlyWaits : read->second;
-        follows(provisional[source], provisional[i], output);
+        graph.inputs.push_back({node_number_[source], output});
+      }
+      graph.input_ptr.push_back(static_cast<int32_t>(graph.inputs.size()));
+    }
+    for (const Node* target : step_.targets) {
+      graph.targets.push_back(node_number_[step_.position[target->id()]]);
+    }
+    for (const AddedTranspose& transpose : transposes_) {
+      graph.added.push_back({graph.num_ops++, {}, {}});
+      graph.added.back().sources = {{provisional[transpose.source], transpose.src_output}};
+      for (const int32_t reader : transpose.readers) {
+        graph.added.back().readers.push_back(provisional[reader]);
       }
     }
-    for (size_t t = 0; t < transposes_.size(); ++t) {
-      const int32_t id = first_transpose + static_cast<int32_t>(t);
-      follows(provisional[transposes_[t].source], id, transposes_[t].src_output);
-      for (const int32_t reader : transposes_[t].readers) {
-        rank[id] = std::min(rank[id], node_rank[reader]);
-        follows(id, provisional[reader], 0);
-      }
-    }
-    std::vector<int32_t> order = TopologicalOrder(rank, &followers);
-    if (static_cast<int32_t>(order.size()) != count) {
+    return graph;
+  }
+
+  // Position -> op, ops in the order in which TensorFlow has them if all are on one device, with
+  // every collapsed loop as one op.
+  absl::Status NumberOps(const InputLists& inputs, bool is_remapped) {
+    graph_ = GraphToOrder(inputs);
+    num_ops_ = graph_.num_ops;
+    OrderedGraph shared = graph_;
+    ShareWaits(&shared);
+    const std::vector<int32_t> order = OpOrder().Find(shared, is_remapped);
+    if (static_cast<int32_t>(order.size()) != num_ops_) {
       return absl::UnimplementedError(
           "a while loop feeds itself through ops outside of the loop: it cannot be one op");
     }
-    if (is_remapped) {
-      rank = RemappedRanks(order, &followers);
-      order = TopologicalOrder(rank, &followers);
-    }
-    std::vector<int32_t> final_id(count);
-    for (int32_t op = 0; op < count; ++op) final_id[order[op]] = op;
-    op_of_.resize(num_nodes);
-    for (size_t i = 0; i < num_nodes; ++i) op_of_[i] = final_id[provisional[i]];
-    frame_op_.resize(num_frames);
-    for (size_t f = 0; f < num_frames; ++f) frame_op_[f] = final_id[f];
-    transpose_op_.assign(final_id.begin() + first_transpose, final_id.end());
-    num_ops_ = count;
+    std::vector<int32_t> final_id(num_ops_);
+    for (int32_t op = 0; op < num_ops_; ++op) final_id[order[op]] = op;
+    for (int32_t& op : graph_.node_op) op = final_id[op];
+    op_of_.resize(step_.nodes.size());
+    for (size_t i = 0; i < op_of_.size(); ++i) op_of_[i] = graph_.node_op[node_number_[i]];
+    frame_op_.assign(final_id.begin(), final_id.begin() + units_.frame_names.size());
+    transpose_op_.assign(final_id.end() - transposes_.size(), final_id.end());
     return absl::OkStatus();
   }
 
@@ -470,6 +483,16 @@ class StepCapture {
       out_->output_bytes.insert(out_->output_bytes.end(), bytes.begin(), bytes.end());
       out_->output_ptr.push_back(static_cast<int64_t>(out_->output_bytes.size()));
     }
+  }
+
+  void FillOrder() {
+    out_->order_op = graph_.node_op;
+    out_->order_input_ptr.assign(graph_.input_ptr.begin(), graph_.input_ptr.end());
+    for (const OrderedGraph::Input& input : graph_.inputs) {
+      const int32_t output = input.output == kOnlyWaits ? kNothingRead : input.output;
+      out_->order_inputs.insert(out_->order_inputs.end(), {input.node, output});
+    }
+    out_->order_targets = graph_.targets;
   }
 
   // A loop's frame name may equal a node's name.
@@ -632,6 +655,9 @@ class StepCapture {
   // The transpose that a reader has for an output of a source.
   absl::flat_hash_map<std::tuple<int32_t, int32_t, int32_t>, int32_t> transpose_between_;
   std::vector<int32_t> transpose_op_;   // by transpose
+  std::vector<int32_t> by_name_;        // all positions
+  std::vector<int32_t> node_number_;    // by position: its place in by_name_
+  OrderedGraph graph_;                  // in which the ops have their order
   std::vector<int64_t> trips_;          // by position
   std::vector<int32_t> op_of_;          // by position
   std::vector<int32_t> frame_op_;       // by collapsed loop

@@ -88,6 +88,11 @@ struct CapturedStep {
   std::vector<int32_t> unit;  // colocation group per op
   int num_units = 0;
   std::vector<int32_t> default_device;  // per op, where TensorFlow's placer puts it; or empty
+  // What the order of ops follows from, as in a ProblemSpec.
+  std::vector<int32_t> order_op;
+  std::vector<int64_t> order_input_ptr;
+  std::vector<int32_t> order_inputs;  // pairs (node, output)
+  std::vector<int32_t> order_targets;
 
   // The graph nodes that a plan may move, and the op that stands for each.
   std::vector<std::string> node_names;

@@ -23,7 +23,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "tf/pruned_order.h"
+#include "tf/ordered_inputs.h"
 #include "tf/step.h"
 
 namespace hplacer {

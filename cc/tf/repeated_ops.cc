@@ -12,7 +12,7 @@
 #include "tensorflow/core/grappler/op_types.h"
 #include "tensorflow/core/lib/strings/proto_serialization.h"
 #include "tf/neutral_ops.h"
-#include "tf/pruned_order.h"
+#include "tf/ordered_inputs.h"
 
 namespace hplacer {
 namespace {

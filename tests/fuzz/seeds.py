@@ -37,7 +37,9 @@ _SMALL_PROBLEM = """\
     "default_device": 0},
    {"name": "y", "type": "U", "cost_ns": {"cpu": 2, "gpu": 2}, "colocation_group": "g",
     "output_bytes": [1], "same_as": 2, "default_device": 2}],
- "edges": [[0, 0, 1], [1, 0, 2], [1, 1, 3]], "control_edges": [[0, 2], [2, 3]]}
+ "edges": [[0, 0, 1], [1, 0, 2], [1, 1, 3]], "control_edges": [[0, 2], [2, 3]],
+ "order": {"nodes": [{"op": 3, "inputs": [[2, 1], [1]]}, {"op": 0}, {"op": 1, "inputs": [[1, 0]]}],
+           "targets": [0]}}
 """
 
 

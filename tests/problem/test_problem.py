@@ -163,6 +163,21 @@ REFUSED = [
     ("ops.1.same_as", 1, "ops[1].same_as: is 1, expected an earlier op, which is no other's"),
     ("ops.1.same_as", -1, "ops[1].same_as: must be at least 0, got -1"),
     ("ops.0.default_device", -1, "ops[0].default_device: must be at least 0, got -1"),
+    ("order", {}, "order.nodes: is missing"),
+    ("order", {"nodes": [{"op": 3}]}, "order.nodes[0].op: op 3 is out of range, there are 3"),
+    ("order", {"nodes": [{"op": 0, "inputs": [[1, 0]]}]}, "order.nodes[0].inputs: node 1 is out"),
+    ("order", {"nodes": [{"op": 0, "inputs": [[]]}]}, "order.nodes[0].inputs[0]: expected"),
+    ("order", {"nodes": [{"op": 0}], "targets": [1]}, "order.targets[0]: node 1 is out of range"),
+    (
+        "order",
+        {"nodes": [{"op": 0, "inputs": [[1]]}, {"op": 1, "inputs": [[0]]}]},
+        "order.nodes: op 'a' waits for a cycle of nodes, or is in it",
+    ),
+    (
+        "order",
+        {"nodes": [{"op": 0}, {"op": 1, "inputs": [[0], [0, 0]]}]},
+        "order.nodes[1].inputs: what is read must come first",
+    ),
     ("edges", ..., "edges: is missing"),
     ("edges.0", [0, 0], "edges[0]: expected 3 integers, got 2"),
     ("edges.0", "001", "edges[0]: expected a list, got str"),
@@ -318,7 +333,8 @@ def test_same_constants() -> None:
 
 def test_a_problem_that_was_pickled_without_optional_arrays() -> None:
     state = problem_from_dict(document()).__getstate__()
-    for name in ("default_device", "same_as", *OPTIONAL_TIMES):
+    orders = ("order_op", "order_input_ptr", "order_inputs", "order_targets")
+    for name in ("default_device", "same_as", *orders, *OPTIONAL_TIMES):
         del state[name]
     again = hp.Problem.__new__(hp.Problem)
     again.__setstate__(state)

@@ -60,6 +60,12 @@ void SortDistinctAllowed(ProblemSpec* spec) {
   spec->allowed_device.erase(end, spec->allowed_device.end());
 }
 
+// "/job:worker/replica:0/task:1" of a full name; "" of a short one.
+std::string TaskOf(const std::string& device) {
+  const size_t end = device.find("/device:");
+  return end == std::string::npos ? "" : device.substr(0, end);
+}
+
 Int128 WideNs(int64_t fixed_ns, int64_t bytes_per_s, int64_t bytes) {
   return fixed_ns + (static_cast<Int128>(bytes) * 1'000'000'000 + bytes_per_s - 1) / bytes_per_s;
 }
@@ -93,6 +99,7 @@ Problem Problem::Build(ProblemSpec spec) {
   problem.CheckBounds();
   problem.IndexUnits();
   problem.IndexCandidates();
+  problem.IndexOrder();
   problem.step_graph_ = PackStepGraph(problem);
   return problem;
 }
@@ -121,6 +128,7 @@ void Problem::FillDefaults() {
   spec_.device_turn_ns.resize(spec_.device_names.size());
   spec_.device_launch_ns.resize(spec_.device_names.size());
   spec_.same_as.resize(spec_.op_names.size(), kNotSame);
+  spec_.order_input_ptr.resize(spec_.order_op.size() + 1);
   has_launches_ = std::any_of(spec_.device_launch_ns.begin(), spec_.device_launch_ns.end(),
                               [](int64_t launch_ns) { return launch_ns > 0; });
   for (auto* work : {&spec_.link_send_ns, &spec_.link_send_bytes_per_s, &spec_.link_receive_ns,
@@ -146,9 +154,8 @@ void Problem::IndexPools() {
 void Problem::IndexTasks() {
   std::unordered_map<std::string, int32_t> index;
   for (const std::string& name : spec_.device_names) {
-    const size_t end = name.find("/device:");
-    const std::string task = end == std::string::npos ? "" : name.substr(0, end);
-    device_task_.push_back(index.emplace(task, static_cast<int32_t>(index.size())).first->second);
+    const auto next = static_cast<int32_t>(index.size());
+    device_task_.push_back(index.emplace(TaskOf(name), next).first->second);
   }
   num_tasks_ = static_cast<int32_t>(index.size());
 }
@@ -366,6 +373,45 @@ void Problem::IndexCandidates() {
   }
 }
 
+void Problem::IndexOrder() {
+  if (spec_.order_op.empty()) return;
+  OrderedGraph graph;
+  graph.num_ops = num_ops();
+  graph.node_op = spec_.order_op;
+  graph.input_ptr.assign(spec_.order_input_ptr.begin(), spec_.order_input_ptr.end());
+  for (size_t i = 0; i < spec_.order_inputs.size(); i += 2) {
+    const int32_t output = spec_.order_inputs[i + 1];
+    graph.inputs.push_back({spec_.order_inputs[i], output == kNothingRead ? kOnlyWaits : output});
+  }
+  graph.targets = spec_.order_targets;
+  std::vector<bool> has_node(num_ops(), false);
+  for (const int32_t op : spec_.order_op) has_node[op] = true;
+  for (int32_t op = 0; op < num_ops(); ++op) {
+    if (has_node[op]) continue;
+    OrderedGraph::Added added = {op, {}, {}};
+    for (int32_t r = read_ptr_[op]; r < read_ptr_[op + 1]; ++r) {
+      const int32_t tensor = edge_tensor_[read_edges_[r]], source = tensor_op_[tensor];
+      added.sources.push_back({source, tensor - FirstTensor(source)});
+    }
+    const auto consumers = consumers_.begin();
+    added.readers.assign(consumers + consumer_ptr_[FirstTensor(op)],
+                         consumers + consumer_ptr_[FirstTensor(op + 1)]);
+    graph.added.push_back(std::move(added));
+  }
+  ShareWaits(&graph);
+  std::vector<int32_t> missing(num_ops(), 1);
+  for (const int32_t op : OpOrder().Find(graph, /*is_remapped=*/false)) missing[op] = 0;
+  const auto first = std::find(missing.begin(), missing.end(), 1);
+  if (first != missing.end()) {
+    Fail("order.nodes", "op '" + spec_.op_names[first - missing.begin()] +
+                            "' waits for a cycle of nodes, or is in it");
+  }
+  ordered_graph_ = std::make_shared<const OrderedGraph>(std::move(graph));
+  std::vector<std::string> tasks;
+  for (const std::string& name : spec_.device_names) tasks.push_back(TaskOf(name));
+  ordered_devices_ = OrderDevices(spec_.device_names, tasks);
+}
+
 void CheckPlacement(const Problem& problem, const int32_t* placement, int64_t size) {
   if (size != problem.num_ops()) {
     Fail("placement", "has " + std::to_string(size) + " devices for " +
@@ -384,6 +430,16 @@ void CheckPlacement(const Problem& problem, const int32_t* placement, int64_t si
   Fail(FieldPath("placement", bad - placement), "device " + std::to_string(*bad) +
                                                     " is out of range, there are " +
                                                     std::to_string(num_devices));
+}
+
+std::vector<int32_t> OpPlaces(const Problem& problem, const std::vector<int32_t>& placement) {
+  CheckPlacement(problem, placement);
+  if (problem.ordered_graph() != nullptr) {
+    return OpOrder().Places(problem.ordered_graph(), problem.ordered_devices(), placement.data());
+  }
+  std::vector<int32_t> places(problem.num_ops());
+  std::iota(places.begin(), places.end(), 0);
+  return places;
 }
 
 }  // namespace hplacer

@@ -32,11 +32,13 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "engine/problem/op_order.h"
 #include "engine/problem/step_graph.h"
 
 namespace hplacer {
@@ -53,6 +55,7 @@ inline constexpr int32_t kNoAlias = -1;          // in output_alias_src
 inline constexpr int32_t kPersistentAlias = -2;  // in output_alias_src
 inline constexpr int32_t kNoGroup = -1;          // in colocation_group
 inline constexpr int32_t kNotSame = -1;          // in same_as
+inline constexpr int32_t kNothingRead = -1;      // in order_inputs
 inline constexpr int32_t kInterOpThreads = 16;   // where nobody says how many
 
 // n ops, T outputs, m devices of K kinds, L links. Arrays named `*_ptr` are CSR offsets.
@@ -105,6 +108,12 @@ struct ProblemSpec {
   std::vector<int32_t> same_as;
   // [n] where TensorFlow's own Placer would put each op, or empty. Planning does not look at it.
   std::vector<int32_t> default_device;
+  // What the order of ops follows from, see op_order.h: N nodes by name. Or empty: then it is that
+  // of their numbers. The output of what is only waited for is kNothingRead.
+  std::vector<int32_t> order_op;         // [N] the op that a node is a part of
+  std::vector<int64_t> order_input_ptr;  // [N + 1]
+  std::vector<int32_t> order_inputs;     // [I * 2] (node, output), what only waits last
+  std::vector<int32_t> order_targets;    // nodes that are fetched
 };
 
 class Problem {
@@ -216,6 +225,9 @@ class Problem {
   }
 
   const StepGraph& step_graph() const { return step_graph_; }
+  // What the order of ops follows from; nullptr: it is that of their numbers.
+  const std::shared_ptr<const OrderedGraph>& ordered_graph() const { return ordered_graph_; }
+  const OrderedDevices& ordered_devices() const { return ordered_devices_; }
   // No step lasts longer: the bound described above.
   int64_t max_time_ns() const { return max_time_ns_; }
 
@@ -235,6 +247,7 @@ class Problem {
   int32_t FindRead(int32_t op, int32_t src, int32_t output) const;
   void IndexUnits();
   void IndexCandidates();
+  void IndexOrder();
   void CheckAcyclic() const;
   std::string DescribeCycle(const std::vector<int32_t>& pending) const;
   void CheckBounds();
@@ -252,6 +265,8 @@ class Problem {
   std::vector<int32_t> units_, unit_op_ptr_, unit_ops_, candidate_ptr_, candidates_;
   std::vector<bool> is_candidate_;  // [U * m]
   StepGraph step_graph_;
+  std::shared_ptr<const OrderedGraph> ordered_graph_;
+  OrderedDevices ordered_devices_;
   int64_t max_time_ns_ = 0;
 };
 
@@ -260,6 +275,10 @@ void CheckPlacement(const Problem& problem, const int32_t* placement, int64_t si
 inline void CheckPlacement(const Problem& problem, const std::vector<int32_t>& placement) {
   CheckPlacement(problem, placement.data(), static_cast<int64_t>(placement.size()));
 }
+
+// The place of each op in TensorFlow's order under a placement, [n]: see op_order.h. Throws
+// ProblemError like CheckPlacement.
+std::vector<int32_t> OpPlaces(const Problem& problem, const std::vector<int32_t>& placement);
 
 }  // namespace hplacer
 

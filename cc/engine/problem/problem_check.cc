@@ -90,6 +90,11 @@ void CheckSizes(const ProblemSpec& spec) {
   CheckSize("colocation_group", spec.colocation_group.size(), n);
   CheckOptionalSize("same_as", spec.same_as.size(), n);
   CheckOptionalSize("default_device", spec.default_device.size(), n);
+  CheckSize("order_inputs", spec.order_inputs.size() % 2, 0);
+  if (!spec.order_op.empty() || !spec.order_input_ptr.empty()) {
+    CheckOffsets("order_input_ptr", spec.order_input_ptr, spec.order_op.size(),
+                 spec.order_inputs.size() / 2);
+  }
 }
 
 void CheckNotNegative(const std::vector<int64_t>& values, const char* list, const char* field) {
@@ -231,6 +236,26 @@ void CheckEdges(const ProblemSpec& spec) {
   }
 }
 
+void CheckOrder(const ProblemSpec& spec) {
+  const size_t num_nodes = spec.order_op.size();
+  for (size_t node = 0; node < num_nodes; ++node) {
+    CheckIndex(spec.order_op[node], spec.op_names.size(), "op", "order.nodes", node, "op");
+    bool has_waited = false;
+    for (int64_t i = spec.order_input_ptr[node]; i < spec.order_input_ptr[node + 1]; ++i) {
+      CheckIndex(spec.order_inputs[i * 2], num_nodes, "node", "order.nodes", node, "inputs");
+      CheckAtLeast(kNothingRead, spec.order_inputs[i * 2 + 1], "order.nodes", node, "inputs");
+      const bool waits = spec.order_inputs[i * 2 + 1] == kNothingRead;
+      if (has_waited && !waits) {
+        Fail(FieldPath("order.nodes", node, "inputs"), "what is read must come first");
+      }
+      has_waited = waits;
+    }
+  }
+  for (size_t i = 0; i < spec.order_targets.size(); ++i) {
+    CheckIndex(spec.order_targets[i], num_nodes, "node", "order.targets", i);
+  }
+}
+
 }  // namespace
 
 std::string FieldPath(const char* list, int64_t index, const char* field) {
@@ -251,6 +276,8 @@ void CheckCounts(const ProblemSpec& spec) {
   CheckAtMost(kMaxCount, spec.output_bytes.size(), "ops", " outputs");
   CheckAtMost(kMaxCount, spec.edges.size() / 3, "edges", " edges");
   CheckAtMost(kMaxCount, spec.control_edges.size() / 2, "control_edges", " edges");
+  CheckAtMost(kMaxCount, spec.order_op.size(), "order.nodes", " nodes");
+  CheckAtMost(kMaxCount, spec.order_inputs.size() / 2, "order.nodes", " inputs");
 }
 
 void CheckSpec(const ProblemSpec& spec) {
@@ -260,6 +287,7 @@ void CheckSpec(const ProblemSpec& spec) {
   CheckLinks(spec);
   CheckOps(spec);
   CheckEdges(spec);
+  CheckOrder(spec);
 }
 
 }  // namespace hplacer

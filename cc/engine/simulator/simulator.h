@@ -23,9 +23,9 @@
 // (common_runtime/executor.cc; common_runtime/gpu/gpu_util.cc and pluggable_device_util.cc alike):
 //  * An op is ready when its inputs on its device have been launched, and the others are there.
 //    Threads of the host launch what is ready, each what it comes upon: what follows the op that it
-//    launched, in the order of numbers, but first what reads it and then what only waits for it.
-//    One more thread wakes up for every op that is ready from the beginning, or that a transfer
-//    makes ready.
+//    launched, in TensorFlow's order of ops, but first what reads it and then what only waits for
+//    it. That order depends on the placement (op_order.h), or is that of numbers. One more thread
+//    wakes up for every op that is ready from the beginning, or that a transfer makes ready.
 //  * TensorFlow removes an op that is free, and hands on what it reads or only waits, if nothing
 //    elsewhere follows it and edges do not become more: one op follows it; or all its inputs are on
 //    its device, and inputs times followers are not more than inputs plus followers. What follows
@@ -37,9 +37,13 @@
 //    slot, and goes on with what follows once the op is done; an op that is free needs no slot. Of
 //    the followers there that take time it keeps the last one, if it has nothing else to do, and
 //    wakes up one more thread for every other.
-//  * Where more than eight follow an op, or an arrived tensor, TensorFlow has them in a hash table,
-//    whose order differs from process to process. So here they have an order like a random one, by
-//    the problem's `launch_seed`.
+//  * Where more than eight follow an op, or an arrived tensor, TensorFlow has their edges in a hash
+//    table by addresses (tensorflow/core/graph/edgeset.h, FlatRep). The smallest power of two is
+//    its size of which they fill less than 0.8. Of address a, the slot is (a + a / 64) / 256, or if
+//    that is taken 1, then 2, then 3 more. An edge takes 32 bytes, and lies where its reader is:
+//    those of a device's ops lie one after the other, in TensorFlow's order of ops. Where the first
+//    one lies differs from process to process: a device's address is drawn by the `launch_seed`.
+//    What follows on another device lies where it would here.
 //  * The host of a task has `inter_op_threads` threads, each with a queue. What would wake up
 //    another thread waits at the end of a queue that is drawn by the `launch_seed`; or in front of
 //    its own, if a thread found it that goes on. In a later round, a thread that has nothing to do

@@ -8,6 +8,8 @@ namespace {
 
 // In a key of what is found: it only waits for the op, so it comes behind what reads.
 constexpr uint64_t kWaits = uint64_t{1} << 63;
+// Of an edge in TensorFlow's memory (tensorflow/core/graph/graph.h).
+constexpr uint64_t kEdgeBytes = 32;
 
 }  // namespace
 
@@ -30,6 +32,7 @@ bool StepSimulation<EventKey, kRecord>::Run(const Problem& problem, const int32_
   num_tensors_ = problem.num_tensors();
   Reset(order);
   if (!ResetOps(placement)) return false;
+  ResetOrder(placement);
   ResetMemory();
   ResetBarriers();
   for (int32_t op : graph_->sources) MakeReady(op, ops_[op].device);
@@ -156,7 +159,7 @@ void StepSimulation<EventKey, kRecord>::Reset(int64_t order) {
     op_start_ns_.resize(problem_->num_ops());
   }
   has_launches_ = problem_->has_launches();
-  has_drawn_ = false;
+  has_drawn_ = has_edges_ = false;
   if (has_launches_) ResetLaunches(order);
   HoldDevices();
   targets_.Reset(num_devices);
@@ -212,6 +215,15 @@ bool StepSimulation<EventKey, kRecord>::ResetOps(const int32_t* placement) {
     all |= duration_ns;
   }
   return all >= 0;
+}
+
+// Only where ops are launched does it matter.
+template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::ResetOrder(const int32_t* placement) {
+  places_ = nullptr;
+  if (!has_launches_ || problem_->ordered_graph() == nullptr) return;
+  places_ =
+      op_order_.Places(problem_->ordered_graph(), problem_->ordered_devices(), placement).data();
 }
 
 template <typename EventKey, bool kRecord>
@@ -395,7 +407,7 @@ void StepSimulation<EventKey, kRecord>::FinishOp(int32_t op) {
   thread_ = ops_[op].next;
   num_followers_ = 0;
   HandOn(op, device);
-  TakeUpFollowers(op, device);
+  TakeUpFollowers(device);
   woken_threads_[pool].push_back(std::exchange(thread_, kNone));
 }
 
@@ -464,7 +476,7 @@ void StepSimulation<EventKey, kRecord>::Arrive(int32_t index) {
   if (send.gate != kNoGate && --gate_pending_[send.gate] == 0) {
     ControlArrived(send.op, send.dst_device);
   }
-  if (has_launches_) TakeUpFound(send.op);
+  if (has_launches_) TakeUpFound(send.dst_device);
   is_arriving_ = false;
 }
 
@@ -606,14 +618,14 @@ template <typename EventKey, bool kRecord>
 void StepSimulation<EventKey, kRecord>::Enqueue(int32_t op, int32_t device) {
   num_followers_ = 0;
   PutOnStream(op, device);
-  TakeUpFollowers(op, device);
+  TakeUpFollowers(device);
 }
 
 // What became ready by an op.
 template <typename EventKey, bool kRecord>
-void StepSimulation<EventKey, kRecord>::TakeUpFollowers(int32_t op, int32_t device) {
+void StepSimulation<EventKey, kRecord>::TakeUpFollowers(int32_t device) {
   if (thread_ != kNone) PassRemoved(device);
-  TakeUpFound(op);
+  TakeUpFound(device);
 }
 
 // Finds what follows what is removed in its place.
@@ -676,11 +688,17 @@ bool StepSimulation<EventKey, kRecord>::HasInputsOn(int32_t device, int32_t op) 
 
 // In TensorFlow's order: the thread that acts takes them up behind what it has, or each wakes one.
 template <typename EventKey, bool kRecord>
-void StepSimulation<EventKey, kRecord>::TakeUpFound(int32_t op) {
+void StepSimulation<EventKey, kRecord>::TakeUpFound(int32_t device) {
   if (unlinked_) return;  // a send among them was not made
-  const bool is_wide = op != kNone && num_followers_ > kMostInOrder;
-  num_followers_ = 0;
-  if (num_found_ > 1) SortFound(is_wide ? op : kNone);
+  const int32_t num_followers = std::exchange(num_followers_, 0);
+  const auto is_waiting = [](const Found& found) { return found.item == kNotReady; };
+  const auto begin = found_.begin(), end = begin + num_found_;
+  const auto num_ready = static_cast<int32_t>(num_found_ - std::count_if(begin, end, is_waiting));
+  const bool is_in_table = device != kNone && num_followers > kMostInOrder;
+  if (num_ready > 1 && is_in_table) SortFoundByTable(device, num_followers);
+  if (num_ready < num_found_) std::remove_if(begin, end, is_waiting);
+  num_found_ = num_ready;
+  if (num_ready > 1 && !is_in_table) SortFound();
   int32_t other = kNone;
   for (int32_t i = 0; i < num_found_; ++i) {
     if (thread_ != kNone) {
@@ -722,24 +740,75 @@ void StepSimulation<EventKey, kRecord>::AddFound(uint64_t key, int32_t item) {
   found_[num_found_++] = {key, item};
 }
 
-// By the number of the reader, or with a `wide_op` by that op's hash table. What only waits comes
-// behind what reads.
+// By the place of the reader. What only waits comes behind what reads.
 template <typename EventKey, bool kRecord>
-void StepSimulation<EventKey, kRecord>::SortFound(int32_t wide_op) {
-  const auto begin = found_.begin(), end = begin + num_found_;
-  if (wide_op != kNone) {
-    has_drawn_ = true;
-    std::for_each(begin, end, [&](Found& found) {
-      const uint64_t waits = found.key & kWaits;
-      const uint64_t key = static_cast<uint64_t>(wide_op) << 32 | (found.key ^ waits);
-      found.key = waits | MixBits(launch_seed_ ^ key) >> 1;
-    });
-  }
+void StepSimulation<EventKey, kRecord>::SortFound() {
   const auto is_before = [](const Found& a, const Found& b) {
     return a.key != b.key ? a.key < b.key : ~a.item < ~b.item;
   };
+  const auto begin = found_.begin(), end = begin + num_found_;
   // Most are in order, among them all that are ready from the beginning.
   if (!std::is_sorted(begin, end, is_before)) std::sort(begin, end, is_before);
+}
+
+// As they lie in TensorFlow's hash table of edges, by addresses. These rise with the places of the
+// readers, but nobody knows from where on.
+template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::SortFoundByTable(int32_t device, int32_t num_followers) {
+  has_drawn_ = true;
+  CountEdges();
+  const auto begin = found_.begin(), end = begin + num_found_;
+  std::sort(begin, end, [](const Found& a, const Found& b) {
+    const uint64_t place = a.key & ~kWaits, other = b.key & ~kWaits;
+    if (place != other) return place < other;
+    return a.key != b.key ? a.key < b.key : ~a.item < ~b.item;
+  });
+  size_t capacity = 2 * kMostInOrder;
+  while (5 * static_cast<size_t>(num_followers) >= 4 * capacity) capacity *= 2;
+  table_.assign(capacity, kNone);
+  const uint64_t first = MixBits(launch_seed_ ^ static_cast<uint64_t>(device + 1)) >> 20;
+  for (int32_t i = 0; i < num_found_; ++i) {
+    const auto place = static_cast<int32_t>((found_[i].key & ~kWaits) >> 32);
+    const uint64_t address = first + kEdgeBytes * EdgesBefore(device, place);
+    size_t slot = (address + (address >> 6)) >> 8;
+    for (size_t probe = 1; table_[slot & (capacity - 1)] != kNone; ++probe) slot += probe;
+    table_[slot & (capacity - 1)] = i;
+  }
+  in_table_.clear();
+  for (const uint64_t waits : {uint64_t{0}, kWaits}) {
+    for (const int32_t i : table_) {
+      if (i != kNone && (found_[i].key & kWaits) == waits) in_table_.push_back(found_[i]);
+    }
+  }
+  std::copy(in_table_.begin(), in_table_.end(), begin);
+}
+
+// By place, of each device's ops: an edge lies where its reader is.
+template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::CountEdges() {
+  if (std::exchange(has_edges_, true)) return;
+  const int32_t num_ops = problem_->num_ops();
+  std::vector<int32_t> by_place(num_ops), num_edges(problem_->num_devices(), 0);
+  for (int32_t op = 0; op < num_ops; ++op) by_place[PlaceOf(op)] = op;
+  edges_.resize(num_edges.size());
+  for (auto& of_device : edges_) of_device.clear();
+  for (int32_t place = 0; place < num_ops; ++place) {
+    const int32_t device = ops_[by_place[place]].device;
+    edges_[device].push_back({place, num_edges[device]});
+    num_edges[device] += problem_->in_degree()[by_place[place]];
+  }
+  for (size_t device = 0; device < edges_.size(); ++device) {
+    edges_[device].push_back({num_ops, num_edges[device]});
+  }
+}
+
+// Of ops that are on the device.
+template <typename EventKey, bool kRecord>
+uint64_t StepSimulation<EventKey, kRecord>::EdgesBefore(int32_t device, int32_t place) const {
+  const auto it = std::lower_bound(
+      edges_[device].begin(), edges_[device].end(), place,
+      [](const OpEdges& edges, int32_t of_reader) { return edges.place < of_reader; });
+  return static_cast<uint64_t>(it->num_before);
 }
 
 // Behind what was launched before it: when it runs is known by that.
@@ -810,14 +879,15 @@ void StepSimulation<EventKey, kRecord>::PublishLaunched(int32_t op, int32_t tens
     if (reader.device == device) {
       ++readers;
       reads_[reader.cursor++] = root;
-      found_[num_found_] = {KeyOf(consumer), consumer};
-      num_found_ += --reader.pending == 0;
+      found_[num_found_++] = {KeyOf(consumer), --reader.pending == 0 ? consumer : kNotReady};
       continue;
     }
     Receiver& receiver = receivers_[reader.device];
     if (receiver.readers++ == 0) {
       receiver.reader = consumer;
       targets_.Add(reader.device);
+    } else if (places_ != nullptr && places_[consumer] < places_[receiver.reader]) {
+      receiver.reader = consumer;
     }
   }
   targets_.Drain([&](int32_t to) {
@@ -1003,6 +1073,7 @@ void StepSimulation<EventKey, kRecord>::PublishTensor(int32_t op, int32_t tensor
   int32_t readers = receivers_[device].readers;
   receivers_[device].readers = 0;
   num_followers_ += readers;
+  if (HasThreads(device)) NoteUnready(record.first_consumer, end, device);
   targets_.Remove(device);
   if (readers < end - record.first_consumer) {
     targets_.Drain([&](int32_t to) {
@@ -1067,9 +1138,14 @@ void StepSimulation<EventKey, kRecord>::OpenGates(int32_t op, int32_t device) {
 template <typename EventKey, bool kRecord>
 int32_t StepSimulation<EventKey, kRecord>::FirstSuccessor(const StepGraph::Control& control,
                                                           int32_t device) const {
-  const int32_t* successor = problem_->control_out().data() + control.begin;
-  while (ops_[*successor].device != device) ++successor;
-  return *successor;
+  int32_t first = kNone;
+  for (int32_t c = control.begin; c < control.end; ++c) {
+    const int32_t successor = problem_->control_out()[c];
+    if (ops_[successor].device != device) continue;
+    if (places_ == nullptr) return successor;
+    if (first == kNone || places_[successor] < places_[first]) first = successor;
+  }
+  return first;
 }
 
 // Starts it, if no thread of a device that launches has to come upon it. Returns it as an item of
@@ -1137,14 +1213,32 @@ void StepSimulation<EventKey, kRecord>::ControlArrived(int32_t op, int32_t devic
     waiting.pending -= is_there;
     num_followers_ += is_there;
     if (is_there & (waiting.pending == 0)) MakeReady(successor, device, kWaits);
+    if (has_launches_ && is_there && waiting.pending > 0 && HasThreads(device)) {
+      AddFound(kWaits | KeyOf(successor), kNotReady);
+    }
   });
+}
+
+// Of the consumers at these edges, those on the device that wait for others, too.
+template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::NoteUnready(int32_t begin, int32_t end, int32_t device) {
+  for (int32_t edge = begin; edge < end; ++edge) {
+    const OpState& reader = ops_[consumers_[edge]];
+    if (reader.device == device && reader.pending > 0) {
+      AddFound(KeyOf(consumers_[edge]), kNotReady);
+    }
+  }
 }
 
 template <typename EventKey, bool kRecord>
 void StepSimulation<EventKey, kRecord>::TensorArrived(int32_t op, int32_t buffer, int32_t device) {
   OpState& reader = ops_[op];
   reads_[reader.cursor++] = buffer;
-  if (--reader.pending == 0) MakeReady(op, device);
+  if (--reader.pending == 0) {
+    MakeReady(op, device);
+  } else if (HasThreads(device)) {
+    AddFound(KeyOf(op), kNotReady);
+  }
 }
 
 template <typename EventKey, bool kRecord>

@@ -33,6 +33,7 @@
 #include <vector>
 
 #include "engine/problem/mix_bits.h"
+#include "engine/problem/op_order.h"
 #include "engine/problem/problem.h"
 #include "engine/problem/step_graph.h"
 #include "engine/simulator/host_threads.h"
@@ -87,6 +88,8 @@ class StepSimulation {
   // TensorFlow keeps more edges than these in a hash table (tensorflow/core/graph/edgeset.h).
   static constexpr int32_t kMostInOrder = 8;
   static constexpr int32_t kNoGate = -1;
+  // Instead of an item: a follower that waits for others, too.
+  static constexpr int32_t kNotReady = std::numeric_limits<int32_t>::min();
 
   struct OpState {
     int64_t finish_ns;  // the duration until it starts
@@ -126,10 +129,10 @@ class StepSimulation {
     Fifo threads;            // that wait for it
     int32_t thread = kNone;  // that it works for
   };
-  // What a launched op or an arrived tensor makes ready on a device that launches.
+  // What follows a launched op or an arrived tensor on a device that launches.
   struct Found {
     uint64_t key;  // items are taken up in its order
-    int32_t item;  // an op or ~send
+    int32_t item;  // an op, ~send or kNotReady
   };
   // What TensorFlow merges on a device: those of a class of constants that became ready at once.
   struct Merged {
@@ -158,6 +161,7 @@ class StepSimulation {
   void Reset(int64_t order);
   bool ResetOps(const int32_t* placement);
   void ResetLaunches(int64_t order);
+  void ResetOrder(const int32_t* placement);
   void ResetMemory();
   void ResetBarriers();
   void ApplyRound();
@@ -197,19 +201,25 @@ class StepSimulation {
   void Launch(int32_t device);
   void Enqueue(int32_t op, int32_t device);
   void PutOnStream(int32_t op, int32_t device);
-  void TakeUpFollowers(int32_t op, int32_t device);
+  void TakeUpFollowers(int32_t device);
   void PassRemoved(int32_t device);
   bool IsRemoved(int32_t op, int32_t device, bool follows_transfer) const;
   bool HasInputsOn(int32_t device, int32_t op) const;
   bool IsMerged(int32_t op, int32_t device);
   void PutMergedOnStream(int32_t op, int32_t device);
   // Of an op, or of the first of those elsewhere that a send is for.
-  static uint64_t KeyOf(int32_t op) { return static_cast<uint32_t>(op); }
+  uint64_t KeyOf(int32_t op) const {
+    return static_cast<uint64_t>(PlaceOf(op)) << 32 | static_cast<uint32_t>(op);
+  }
+  int32_t PlaceOf(int32_t op) const { return places_ == nullptr ? op : places_[op]; }
   void GrowFound(int32_t count);
   void AddFound(uint64_t key, int32_t item);
-  void TakeUpFound(int32_t op);
+  void TakeUpFound(int32_t device);
   void TakeUp(int32_t item, int32_t* other);
-  void SortFound(int32_t wide_op);
+  void SortFound();
+  void SortFoundByTable(int32_t device, int32_t num_followers);
+  void CountEdges();
+  uint64_t EdgesBefore(int32_t device, int32_t place) const;
   void FinishLaunch(int32_t op);
   void IssueCopy(int32_t index);
   void ContinueCopies(int32_t stream);
@@ -231,6 +241,7 @@ class StepSimulation {
   void ControlArrived(int32_t op, int32_t device);
   void TensorArrived(int32_t op, int32_t buffer, int32_t device);
   void MakeReady(int32_t op, int32_t device, uint64_t waits = 0);
+  void NoteUnready(int32_t begin, int32_t end, int32_t device);
 
   int32_t NoBuffer() const { return num_tensors_; }
   int32_t CopyBuffer(int32_t send) const { return num_tensors_ + 1 + send; }
@@ -273,13 +284,24 @@ class StepSimulation {
   uint64_t launch_seed_ = 0;            // with the order, mixed
   bool has_drawn_ = false;
   std::vector<int32_t> pool_device_;  // [pools] the last of its devices
-  HostThreads host_threads_;          // a host for each task
+  OpOrder op_order_;
+  const int32_t* places_ = nullptr;  // of ops in TensorFlow's order; nullptr: their numbers
+  HostThreads host_threads_;         // a host for each task
   std::vector<Thread> threads_;
   bool is_arriving_ = false;  // what becomes ready now does so by a transfer
   int32_t thread_ = kNone;    // the one that acts
   std::vector<Found> found_;  // the first num_found_ are: since the last TakeUpFound
   int32_t num_found_ = 0;
-  int32_t num_followers_ = 0;                        // also those that are not ready yet
+  int32_t num_followers_ = 0;
+  // The edges of a device's ops, one after the other in memory: counted where they are needed.
+  struct OpEdges {
+    int32_t place;
+    int32_t num_before;
+  };
+  std::vector<std::vector<OpEdges>> edges_;  // [m]
+  bool has_edges_ = false;
+  std::vector<int32_t> table_;  // indices into found_, or kNone
+  std::vector<Found> in_table_;
   std::vector<Merged> merged_;                       // [classes * m]
   std::vector<std::vector<int32_t>> woken_threads_;  // [pools]
   std::vector<Launcher> launchers_;                  // [m]
