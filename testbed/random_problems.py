@@ -159,7 +159,7 @@ def _draw_order(
     for i in parts:
         sources = [(j, [k]) for j, k, dst in edges if dst == i]
         waits = [(j, []) for j, dst in control_edges if dst == i]
-        waits += [(j, []) for j in range(i) if draw(st.integers(0, 2)) == 0]
+        waits += [(j, []) for j in range(i + 1) if draw(st.integers(0, 2)) == 0]
         inputs = [*draw(st.permutations(sources)), *draw(st.permutations(waits))]
         picked = [(node, output) for j, output in inputs for node in _some(draw, parts, j)]
         nodes.append({"op": order[i], "inputs": [[node, *output] for node, output in picked]})

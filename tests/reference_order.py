@@ -30,7 +30,10 @@ class Nodes:
         waits = [tuple(x for x, k in inputs if k == WAITS) for inputs in self.inputs]
         made: dict[Any, int] = {}
         for node, sources in enumerate(waits):
-            if len(sources) < 2 or waits.count(sources) < 2:
+            if len(sources) < 2 or self.op[node] in [self.op[x] for x in sources]:
+                continue
+            alike = [i for i, others in enumerate(waits) if others == sources]
+            if len([i for i in alike if self.op[i] not in [self.op[x] for x in sources]]) < 2:
                 continue
             key = sources, self.device[node]
             if key not in made:

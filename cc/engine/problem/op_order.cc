@@ -55,8 +55,12 @@ void ShareWaits(OrderedGraph* graph) {
   for (int32_t node = 0; node < num_nodes; ++node) {
     std::vector<int32_t> sources;
     const auto end = begin + graph->input_ptr[node + 1];
-    for (auto it = first_wait(node); it != end; ++it) sources.push_back(it->node);
-    if (sources.size() > 1) nodes_of[std::move(sources)].push_back(node);
+    bool has_own = false;
+    for (auto it = first_wait(node); it != end; ++it) {
+      sources.push_back(it->node);
+      has_own |= graph->node_op[it->node] == graph->node_op[node];
+    }
+    if (sources.size() > 1 && !has_own) nodes_of[std::move(sources)].push_back(node);
   }
   graph->node_shared.assign(num_nodes, kNoneShared);
   for (const auto& [sources, nodes] : nodes_of) {

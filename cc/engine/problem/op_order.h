@@ -58,7 +58,7 @@ inline constexpr int32_t kNoneShared = -1;
 
 // Takes lists that several nodes wait for out of their inputs: hundreds of nodes may wait for
 // hundreds. It is as if a node more waited for them, which the others wait for: it passes on at
-// once.
+// once. Nodes that wait for others of their own op keep their lists.
 void ShareWaits(OrderedGraph* graph);
 
 // By what the inputs of nodes are grouped: devices, and where there are several their tasks, each

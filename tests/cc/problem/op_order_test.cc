@@ -68,6 +68,14 @@ TEST_CASE("nodes that wait for the same ones share a node, which does not change
   }
 }
 
+TEST_CASE("nodes of a loop may wait for the same ones in it") {
+  OrderedGraph loop = Graph({{}, {{0}, {}}, {{0}, {}}, {{}, {1, 2}}, {{}, {1, 2}}, {{3, 4}, {}}});
+  loop.node_op = {0, 1, 1, 1, 1, 2};
+  loop.num_ops = 3;
+  ShareWaits(&loop);
+  CHECK(OpOrder().Find(loop, true) == Ints{0, 1, 2});
+}
+
 TEST_CASE("places are found again where what matters has moved") {
   auto graph = std::make_shared<OrderedGraph>(Graph(kUpdates));
   ShareWaits(graph.get());
