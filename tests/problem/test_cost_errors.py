@@ -79,11 +79,12 @@ def test_without_errors_every_draw_is_the_problem(
     problem, placement = problem_from_dict(case[0]), np.array(case[1], np.int32)
     for drawn in draw_problems(problem, NONE, draws=2, seed=seed):
         assert problem_to_dict(drawn) == problem_to_dict(problem)
-    trace = hp.simulate(problem, placement)
+    steady = problem.replace(device_launch_ns=None)  # draws differ in the order of launches
+    trace = hp.simulate(steady, placement)
     step_ns = trace.makespan_ns
     assert step_ns is not None or not trace.feasible
     spread = (step_ns, step_ns) if trace.feasible else None
-    assert step_spread_ns(problem, placement, NONE, seed=seed) == spread
+    assert step_spread_ns(steady, placement, NONE, seed=seed) == spread
 
 
 @settings(max_examples=30, deadline=None)
