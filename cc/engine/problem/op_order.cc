@@ -10,14 +10,15 @@ namespace {
 
 bool Waits(const OrderedGraph::Input& input) { return input.output == kOnlyWaits; }
 
-// By name, from 0.
+// Of each name its place among those that differ, by name from 0.
 std::vector<int32_t> PlacesByName(const std::vector<std::string>& names) {
-  std::vector<int32_t> by_name(names.size()), places(names.size());
-  std::iota(by_name.begin(), by_name.end(), 0);
-  std::sort(by_name.begin(), by_name.end(),
-            [&names](int32_t a, int32_t b) { return names[a] < names[b]; });
-  for (size_t place = 0; place < by_name.size(); ++place) {
-    places[by_name[place]] = static_cast<int32_t>(place);
+  std::vector<std::string> distinct = names;
+  std::sort(distinct.begin(), distinct.end());
+  distinct.erase(std::unique(distinct.begin(), distinct.end()), distinct.end());
+  std::vector<int32_t> places;
+  for (const std::string& name : names) {
+    const auto it = std::lower_bound(distinct.begin(), distinct.end(), name);
+    places.push_back(static_cast<int32_t>(it - distinct.begin()));
   }
   return places;
 }
@@ -31,15 +32,10 @@ void MakeOffsets(std::vector<int32_t>* counts) {
 
 OrderedDevices OrderDevices(const std::vector<std::string>& names,
                             const std::vector<std::string>& tasks) {
-  OrderedDevices devices;
-  devices.place = PlacesByName(names);
-  std::vector<std::string> distinct = tasks;
-  std::sort(distinct.begin(), distinct.end());
-  distinct.erase(std::unique(distinct.begin(), distinct.end()), distinct.end());
-  if (distinct.size() < 2) return devices;
-  for (const std::string& task : tasks) {
-    const auto it = std::lower_bound(distinct.begin(), distinct.end(), task);
-    devices.place_of_task.push_back(static_cast<int32_t>(it - distinct.begin()));
+  OrderedDevices devices = {PlacesByName(names), PlacesByName(tasks)};
+  const std::vector<int32_t>& of_tasks = devices.place_of_task;
+  if (std::count(of_tasks.begin(), of_tasks.end(), 0) == static_cast<int64_t>(of_tasks.size())) {
+    devices.place_of_task.clear();
   }
   return devices;
 }
@@ -305,8 +301,14 @@ void OpOrder::FindEdges(const OrderedGraph& graph) {
     for (const int32_t reader : added.readers) edges.push_back({added.op, reader, 0});
   }
   first_edge_.assign(num_ids_ + 1, 0);
-  for (const Edge& edge : edges) ++first_edge_[edge.id];
+  first_follower_.assign(num_ids_ + 1, 0);
+  for (const Edge& edge : edges) {
+    ++first_edge_[edge.id];
+    ++first_follower_[edge.source];
+  }
   MakeOffsets(&first_edge_);
+  MakeOffsets(&first_follower_);
+  followers_.resize(edges.size());
   std::vector<int32_t> cursor = first_edge_;
   edges_.resize(edges.size());
   for (const Edge& edge : edges) edges_[cursor[edge.id]++] = edge;
@@ -344,11 +346,7 @@ std::vector<int32_t> OpOrder::SearchedIds(const OrderedGraph& graph) const {
 
 // What follows each id, in the order of these.
 void OpOrder::FindFollowers(const std::vector<int32_t>& ids) {
-  first_follower_.assign(num_ids_ + 1, 0);
-  for (const Edge& edge : edges_) ++first_follower_[edge.source];
-  MakeOffsets(&first_follower_);
   std::vector<int32_t> cursor = first_follower_;
-  followers_.resize(edges_.size());
   for (const int32_t id : ids) {
     for (int32_t e = first_edge_[id]; e < first_edge_[id + 1]; ++e) {
       followers_[cursor[edges_[e].source]++] = {id, edges_[e].output};
