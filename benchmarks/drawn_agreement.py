@@ -6,7 +6,8 @@ gradients and updates. The first five that are worth distributing count: those w
 placement whose simulated step is at least 15% below that of TensorFlow's. None is replaced. They
 are executed under the placements of benchmarks/agreement.py, and give the same table.
 
-    python -m benchmarks.drawn_agreement $(git log -1 --format=%H -- cc/tf cc/engine/simulator)
+    rules="cc/tf cc/engine/simulator cc/engine/problem/op_order.cc"
+    python -m benchmarks.drawn_agreement $(git log -1 --format=%H -- $rules)
     python -m benchmarks.drawn_agreement COMMIT --list
 
 Every candidate runs in a process of its own, and what planners made of it in --processes - 1 more,
