@@ -222,7 +222,7 @@ class _MachineCalibration:
         kind = self._described.kinds[index]
         self._progress(f"launch overhead of {kind.name}")
         few, many = self._probes.compare(*(chain([device], n, 1) for n in (_FEW_OPS, _MANY_OPS)))
-        launch_s = (many.value_s - few.value_s) / (_MANY_OPS - _FEW_OPS)
+        launch_s = (many.median_s - few.median_s) / (_MANY_OPS - _FEW_OPS)
         launch_ns = max(1, round(1e9 * launch_s))
         self._progress(f"memory bandwidth of {kind.name}")
         bytes_per_s = self._bytes_per_s(kind, device, launch_s)
@@ -259,7 +259,7 @@ class _MachineCalibration:
             short, long = self._probes.compare(
                 chain([device], 1, elements), chain([device], 1 + _LARGE_OPS, elements)
             )
-            op_s = max((long.value_s - short.value_s) / _LARGE_OPS - hidden_s, 1e-7)
+            op_s = max((long.median_s - short.median_s) / _LARGE_OPS - hidden_s, 1e-7)
             if op_s >= _LAUNCHES * launch_s or 4 * elements > most:
                 break
             elements *= 4
@@ -286,7 +286,7 @@ class _MachineCalibration:
                 few, many = self._probes.compare(
                     *(rated_products(device, n, size, tensor) for n in (1, 1 + _PRODUCTS))
                 )
-                product_s = max((many.value_s - few.value_s) / _PRODUCTS, 1e-9)
+                product_s = max((many.median_s - few.median_s) / _PRODUCTS, 1e-9)
                 if product_s >= _LAUNCHES * launch_s or size >= _MOST_MATRIX:
                     break
                 size *= 2
@@ -322,7 +322,7 @@ class _MachineCalibration:
         found = self._probes.compare(
             products(device, chains, 1), products(device, chains, 1 + _PRODUCTS)
         )
-        return found[0].value_s, found[1].value_s
+        return found[0].median_s, found[1].median_s
 
     def _turn_s(self, kind: DeviceKind, device: str, product_s: float) -> float:
         """How long a busy device makes a message wait: 0 if no other host could get one."""
@@ -352,10 +352,10 @@ class _MachineCalibration:
         devices = []
         for device, timing in zip(self._described.devices, found, strict=True):
             self.notes.append(
-                f"{device.name}: a step of one op takes {timing.value_s * 1e6:.3g} us (spread "
+                f"{device.name}: a step of one op takes {timing.median_s * 1e6:.3g} us (spread "
                 f"{timing.spread:.0%})"
             )
-            devices.append(replace(device, start_ns=round(1e9 * timing.value_s)))
+            devices.append(replace(device, start_ns=round(1e9 * timing.median_s)))
         return devices
 
     def _kind_of(self, index: int) -> DeviceKind:
@@ -386,8 +386,8 @@ class _MachineCalibration:
                 chain([src, dst], hops, elements),
                 *(chain([end], hops, elements) for end in ends_alone),
             )
-            stayed_s = sum(timing.value_s for timing in stayed) / len(stayed)
-            alone_s.append((moved.value_s - stayed_s) / hops)
+            stayed_s = sum(timing.median_s for timing in stayed) / len(stayed)
+            alone_s.append((moved.median_s - stayed_s) / hops)
             spreads.append(moved.spread)
             if is_work:
                 send_s.append(self._work_s(src, src, dst, hops, elements))
@@ -429,7 +429,7 @@ class _MachineCalibration:
             many, few, many_stay, few_stay = self._probes.compare(
                 *(transfers(start, to, n, elements) for to in (end, start) for n in _LARGE_COPIES)
             )
-            moved_s = (many.value_s - few.value_s) - (many_stay.value_s - few_stay.value_s)
+            moved_s = (many.median_s - few.median_s) - (many_stay.median_s - few_stay.median_s)
             each_s.append(max(moved_s, 0.0) / (_LARGE_COPIES[0] - _LARGE_COPIES[1]))
         return sum(each_s) / 2
 
@@ -442,7 +442,7 @@ class _MachineCalibration:
             transfers_amid_work(busy, src, dst, count, elements),
             transfers_amid_work(busy, src, src, count, elements),
         )
-        return max(0.0, moved.value_s - stayed.value_s) / count
+        return max(0.0, moved.median_s - stayed.median_s) / count
 
     def _interval_s(self, src: str, dst: str, count: int, elements: int) -> float:
         """Between two of many transfers that are sent at once, while nothing else is done.
@@ -452,7 +452,7 @@ class _MachineCalibration:
         many, few = self._probes.compare(
             transfers(src, dst, 2 * count, elements), transfers(src, dst, count, elements)
         )
-        return max(0.0, many.value_s - few.value_s) / count
+        return max(0.0, many.median_s - few.median_s) / count
 
 
 def _data_sheet(kind: DeviceKind) -> DeviceKind | None:
@@ -470,7 +470,7 @@ def _describe_fit(fit: BytesFit) -> str:
 def _describe_costs(found: OpCosts) -> str:
     return (
         f"{found.kind}: {found.ran:,} ops ran on {found.device} in a step of "
-        f"{found.step.value_s * 1e3:.3g} ms (spread {found.step.spread:.0%}); "
+        f"{found.step.median_s * 1e3:.3g} ms (spread {found.step.spread:.0%}); "
         f"{found.attributed:.1%} of the traced time has an op"
         + (f"; to launch one takes {found.launch_ns / 1e3:.3g} us" if found.launch_ns else "")
     )

@@ -104,7 +104,7 @@ def _on_cpu(
     times_ns, attributed = _times_of_ops(loaded, by_name)
     ran = times_ns > 0
     if (placement == device).all():
-        times_ns = as_long_as(problem, placement, kind, times_ns, step.value_s * 1e9)
+        times_ns = as_long_as(problem, placement, kind, times_ns, step.median_s * 1e9)
     else:
         times_ns[ran] += loaded.machine.kinds[kind].launch_overhead_ns
     _fill(table, problem, loaded, placement == device, times_ns, kind, len(traces))
@@ -146,7 +146,7 @@ def _on_gpu(
     cost_ns = problem.cost_ns.copy()
     runs = here & (cost_ns[:, kind] >= 0)
     cost_ns[runs, kind] = np.rint(times_ns[runs]).astype(np.int64)
-    step_ns = step.value_s * 1e9
+    step_ns = step.median_s * 1e9
     host_ns = [
         step_ns if of_step.launches_ns is None else sum(of_step.launches_ns.values()) / launching
         for of_step in traced
