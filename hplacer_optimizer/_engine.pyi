@@ -60,7 +60,7 @@ class Problem:
         device_turn_ns: _Int64 | None = None,  # [m] how long transfers' work waits for a slot
         device_launch_ns: _Int64 | None = None,  # [m] to launch an op there, ahead of its start
         launch_seed: int = 0,  # draws the order of launches that nobody knows
-        inter_op_threads: int = 16,  # that launch at once, of the host of each task
+        inter_op_threads: int = 16,  # that run ops at once, of the host of each task
         link_send_ns: _Int64 | None = None,  # [L] work of a transfer at its source
         link_send_bytes_per_s: _Int64 | None = None,  # [L] 0: bytes are no work
         link_receive_ns: _Int64 | None = None,  # [L] work of a transfer at its destination
@@ -116,7 +116,7 @@ class Problem:
 
     @property
     def device_turn_ns(self) -> _Int64:
-        """int64[m]: how long transfers' work waits at most for a slot while ops are ready."""
+        """int64[m]: how long transfers' work waits at most, for each op that could run."""
 
     @property
     def launch_seed(self) -> int: ...

@@ -241,13 +241,14 @@ Attributes:
     device_cores: m names; devices of one name share their slots, as the CPU devices of a process
         do. Empty, the default: the device has its own.
     device_start_ns: int64[m], no op starts on a device before; 0 by default.
-    device_turn_ns: int64[m], how long the work of a transfer waits at most for a slot while there
-        are ops to run, equal for devices that share their slots; 0 by default.
+    device_turn_ns: int64[m], how long the work of a transfer waits at most for a slot, for each op
+        that runs or is ready there; equal for devices that share their slots; 0 by default.
     device_launch_ns: int64[m], what it takes the host to launch an op there, ahead of the time
         when it starts; 0 by default: ops are not launched ahead.
     launch_seed: draws the order of launches where TensorFlow's own differs from start to start;
         0 by default. Problem files do not have it.
-    inter_op_threads: how many threads launch at once, of the host of each task; 16 by default.
+    inter_op_threads: how many threads run or launch ops at once, of the host of each task;
+        16 by default.
     device_pool: int32[m], equal for devices that share their slots; numbered from 0.
     link_src, link_dst: int32[L], devices.
     link_channel: L names; links of one channel take turns.

@@ -105,6 +105,7 @@ class Step:
         # Work that waits for a slot: (transfer, part) -> since when; of these, what is due.
         self.waiting: dict[tuple[tuple[int, int, int], str], int] = {}
         self.due: set[tuple[tuple[int, int, int], str]] = set()
+        self.due_at: dict[tuple[tuple[int, int, int], str], int] = {}  # at the latest
         # Work on a slot: (transfer, part) -> (its end, the op that it interrupts)
         self.working: dict[tuple[tuple[int, int, int], str], tuple[int, int | None]] = {}
         self.handed_on: dict[int, int] = {}  # what others wait for -> the how manieth op it was
@@ -116,7 +117,8 @@ class Step:
         # Ops of other devices that wait for a slot or have one, and their threads: since when.
         self.asked: dict[int, tuple[int, Thread]] = {}
         # By task: threads with nothing to do, each by its number, and the queue of each.
-        threads = range(document.get("inter_op_threads", 16))
+        self.inter_op_threads = int(document.get("inter_op_threads", 16))
+        threads = range(self.inter_op_threads)
         self.idle: dict[str, list[int]] = defaultdict(lambda: list(reversed(threads)))
         self.queues: dict[str, list[list[tuple[int, bool]]]] = defaultdict(
             lambda: [[] for _ in threads]
@@ -641,12 +643,31 @@ class Step:
     def start_pool(self, pool: frozenset[int]) -> None:
         device = self.devices[min(pool)]
 
+        slots = int(device.get("slots", 1))
+
         def free_slots() -> int:
             ops = [i for i in self.end if self.place[i] in pool]
             own = [
                 w for w, (_, op) in self.working.items() if op is None and self.worker(*w) == pool
             ]
-            return int(device.get("slots", 1)) - len(ops) - len(own)
+            return slots - len(ops) - len(own)
+
+        def ready() -> list[tuple[int, int]]:
+            asked = {i: time for i, (time, _) in self.asked.items()}
+            return sorted(
+                (time, i)
+                for i, time in {**self.ready_at, **asked}.items()
+                if i not in self.start
+                and self.place[i] in pool
+                and (i in asked or not self.has_threads(self.place[i]))
+            )
+
+        def set_due() -> None:
+            ops = len(ready()) + len([i for i in self.end if self.place[i] in pool])
+            turns = max(min(ops, self.inter_op_threads), slots)
+            for work in waiting():
+                wait = device.get("turn_ns", 0) * turns // slots
+                self.due_at.setdefault(work, self.now + wait)
 
         def waiting() -> list[tuple[tuple[int, int, int], str]]:
             mine = [w for w in self.waiting if self.worker(*w) == pool]
@@ -654,14 +675,16 @@ class Step:
 
         def start_work(work: tuple[tuple[int, int, int], str], op: int | None) -> None:
             del self.waiting[work]
+            del self.due_at[work]
             self.due.discard(work)
             self.working[work] = (self.now + self.work(*work), op)
             if op is not None:
                 self.end[op] += self.work(*work)
 
+        set_due()
         while queue := waiting():
             if queue[0] not in self.due:
-                if self.now - self.waiting[queue[0]] < device.get("turn_ns", 0):
+                if self.now < self.due_at[queue[0]]:
                     break
                 self.due |= set(queue)
             interrupted = {op for _, op in self.working.values()}
@@ -674,28 +697,17 @@ class Step:
                 break
         while self.woken[pool]:
             self.run_thread(self.woken[pool].pop(0))
-        asked = {i: time for i, (time, _) in self.asked.items()}
-        ready = sorted(
-            (time, i)
-            for i, time in {**self.ready_at, **asked}.items()
-            if i not in self.start
-            and self.place[i] in pool
-            and (i in asked or not self.has_threads(self.place[i]))
-        )
         if self.launches(min(pool)):
             self.launch(min(pool))
         else:
-            for _, i in ready[: free_slots()]:
+            for _, i in ready()[: free_slots()]:
                 self.start_op(i)
+        set_due()
         while waiting() and free_slots() > 0:
             start_work(waiting()[0], None)
 
     def times(self) -> list[int]:
         """When something may happen next."""
-        due = [
-            since + self.devices[min(self.worker(*work))].get("turn_ns", 0)
-            for work, since in self.waiting.items()
-        ]
         starts = [device.get("start_ns", 0) for device in self.devices]
         return [
             *self.end.values(),
@@ -703,7 +715,7 @@ class Step:
             *(t + self.duration(x) for x, t in self.started.items() if x not in self.carried),
             *(end for end, _, _ in self.launching.values()),
             *(self.copy_ready[c[0]] for c in self.copies.values() if c and c[0] in self.copy_ready),
-            *(time for time in (*due, *starts) if time > self.now),
+            *(time for time in (*self.due_at.values(), *starts) if time > self.now),
         ]
 
     def run(self) -> None:

@@ -56,7 +56,7 @@ _MESSAGE_WORK = {
     "receive_ns": 45_000,
     "receive_bytes_per_s": 3_000_000_000,
 }
-_TURN_NS = 2_000_000  # of Linux: it lets a busy thread run on for up to a tick of 4 ms
+_TURN_NS = 1_200_000  # of Linux, in the mean: a busy thread runs on for up to a tick of 4 ms
 _START_NS = 150_000  # of a step in the first task; the others are told of it
 _TOLD_NS = 100_000
 _SHARED_CORES = "CPU devices of one task share its cores and memory: two are no faster than one"
@@ -65,7 +65,7 @@ LIKE_THIS_HOST = "all hosts are like this one"
 _SEVERAL_TASKS = (
     f"a message between tasks is {_MESSAGE_WORK['send_ns']} ns of work for its sender and "
     f"{_MESSAGE_WORK['receive_ns']} ns for its receiver, beside its bytes, and waits up to "
-    f"{_TURN_NS} ns where ops run"
+    f"{_TURN_NS} ns for each op that runs or is ready there"
 )
 
 
@@ -149,6 +149,9 @@ def detect(
     threads = INTER_OP_THREADS
     if any(kind.launches_ahead for kind in kinds.values()):
         threads = inter_op_threads or int(host.usable_cores())
+    elif len(tasks) > 1:
+        sharing = max(Counter(hosts.get(task, task) for task in tasks).values())
+        threads = inter_op_threads or host.worker_threads(int(host.usable_cores()) // sharing)
     return Machine(
         name=DETECTED,
         kinds=tuple(kinds.values()),

@@ -180,6 +180,11 @@ def tensorflow_threads(inter_op: int = 0, intra_op: int = 0) -> tuple[int, int]:
     )
 
 
+def worker_threads(cores: int) -> int:
+    """The inter-op threads of a worker: with a single one, a chain runs before its tensors go."""
+    return max(4, cores)
+
+
 def _number(text: str) -> int:
     return int(text) if text.isdecimal() else 0
 

@@ -157,7 +157,7 @@ class Machine(Described):
         links: L links in the order of (source, destination), at most one per ordered pair; a pair
             without one cannot talk.
         assumptions: what is not known but taken for granted, one sentence each.
-        inter_op_threads: of TensorFlow on the host of each task; so many launch at once.
+        inter_op_threads: of TensorFlow on the host of each task; so many run or launch ops at once.
         device_names: of the D devices, as TensorFlow names them.
 
     Raises:

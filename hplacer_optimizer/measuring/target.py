@@ -10,7 +10,6 @@ from typing import Any, TypeAlias
 from hplacer_optimizer import emulation
 from hplacer_optimizer.errors import OptionError
 from hplacer_optimizer.machines import host
-from hplacer_optimizer.measuring.clusters.local_workers import inter_op_threads
 
 LOCAL = ""
 
@@ -41,7 +40,7 @@ class Target:
             numbers = [int(found[1]) for found in map(_CPU.search, self.device_names) if found]
             config.device_count["CPU"] = max(numbers, default=0) + 1
             if not emulation.is_on():  # which sets the threads that it needs
-                config.inter_op_parallelism_threads = inter_op_threads(host.whole_cores())
+                config.inter_op_parallelism_threads = host.worker_threads(host.whole_cores())
         else:
             config.isolate_session_state = True  # variables end with their session
         config.gpu_options.allow_growth = True  # beside the process that trains, or plans

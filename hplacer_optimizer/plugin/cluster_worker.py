@@ -12,7 +12,8 @@ from __future__ import annotations
 import os
 import sys
 
-from hplacer_optimizer.measuring.clusters.local_workers import JOB, inter_op_threads
+from hplacer_optimizer.machines.host import worker_threads
+from hplacer_optimizer.measuring.clusters.local_workers import JOB
 from hplacer_optimizer.plugin import service
 from hplacer_optimizer.plugin.disabling import is_disabled
 
@@ -25,7 +26,7 @@ def main(task: int, cores: list[int], addresses: list[str]) -> None:
     if not is_disabled():
         service.start()
     config = tf.compat.v1.ConfigProto(
-        inter_op_parallelism_threads=inter_op_threads(len(cores)),
+        inter_op_parallelism_threads=worker_threads(len(cores)),
         intra_op_parallelism_threads=1,
     )
     server = tf.distribute.Server({JOB: addresses}, job_name=JOB, task_index=task, config=config)

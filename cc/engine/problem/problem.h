@@ -71,13 +71,13 @@ struct ProblemSpec {
   std::vector<int32_t> device_slots;         // [m] ops that run at once
   std::vector<std::string> device_cores;     // [m] devices of one name share their slots; "": own
   std::vector<int64_t> device_start_ns;      // [m] before it, no op starts on the device
-  // [m] how long the work of a transfer waits at most for a slot while there are ops to run.
+  // [m] how long the work of a transfer waits at most for a slot, for each op that could run.
   std::vector<int64_t> device_turn_ns;
   // [m] what it takes the host to launch an op there; 0: ops are not launched ahead.
   std::vector<int64_t> device_launch_ns;
   // Which of the orders that nobody knows the launches follow: see simulator.h.
   int64_t launch_seed = 0;
-  int32_t inter_op_threads = kInterOpThreads;  // of each task's host, that launch
+  int32_t inter_op_threads = kInterOpThreads;  // of each task's host, that run ops
   std::vector<int32_t> link_src, link_dst;     // [L] devices
   std::vector<std::string> link_channel;       // [L] links of one name share one channel
   std::vector<int64_t> link_latency_ns;        // [L]

@@ -72,14 +72,16 @@
 // when the channel is done; work of no duration is done at once and needs no slot. A pool's work
 // waits in the order (time when it began to wait, src op, output, dst device). When a pool starts
 // what waits for it, it goes through these:
-//   1. If the first of the work has waited for the pool's `turn_ns`, all work that waits now is
-//   due.
-//      Due work takes free slots, then interrupts ops that run: first the one that has started
-//      first, of these the lowest. An interrupted op goes on when the work on its slot is done.
+//   1. If the first of the work has waited as long as it may, all work that waits now is due. That
+//      is a `turn_ns` of the pool for each op that runs or is ready there when the work begins to
+//      wait, for no more ops than the task has threads, over the slots that they share; for no less
+//      than one turn. Due work takes free slots, then interrupts ops that run: first the one that
+//      has started first, of these the lowest. An interrupted op goes on when the work on its slot
+//      is done.
 //   2. Ready ops take free slots.
 //   3. Other work takes free slots.
 // So does an operating system: a thread that runs ops is not interrupted by one that has a message
-// to handle, until it runs out of ops or its turn is over.
+// to handle, until it runs out of ops or its turn is over. Each thread with an op has a turn.
 //
 // Implementation: step_simulation.h, over the packed arrays of problem/step_graph.h.
 //

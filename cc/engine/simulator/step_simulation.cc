@@ -1,6 +1,7 @@
 #include "engine/simulator/step_simulation.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 namespace hplacer {
@@ -153,8 +154,11 @@ void StepSimulation<EventKey, kRecord>::Reset(int64_t order) {
     work_.resize(num_pools);
     for (auto& queue : work_) queue.Clear();
     due_.assign(num_pools, 0);
+    new_work_.resize(num_pools);
+    for (auto& work : new_work_) work.clear();
     running_.resize(num_pools);
     for (auto& ops : running_) ops.clear();
+    num_running_.assign(num_pools, 0);
     has_alarm_.assign(num_pools, 0);
     op_start_ns_.resize(problem_->num_ops());
   }
@@ -330,6 +334,7 @@ void StepSimulation<EventKey, kRecord>::StartOps(int32_t pool) {
     if (has_work_) {
       op_start_ns_[op] = now_ns_;
       running_[pool].push_back(op);
+      ++num_running_[pool];
     }
     PrefetchFinish(op);
     AllocateAtStart(op, device);
@@ -401,6 +406,7 @@ void StepSimulation<EventKey, kRecord>::FinishOp(int32_t op) {
     std::vector<int32_t>& running = running_[pool];
     *std::find(running.begin(), running.end(), op) = running.back();
     running.pop_back();
+    --num_running_[pool];
   }
   startable_pools_.Add(pool);
   if (!HasThreads(device)) return HandOn(op, device);
@@ -946,11 +952,29 @@ template <typename EventKey, bool kRecord>
 void StepSimulation<EventKey, kRecord>::WaitForSlot(int32_t index, Part part) {
   const Send& send = sends_[index];
   works_[index].part = part;
-  works_[index].wait_ns = now_ns_;
   const int32_t device = part == Part::kSend ? send.src_device : send.dst_device;
   const int32_t pool = device_pool_[device];
   work_[pool].Push(now_ns_, static_cast<uint64_t>(send.op) << 32 | static_cast<uint32_t>(index));
+  new_work_[pool].push_back(index);
   startable_pools_.Add(pool);
+}
+
+// Of what has begun to wait: a turn for each op that runs or is ready, as far as there are threads
+// for them, and slots that they share.
+template <typename EventKey, bool kRecord>
+void StepSimulation<EventKey, kRecord>::SetDue(int32_t pool) {
+  if (new_work_[pool].empty()) return;
+  const int64_t slots = problem_->pool_slots()[pool];
+  const int64_t ops = num_running_[pool] + ready_[pool].size();
+  const int64_t threads = std::min<int64_t>(ops, problem_->spec().inter_op_threads);
+  const auto turn_ns = static_cast<__int128>(problem_->pool_turn_ns()[pool]);
+  const __int128 wait_ns = turn_ns * std::max(threads, slots) / slots;
+  // Otherwise the step is over before that.
+  const bool comes = wait_ns <= problem_->max_time_ns() - now_ns_;
+  const int64_t due_ns =
+      comes ? now_ns_ + static_cast<int64_t>(wait_ns) : std::numeric_limits<int64_t>::max();
+  for (const int32_t index : new_work_[pool]) works_[index].due_ns = due_ns;
+  new_work_[pool].clear();
 }
 
 template <typename EventKey, bool kRecord>
@@ -965,10 +989,10 @@ template <typename EventKey, bool kRecord>
 void StepSimulation<EventKey, kRecord>::StartDueWork(int32_t pool) {
   ArrivalQueue<uint64_t>& queue = work_[pool];
   queue.Seal();
+  SetDue(pool);
   while (!queue.empty()) {
     if (due_[pool] == 0) {
-      const int64_t waited_ns = now_ns_ - works_[queue.Front() & UINT32_MAX].wait_ns;
-      if (waited_ns < problem_->pool_turn_ns()[pool]) return;
+      if (works_[queue.Front() & UINT32_MAX].due_ns > now_ns_) return;
       due_[pool] = queue.size();
     }
     int32_t on_op = kNone;
@@ -981,6 +1005,7 @@ void StepSimulation<EventKey, kRecord>::StartDueWork(int32_t pool) {
 template <typename EventKey, bool kRecord>
 void StepSimulation<EventKey, kRecord>::StartOtherWork(int32_t pool) {
   work_[pool].Seal();  // threads that launch may have added some
+  SetDue(pool);
   while (free_slots_[pool] > 0 && !work_[pool].empty()) StartWork(pool, kNone);
   if (!work_[pool].empty() && !has_alarm_[pool]) SetAlarm(pool);
 }
@@ -1041,12 +1066,11 @@ void StepSimulation<EventKey, kRecord>::FinishWork(int32_t index) {
 // For when the first of a pool's work will be due.
 template <typename EventKey, bool kRecord>
 void StepSimulation<EventKey, kRecord>::SetAlarm(int32_t pool) {
-  const int64_t turn_ns = problem_->pool_turn_ns()[pool];
-  const int64_t wait_ns = works_[work_[pool].Front() & UINT32_MAX].wait_ns;
-  if (turn_ns > problem_->max_time_ns() - wait_ns) return;  // the step is over before that
-  if (wait_ns + turn_ns <= now_ns_) return;                 // due: it waits for other work
+  const int64_t due_ns = works_[work_[pool].Front() & UINT32_MAX].due_ns;
+  if (due_ns == std::numeric_limits<int64_t>::max()) return;
+  if (due_ns <= now_ns_) return;  // it waits for other work
   has_alarm_[pool] = 1;
-  events_.Push(wait_ns + turn_ns, problem_->num_ops() + pool);
+  events_.Push(due_ns, problem_->num_ops() + pool);
 }
 
 // ---- what a finished op produces ----

@@ -150,7 +150,7 @@ class StepSimulation {
   enum class Part : uint8_t { kSend, kCarry, kReceive };
   // What only transfers on links with work need, by send.
   struct Work {
-    int64_t wait_ns;  // since when it waits for a slot
+    int64_t due_ns;  // when it has waited for a slot as long as it may
     int64_t sent_ns, carried_ns;
     int32_t link;
     int32_t on_op;  // that it interrupts, or kNone
@@ -186,6 +186,7 @@ class StepSimulation {
   void StartWork(int32_t pool, int32_t on_op);
   void FinishWork(int32_t index);
   void WaitForSlot(int32_t index, Part part);
+  void SetDue(int32_t pool);
   void WaitForChannel(int32_t index);
   void SetAlarm(int32_t pool);
 
@@ -313,12 +314,14 @@ class StepSimulation {
 
   // Of problems with work.
   bool has_work_ = false;
-  std::vector<Work> works_;                    // [sends]
-  std::vector<ArrivalQueue<uint64_t>> work_;   // [pools] (src op, send)
-  std::vector<int64_t> due_;                   // [pools] so many of the first are due
-  std::vector<std::vector<int32_t>> running_;  // [pools] ops that are not interrupted
-  std::vector<uint8_t> has_alarm_;             // [pools]
-  std::vector<int64_t> op_start_ns_;           // [n]
+  std::vector<Work> works_;                     // [sends]
+  std::vector<ArrivalQueue<uint64_t>> work_;    // [pools] (src op, send)
+  std::vector<int64_t> due_;                    // [pools] so many of the first are due
+  std::vector<std::vector<int32_t>> new_work_;  // [pools] sends without a due_ns
+  std::vector<std::vector<int32_t>> running_;   // [pools] ops that are not interrupted
+  std::vector<int32_t> num_running_;            // [pools] with these
+  std::vector<uint8_t> has_alarm_;              // [pools]
+  std::vector<int64_t> op_start_ns_;            // [n]
   // Of problems with devices that start later: ops that are ready before.
   std::vector<std::vector<int32_t>> held_;  // [m]
   std::vector<uint8_t> is_held_;            // [m], empty if no device is

@@ -26,11 +26,10 @@ Build = Callable[[], list[Any]]  # makes ops, returns those that a step fetches
 class Probes:
     """Timed steps on the devices of a target."""
 
-    def __init__(self, target: Target, *, repeats: int = _REPEATS) -> None:
+    def __init__(self, target: Target) -> None:
         self._target = target
-        self._repeats = repeats
 
-    def compare(self, *builds: Build) -> list[Timing]:
+    def compare(self, *builds: Build, repeats: int = _REPEATS) -> list[Timing]:
         """The steps of each of these graphs, in turn."""
         import tensorflow as tf
 
@@ -42,7 +41,7 @@ class Probes:
             steps = [session.make_callable(ends) for ends in fetches]
             for step in steps * _WARMUP:
                 step()
-            for _ in range(self._repeats):
+            for _ in range(repeats):
                 for step, times in zip(steps, seconds, strict=True):
                     start = clock()
                     step()

@@ -35,11 +35,6 @@ _MODULE = "hplacer_optimizer.plugin.cluster_worker"
 _ENVIRONMENT = {"TF_CPP_MIN_LOG_LEVEL": "2"}
 
 
-def inter_op_threads(cores: int) -> int:
-    """Of a process of TensorFlow: with a single one, a chain of ops runs before its tensors go."""
-    return max(4, cores)
-
-
 @dataclass(frozen=True, kw_only=True)
 class LocalCluster:
     """N workers that run on this machine; the index of each sequence is the task.

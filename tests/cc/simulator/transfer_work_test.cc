@@ -68,6 +68,25 @@ TEST_CASE("a busy device sends when its turn is over, and then goes on with its 
   CHECK(trace.finish_ns == Ns{10, 30 + kAlone + 5, 110 + kSendNs});
 }
 
+TEST_CASE("each op that runs or is ready has a turn, as far as there are threads") {
+  const auto sent_ns = [](int32_t threads, int32_t slots) {
+    ProblemBuilder b = Hosts(20, slots);
+    b.spec.inter_op_threads = threads;
+    b.Op(10, {0});
+    b.Op(5);
+    b.Edge(0, 0, 1);
+    for (int32_t op = 2; op < 5; ++op) {
+      b.Op(100);
+      b.Control(0, op);
+    }
+    return Run(b, {0, 1, 0, 0, 0}).transfers[0].sent_ns;
+  };
+  CHECK(sent_ns(16, 1) == 10 + 3 * 20 + kSendNs);
+  CHECK(sent_ns(2, 1) == 10 + 2 * 20 + kSendNs);
+  CHECK(sent_ns(16, 2) == 10 + 3 * 20 / 2 + kSendNs);
+  CHECK(sent_ns(1, 2) == 10 + 20 + kSendNs);
+}
+
 TEST_CASE("without turns, what is to be sent goes before ops that are ready") {
   const StepTrace trace = Run(Busy(0), {0, 1, 0});
   CHECK(trace.start_ns == Ns{0, 10 + kAlone, 10 + kSendNs});
