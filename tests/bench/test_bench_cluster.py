@@ -134,7 +134,8 @@ def test_a_part_of_the_model_is_left_out() -> None:
         link_receive_bytes_per_s=np.full(links, 10**9),
     )
     parts = dict(ablations(problem))
-    assert set(parts) == {"turns", "starts", "work"}
+    assert set(parts) == {"turns", "turns of several ops", "starts", "work"}
+    assert parts["turns of several ops"].inter_op_threads == 1
     assert not parts["turns"].device_turn_ns.any()
     assert not parts["starts"].device_start_ns.any()
     carried = parts["work"]
