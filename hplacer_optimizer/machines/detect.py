@@ -65,7 +65,7 @@ LIKE_THIS_HOST = "all hosts are like this one"
 _SEVERAL_TASKS = (
     f"a message between tasks is {_MESSAGE_WORK['send_ns']} ns of work for its sender and "
     f"{_MESSAGE_WORK['receive_ns']} ns for its receiver, beside its bytes, and waits up to "
-    f"{_TURN_NS} ns for each op that runs or is ready there"
+    f"{_TURN_NS} ns, over the cores of an op, for each op that runs or is ready there"
 )
 
 
@@ -132,7 +132,8 @@ def detect(
             kind = _accelerator_kind(device, assumptions)
             memory = max(device.memory_bytes, 0)
         if len(tasks) > 1 and kind.type == "CPU":
-            kind = replace(kind, turn_ns=_TURN_NS)
+            cores_of_op = host.usable_cores() / sharing / kind.slots  # any of them may be free
+            kind = replace(kind, turn_ns=round(_TURN_NS / max(cores_of_op, 1)))
         kind = kinds.setdefault(kind.name, kind)
         own_memory = None if memory == kind.memory_bytes else memory
         described.append(

@@ -119,7 +119,7 @@ def test_the_tasks_of_a_host_have_equal_parts_of_it() -> None:
     (kind,) = machine.kinds
     assert kind.name == "CPU (1/2 of the cores)"
     assert machine.memory_bytes == (32 * 2**30,) * 3
-    assert machine.inter_op_threads == 8
+    assert (machine.inter_op_threads, kind.turn_ns) == (8, 1_200_000 / 8)
     assert [device.cores for device in machine.devices] == [f"cores of {tasks[0]}"] * 2 + [None]
 
 
