@@ -19,7 +19,7 @@ from tests.shared_cores import shared_cores
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "two_towers.hplacer.json"
 # By the version of the simulator: the steps of the test below.
-STEPS_NS = {4: [4_301_000, 6_938_000, 12_972_000]}
+STEPS_NS = {5: [4_301_000, 6_938_000, 12_972_000]}
 
 
 def test_who_changes_a_step_raises_the_version() -> None:
