@@ -154,8 +154,8 @@ FAULTS = (
     ),
     Fault(
         "hplacer_optimizer/machines/detect.py",
-        "host.usable_cores() / sharing",
-        "host.usable_cores()",
+        "cores = host.usable_cores() / sharing\n",
+        "cores = host.usable_cores()\n",
         "tests/machines",
     ),
     # In places that are rarely run.
