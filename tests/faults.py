@@ -154,8 +154,8 @@ FAULTS = (
     ),
     Fault(
         "hplacer_optimizer/machines/detect.py",
-        "cores = host.usable_cores() / sharing\n",
-        "cores = host.usable_cores()\n",
+        "host.usable_cores() / sharing",
+        "host.usable_cores()",
         "tests/machines",
     ),
     # In places that are rarely run.

@@ -642,7 +642,6 @@ class Step:
 
     def start_pool(self, pool: frozenset[int]) -> None:
         device = self.devices[min(pool)]
-
         slots = int(device.get("slots", 1))
 
         def free_slots() -> int:

@@ -126,14 +126,12 @@ def detect(
             if cpus_of_task[task] > 1:
                 cores = f"cores of {task or 'this task'}"
                 assumptions.add(_SHARED_CORES)
-            kind = _cpu_kind(sharing, inter_op_threads, intra_op_threads, assumptions)
+            turn_ns = _TURN_NS if len(tasks) > 1 else 0
+            kind = _cpu_kind(sharing, inter_op_threads, intra_op_threads, turn_ns, assumptions)
             memory = kind.memory_bytes  # TensorFlow reports 256 MB for any CPU
         else:
             kind = _accelerator_kind(device, assumptions)
             memory = max(device.memory_bytes, 0)
-        if len(tasks) > 1 and kind.type == "CPU":
-            cores_of_op = host.usable_cores() / sharing / kind.slots  # any of them may be free
-            kind = replace(kind, turn_ns=round(_TURN_NS / max(cores_of_op, 1)))
         kind = kinds.setdefault(kind.name, kind)
         own_memory = None if memory == kind.memory_bytes else memory
         described.append(
@@ -226,11 +224,13 @@ def _start_ns(task: str, tasks: Sequence[str]) -> int:
 # ---- kinds ----
 
 
-def _cpu_kind(sharing: int, inter_op: int, intra_op: int, assumptions: set[str]) -> DeviceKind:
+def _cpu_kind(
+    sharing: int, inter_op: int, intra_op: int, turn_ns: int, assumptions: set[str]
+) -> DeviceKind:
     """The processor of a task that is one of `sharing` on this host.
 
     A slot is what one op gets: its intra-op threads. There are as many as inter-op threads and
-    cores allow.
+    cores allow. `turn_ns` is that of a single core; of several, any may be free.
     """
     processor = host.processor()
     cores = host.usable_cores() / sharing
@@ -255,6 +255,7 @@ def _cpu_kind(sharing: int, inter_op: int, intra_op: int, assumptions: set[str])
         launch_overhead_ns=_EXECUTOR_OVERHEAD_NS,
         executor_overhead_ns=_EXECUTOR_OVERHEAD_NS,
         slots=slots,
+        turn_ns=round(turn_ns / max(cores / slots, 1)),
     )
 
 
