@@ -84,7 +84,28 @@ TASKS: tuple[ClusterTask, ...] = (
     _small("reading in two directions", {"forwards/": 0, "backwards/": 1}),
     _small("images down and up", {"down": 0, "up": 1}),
     _small("layers of experts", {"expert[01]/|gate": 0, "expert[23]/": 1}),
+    _small("two attention encoders", {"encoder0/": 0, "encoder1/": 1}),
+    _small("gated recurrence", {"layer0/": 0, "layer1/": 1}),
+    _small("wide and deep", {"table|wide|deep": 0, "hidden|out": 1}),
+    _small("dense blocks", {"branch0/": 0, "branch1/": 1}),
+    _small("separable convolutions", {"tower0/": 0, "tower1/": 1}),
+    _small("messages along edges", {"relation[01]|own": 0, "relation2": 1}),
+    _small("similar pairs", {"side0/": 0, "side1/|loss": 1}),
+    _small("three unlike networks", {"network[01]/": 0, "network2/": 1}),
 )
+
+_OF_THE_MODEL = (
+    "nmt",
+    "two_convolutional_towers",
+    "four_experts",
+    "two_unequal_encoders",
+    "wide_embeddings",
+)
+
+DEFAULT_TASKS: tuple[ClusterTask, ...] = tuple(
+    task for task in TASKS if task.name not in _OF_THE_MODEL
+)
+"""All but those whose steps were looked at when the model of transfers was made."""
 
 
 def cuts_by_hand(

@@ -115,6 +115,14 @@ def _mean(values: list[Any]) -> Any:
     return tf.add_n([tf.reduce_mean(tf.square(value)) for value in values])
 
 
+def _normal(x: Any) -> Any:
+    """Each row with mean 0 and variance 1."""
+    import tensorflow as tf
+
+    mean, variance = tf.nn.moments(x, axes=-1, keepdims=True)
+    return (x - mean) * tf.math.rsqrt(variance + 1e-3)
+
+
 def _chain(layers: int, width: int, batch: int) -> Any:
     x = _input(batch, width)
     for layer in range(layers):
@@ -383,10 +391,8 @@ def _residuals(networks: int, blocks: int, width: int, batch: int) -> Any:
     for network in range(networks):
         x = _input(batch, width)
         for block in range(blocks):
-            mean, variance = tf.nn.moments(x, axes=1, keepdims=True)
-            normal = (x - mean) * tf.math.rsqrt(variance + 1e-3)
             name = f"network{network}/block{block}"
-            x = x + _dense(_dense(normal, f"{name}/in", 2 * width), f"{name}/out", width)
+            x = x + _dense(_dense(_normal(x), f"{name}/in", 2 * width), f"{name}/out", width)
         outputs.append(x)
     return _mean([tf.add_n(outputs)])
 
@@ -402,6 +408,151 @@ def _mixer(blocks: int, patches: int, width: int, batch: int) -> Any:
         across = tf.transpose(tf.reshape(across, [batch, width, patches]), [0, 2, 1])
         x = _dense(x + tf.reshape(across, [batch * patches, width]), f"block{block}/b", width)
     return _mean([x])
+
+
+def _attention_encoders(blocks: int, length: int, width: int, batch: int) -> Any:
+    """Two encoders of blocks with attention, whose outputs are compared."""
+    import tensorflow as tf
+
+    ends = []
+    for encoder in range(2):
+        x = _input(batch * length, width, seed=encoder)
+        for block in range(blocks):
+            name = f"encoder{encoder}/block{block}"
+            with tf.name_scope(name):
+                q, k, v = (
+                    tf.reshape(_normal(x) @ _weights(f"{name}/{part}", width, width), shape)
+                    for part in "qkv"
+                    for shape in [[batch, length, width]]
+                )
+                weights = tf.nn.softmax(tf.matmul(q, k, transpose_b=True) / width**0.5)
+                x += tf.reshape(weights @ v, [batch * length, width])
+            inner = _dense(_normal(x), f"{name}/in", 4 * width)
+            x += _dense(inner, f"{name}/out", width)
+        ends.append(x)
+    return _mean([ends[0] - ends[1]])
+
+
+def _gated(layers: int, length: int, width: int, batch: int) -> Any:
+    """A recurrent network with gates, layer on layer."""
+    import tensorflow as tf
+
+    inputs = tf.unstack(_input(length, batch, width))
+    for layer in range(layers):
+        name, state, states = f"layer{layer}", tf.zeros([batch, width]), []
+        gates = _weights(f"{name}/gates", 2 * width, 2 * width)
+        kernel = _weights(f"{name}/kernel", 2 * width, width)
+        with tf.name_scope(name):
+            for x in inputs:
+                both = tf.sigmoid(tf.concat([x, state], axis=1) @ gates)
+                forget, update = tf.split(both, 2, axis=1)
+                new = tf.tanh(tf.concat([x, forget * state], axis=1) @ kernel)
+                state = update * state + (1 - update) * new
+                states.append(state)
+        inputs = states
+    return _mean(inputs)
+
+
+def _wide_and_deep(tables: int, rows: int, width: int, hidden: int, batch: int) -> Any:
+    """A weight per row of a table beside layers over what tables have."""
+    import numpy as np
+    import tensorflow as tf
+
+    wide, deep = [], []
+    for table in range(tables):
+        ids = np.random.default_rng(table).integers(0, rows, batch).astype(np.int32)
+        ids = input_batch(ids, f"ids{table}")
+        with tf.name_scope(f"table{table}"):
+            wide.append(tf.gather(_weights(f"wide{table}", rows, 1), ids))
+            deep.append(tf.gather(_weights(f"deep{table}", rows, width), ids))
+    x = tf.concat(deep, axis=1)
+    for layer in range(3):
+        x = _dense(x, f"hidden{layer}", hidden)
+    return _mean([tf.add_n(wide) + _dense(x, "out", 1)])
+
+
+def _dense_blocks(branches: int, layers: int, filters: int, size: int) -> Any:
+    """Convolutions that read what all before them in their branch have made."""
+    import tensorflow as tf
+
+    image, ends = _input(4, size, size, 16), []
+    for branch in range(branches):
+        found = [image]
+        for layer in range(layers):
+            x = tf.concat(found, axis=3)
+            found.append(_convolution(x, f"branch{branch}/conv{layer}", 3, filters))
+        ends.append(tf.concat(found[1:], axis=3))
+    return _mean(ends)
+
+
+def _separable_convolutions(towers: int, layers: int, filters: int, size: int) -> Any:
+    """One per channel, then one over the channels, in turn."""
+    import tensorflow as tf
+
+    ends = []
+    for tower in range(towers):
+        x = _input(4, size, size, filters, seed=tower)
+        for layer in range(layers):
+            name = f"tower{tower}/layer{layer}"
+            with tf.name_scope(name):
+                kernel = _weights(f"{name}/depth", 3, 3, filters, 1) / 3
+                x = tf.nn.depthwise_conv2d(x, kernel, [1, 1, 1, 1], "SAME")
+            x = _convolution(x, f"{name}/point", 1, filters)
+        ends.append(x)
+    return _mean(ends)
+
+
+def _messages(relations: int, layers: int, nodes: int, edges: int, width: int) -> Any:
+    """Nodes add up what their neighbours send, by a rule for each relation."""
+    import numpy as np
+    import tensorflow as tf
+
+    x = _input(nodes, width)
+    for layer in range(layers):
+        sums = [_dense(x, f"layer{layer}/own", width)]
+        for relation in range(relations):
+            drawn = np.random.default_rng(relation).integers(0, nodes, (2, edges))
+            src, dst = (
+                input_batch(ids.astype(np.int32), f"layer{layer}/ids{relation}{end}")
+                for end, ids in zip("ab", drawn, strict=True)
+            )
+            sent = _dense(x, f"layer{layer}/relation{relation}", width)
+            sums.append(tf.math.unsorted_segment_sum(tf.gather(sent, src), dst, nodes) / 8)
+        x = tf.add_n(sums)
+    return _mean([x])
+
+
+def _pairs(layers: int, width: int, batch: int) -> Any:
+    """Two networks that shall tell which of their inputs belong together."""
+    import tensorflow as tf
+
+    ends = []
+    for side in range(2):
+        x = _input(batch, width, seed=side)
+        for layer in range(layers):
+            x = _dense(x, f"side{side}/layer{layer}", width)
+        ends.append(_normal(x))
+    logits = tf.matmul(ends[0], ends[1], transpose_b=True) / width**0.5
+    labels = tf.range(batch)
+    with tf.name_scope("loss"):
+        rows, columns = (
+            tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=values)
+            for values in (logits, tf.transpose(logits))
+        )
+        return tf.reduce_mean(rows + columns)
+
+
+def _unlike_networks(widths: tuple[int, ...], layers: int, batch: int) -> Any:
+    """Networks of unlike width on the same input, whose outputs are averaged."""
+    import tensorflow as tf
+
+    image, outputs = _input(batch, 256), []
+    for network, width in enumerate(widths):
+        x = image
+        for layer in range(layers):
+            x = _dense(x, f"network{network}/layer{layer}", width)
+        outputs.append(_dense(x, f"network{network}/out", 64))
+    return _mean([tf.add_n(outputs)])
 
 
 _TOWERS = {
@@ -448,17 +599,27 @@ GRAPHS: dict[str, Callable[[], Any] | tuple[str, dict[str, Any]]] = {
     "two residual networks": partial(_residuals, 2, 4, 256, 256),
     "small residual networks": partial(_residuals, 4, 3, 64, 64),
     "mixer": partial(_mixer, 4, 64, 128, 16),
+    "two attention encoders": partial(_attention_encoders, 2, 32, 128, 8),
+    "gated recurrence": partial(_gated, 2, 10, 192, 64),
+    "wide and deep": partial(_wide_and_deep, 4, 20_000, 64, 512, 256),
+    "dense blocks": partial(_dense_blocks, 2, 5, 16, 24),
+    "separable convolutions": partial(_separable_convolutions, 2, 4, 64, 24),
+    "messages along edges": partial(_messages, 3, 3, 1024, 4096, 128),
+    "similar pairs": partial(_pairs, 4, 512, 256),
+    "three unlike networks": partial(_unlike_networks, (256, 384, 512), 4, 256),
 }
 
 CHOSEN_LAST = (
-    "shared convolutions",
-    "image and text",
-    "three tasks",
-    "two residual networks",
-    "small residual networks",
-    "mixer",
+    "two attention encoders",
+    "gated recurrence",
+    "wide and deep",
+    "dense blocks",
+    "separable convolutions",
+    "messages along edges",
+    "similar pairs",
+    "three unlike networks",
 )
-"""Chosen after all that the guard decides by was fixed."""
+"""Chosen after the model that predicts, and all that the guard decides by, was fixed."""
 
 # The last argument of each is the batch size.
 BATCHED: dict[str, partial[Any]] = {

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hplacer_optimizer.bench import cluster, prediction
-from hplacer_optimizer.bench.cluster_tasks import TASKS
+from hplacer_optimizer.bench.cluster_tasks import DEFAULT_TASKS, TASKS
 from hplacer_optimizer.bench.measured import calibrated_cluster
 from hplacer_optimizer.bench.result_json import result_json
 from hplacer_optimizer.cli.arguments import (
@@ -55,7 +55,8 @@ def add_commands(sets: Any) -> None:
             "--workload",
             action="append",
             metavar="TASK",
-            help=f"may be repeated: {', '.join(task.name for task in TASKS)} (default: all)",
+            help=f"may be repeated: {', '.join(task.name for task in TASKS)} "
+            f"(default: the {len(DEFAULT_TASKS)} that the model was not made with)",
         )
         add_output_directory(parser, f"hplacer-bench-{name}", "where results go")
         add_json(parser)
@@ -184,7 +185,7 @@ def _bench(options: argparse.Namespace) -> Iterator[Any]:
     LOGGER.setLevel("WARNING")  # what is assumed of a graph stands in the results
     from rich.console import Console
 
-    tasks = chosen_tasks(TASKS, options.workload)
+    tasks = chosen_tasks(TASKS, options.workload) if options.workload else DEFAULT_TASKS
     console = Console(file=sys.stderr)
     with (
         console.status("starting two workers") as status,
