@@ -58,6 +58,7 @@ class Problem:
         device_cores: list[str] | None = None,  # [m] devices of one name share slots, "": its own
         device_start_ns: _Int64 | None = None,  # [m] before it, no op starts on the device
         device_turn_ns: _Int64 | None = None,  # [m] how long transfers' work waits for a slot
+        device_cold_ns: _Int64 | None = None,  # [m] how much longer it takes after ops
         device_launch_ns: _Int64 | None = None,  # [m] to launch an op there, ahead of its start
         launch_seed: int = 0,  # draws the order of launches that nobody knows
         inter_op_threads: int = 16,  # that run ops at once, of the host of each task
@@ -117,6 +118,10 @@ class Problem:
     @property
     def device_turn_ns(self) -> _Int64:
         """int64[m]: how long transfers' work waits at most, for each op that could run."""
+
+    @property
+    def device_cold_ns(self) -> _Int64:
+        """int64[m]: how much longer transfers' work takes at most after ops."""
 
     @property
     def launch_seed(self) -> int: ...

@@ -118,6 +118,7 @@ Problem MakeProblem(const py::kwargs& kwargs) {
   spec.device_cores = keywords.TakeOptionalStrings("device_cores");
   spec.device_start_ns = keywords.TakeOptionalArray<int64_t>("device_start_ns");
   spec.device_turn_ns = keywords.TakeOptionalArray<int64_t>("device_turn_ns");
+  spec.device_cold_ns = keywords.TakeOptionalArray<int64_t>("device_cold_ns");
   spec.device_launch_ns = keywords.TakeOptionalArray<int64_t>("device_launch_ns");
   spec.launch_seed = keywords.TakeOptional<int64_t>("launch_seed", 0);
   spec.inter_op_threads = keywords.TakeOptional<int32_t>("inter_op_threads", kInterOpThreads);
@@ -175,6 +176,7 @@ py::dict KeywordsOf(const py::object& problem) {
                            "device_cores",
                            "device_start_ns",
                            "device_turn_ns",
+                           "device_cold_ns",
                            "device_launch_ns",
                            "launch_seed",
                            "inter_op_threads",
@@ -243,6 +245,8 @@ Attributes:
     device_start_ns: int64[m], no op starts on a device before; 0 by default.
     device_turn_ns: int64[m], how long the work of a transfer waits at most for a slot, for each op
         that runs or is ready there; equal for devices that share their slots; 0 by default.
+    device_cold_ns: int64[m], how much longer the work of a transfer takes at most after ops, which
+        filled the caches; equal for devices that share their slots; 0 by default.
     device_launch_ns: int64[m], what it takes the host to launch an op there, ahead of the time
         when it starts; 0 by default: ops are not launched ahead.
     launch_seed: draws the order of launches where TensorFlow's own differs from start to start;
@@ -349,6 +353,7 @@ void AddDeviceProperties(ProblemClass* cls) {
   AddStrings(cls, "device_cores", &ProblemSpec::device_cores);
   AddArray(cls, "device_start_ns", &ProblemSpec::device_start_ns);
   AddArray(cls, "device_turn_ns", &ProblemSpec::device_turn_ns);
+  AddArray(cls, "device_cold_ns", &ProblemSpec::device_cold_ns);
   AddArray(cls, "device_launch_ns", &ProblemSpec::device_launch_ns);
   cls->def_property_readonly("launch_seed",
                              [](const Problem& problem) { return problem.spec().launch_seed; });

@@ -25,6 +25,7 @@ enum Slot : int {
   kDeviceCores,
   kDeviceStart,
   kDeviceTurn,
+  kDeviceCold,
   kDeviceLaunch,
   kThreads,
   kLinks,
@@ -136,6 +137,7 @@ std::vector<JsonRule> MakeSchema() {
                            {"cores", kDeviceCores, false, 2},
                            {"start_ns", kDeviceStart, false, 2},
                            {"turn_ns", kDeviceTurn, false, 2},
+                           {"cold_ns", kDeviceCold, false, 2},
                            {"launch_ns", kDeviceLaunch, false, 2}});
   rules[kLink] = object({{"src", kLinkSrc, true},
                          {"dst", kLinkDst, true},
@@ -197,7 +199,7 @@ class ProblemReader final : public JsonReader {
 
   struct Device {
     std::string name, kind, cores;
-    int64_t memory_bytes = 0, start_ns = 0, turn_ns = 0, launch_ns = 0;
+    int64_t memory_bytes = 0, start_ns = 0, turn_ns = 0, cold_ns = 0, launch_ns = 0;
     int32_t slots = 1;
   };
   struct Link {
@@ -284,6 +286,9 @@ void ProblemReader::OnInteger(int slot, int64_t value) {
       break;
     case kDeviceTurn:
       device_.turn_ns = value;
+      break;
+    case kDeviceCold:
+      device_.cold_ns = value;
       break;
     case kDeviceLaunch:
       device_.launch_ns = value;
@@ -439,6 +444,7 @@ void ProblemReader::EndDevice() {
   spec_.device_cores.push_back(std::move(device_.cores));
   spec_.device_start_ns.push_back(device_.start_ns);
   spec_.device_turn_ns.push_back(device_.turn_ns);
+  spec_.device_cold_ns.push_back(device_.cold_ns);
   spec_.device_launch_ns.push_back(device_.launch_ns);
   device_ = Device();
 }

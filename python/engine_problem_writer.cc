@@ -91,6 +91,7 @@ class ProblemWriter {
     }
     UnlessZero(R"(,"start_ns":)", spec_.device_start_ns[i]);
     UnlessZero(R"(,"turn_ns":)", spec_.device_turn_ns[i]);
+    UnlessZero(R"(,"cold_ns":)", spec_.device_cold_ns[i]);
     UnlessZero(R"(,"launch_ns":)", spec_.device_launch_ns[i]);
     json_.Raw("}");
   }

@@ -70,10 +70,10 @@ def machines(draw: st.DrawFn, complete: bool, *, version1: bool = False) -> dict
 
 def _add_work(draw: st.DrawFn, devices: list[dict[str, Any]], links: list[dict[str, Any]]) -> None:
     """Lets devices start late, and makes transfers work for them."""
-    turn_ns: dict[Any, int] = {}
+    of_cores: dict[Any, dict[str, int]] = {}
     for d, device in enumerate(devices):
-        turn = turn_ns.setdefault(device.get("cores", d), draw(SMALL))
-        device |= {"start_ns": draw(SMALL), "turn_ns": turn}
+        shared = {"turn_ns": draw(SMALL), "cold_ns": draw(SMALL)}
+        device |= {"start_ns": draw(SMALL), **of_cores.setdefault(device.get("cores", d), shared)}
     rates = st.sampled_from([None, 10**9, 3 * 10**8, 2 * 10**9, 10**18])
     for link in links:
         for end in ("send", "receive"):

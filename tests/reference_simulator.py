@@ -108,6 +108,7 @@ class Step:
         self.due_at: dict[tuple[tuple[int, int, int], str], int] = {}  # at the latest
         # Work on a slot: (transfer, part) -> (its end, the op that it interrupts)
         self.working: dict[tuple[tuple[int, int, int], str], tuple[int, int | None]] = {}
+        self.worked: dict[frozenset[int], int] = {}  # by ops since the last work of a transfer
         self.handed_on: dict[int, int] = {}  # what others wait for -> the how manieth op it was
         # Outputs of ops, and with -1 their ends, that are known to the threads of a device.
         self.known: set[tuple[int, int, int]] = set()
@@ -304,6 +305,8 @@ class Step:
     def finish_op(self, i: int) -> None:
         self.finish[i] = self.now
         del self.end[i]
+        pool = self.pool(self.place[i])
+        self.worked[pool] = self.worked.get(pool, 0) + (self.cost(i) or 0)
         if not self.has_threads(self.place[i]):
             for transfer in self.hand_on(i):
                 self.start_send(transfer)
@@ -676,9 +679,11 @@ class Step:
             del self.waiting[work]
             del self.due_at[work]
             self.due.discard(work)
-            self.working[work] = (self.now + self.work(*work), op)
+            filled = self.worked.pop(pool, 0) // 4
+            duration = self.work(*work) + min(device.get("cold_ns", 0), filled)
+            self.working[work] = (self.now + duration, op)
             if op is not None:
-                self.end[op] += self.work(*work)
+                self.end[op] += duration
 
         set_due()
         while queue := waiting():

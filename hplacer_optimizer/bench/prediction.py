@@ -93,6 +93,7 @@ def ablations(problem: Problem) -> Iterator[tuple[str, Problem]]:
     """
     yield "turns", problem.replace(device_turn_ns=np.zeros_like(problem.device_turn_ns))
     yield "turns of several ops", problem.replace(inter_op_threads=1)
+    yield "cold caches", problem.replace(device_cold_ns=np.zeros_like(problem.device_cold_ns))
     yield "starts", problem.replace(device_start_ns=np.zeros_like(problem.device_start_ns))
     none = np.zeros_like(problem.link_send_ns)
     per_byte = sum(

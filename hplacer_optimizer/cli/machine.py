@@ -102,7 +102,7 @@ def _report(machine: machines.Machine, as_json: bool) -> int:
     for assumption in machine.assumptions:
         print_line(f"assumes {assumption}")
     _print_used(
-        ("kind", "type", "peak", "memory bandwidth", "op overhead", "slots", "turn"),
+        ("kind", "type", "peak", "memory bandwidth", "op overhead", "slots", "turn", "cold"),
         [
             (
                 kind.name,
@@ -112,6 +112,7 @@ def _report(machine: machines.Machine, as_json: bool) -> int:
                 DURATION.format(kind.launch_overhead_ns),
                 str(kind.slots),
                 _span_of_used(DURATION, [kind.turn_ns]),
+                _span_of_used(DURATION, [kind.cold_ns]),
             )
             for kind in machine.kinds
         ],

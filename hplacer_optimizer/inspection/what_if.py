@@ -179,6 +179,7 @@ def _with_one_more(problem: Problem, kind: int) -> Problem:
         device_cores=[*problem.device_cores, ""],  # it comes with its own
         device_start_ns=np.append(problem.device_start_ns, problem.device_start_ns[twin]),
         device_turn_ns=np.append(problem.device_turn_ns, problem.device_turn_ns[twin]),
+        device_cold_ns=np.append(problem.device_cold_ns, problem.device_cold_ns[twin]),
         device_launch_ns=np.append(problem.device_launch_ns, problem.device_launch_ns[twin]),
         link_src=np.array(links.src, np.int32),
         link_dst=np.array(links.dst, np.int32),

@@ -57,6 +57,7 @@ _MESSAGE_WORK = {
     "receive_bytes_per_s": 3_000_000_000,
 }
 _TURN_NS = 1_200_000  # of Linux, in the mean: a busy thread runs on for up to a tick of 4 ms
+_COLD_NS = 100_000  # of the same work after ops that filled the caches
 _START_NS = 150_000  # of a step in the first task; the others are told of it
 _TOLD_NS = 100_000
 _SHARED_CORES = "CPU devices of one task share its cores and memory: two are no faster than one"
@@ -65,7 +66,8 @@ LIKE_THIS_HOST = "all hosts are like this one"
 _SEVERAL_TASKS = (
     f"a message between tasks is {_MESSAGE_WORK['send_ns']} ns of work for its sender and "
     f"{_MESSAGE_WORK['receive_ns']} ns for its receiver, beside its bytes, and waits up to "
-    f"{_TURN_NS} ns, over the cores of an op, for each op that runs or is ready there"
+    f"{_TURN_NS} ns, over the cores of an op, for each op that runs or is ready there; after ops "
+    f"its work takes {_COLD_NS} ns longer"
 )
 
 
@@ -126,8 +128,9 @@ def detect(
             if cpus_of_task[task] > 1:
                 cores = f"cores of {task or 'this task'}"
                 assumptions.add(_SHARED_CORES)
-            turn_ns = _TURN_NS if len(tasks) > 1 else 0
-            kind = _cpu_kind(sharing, inter_op_threads, intra_op_threads, turn_ns, assumptions)
+            kind = _cpu_kind(sharing, inter_op_threads, intra_op_threads, assumptions)
+            if len(tasks) > 1:
+                kind = _with_messages(kind, sharing)
             memory = kind.memory_bytes  # TensorFlow reports 256 MB for any CPU
         else:
             kind = _accelerator_kind(device, assumptions)
@@ -224,13 +227,11 @@ def _start_ns(task: str, tasks: Sequence[str]) -> int:
 # ---- kinds ----
 
 
-def _cpu_kind(
-    sharing: int, inter_op: int, intra_op: int, turn_ns: int, assumptions: set[str]
-) -> DeviceKind:
+def _cpu_kind(sharing: int, inter_op: int, intra_op: int, assumptions: set[str]) -> DeviceKind:
     """The processor of a task that is one of `sharing` on this host.
 
     A slot is what one op gets: its intra-op threads. There are as many as inter-op threads and
-    cores allow. `turn_ns` is that of a single core; of several, any may be free.
+    cores allow.
     """
     processor = host.processor()
     cores = host.usable_cores() / sharing
@@ -255,8 +256,13 @@ def _cpu_kind(
         launch_overhead_ns=_EXECUTOR_OVERHEAD_NS,
         executor_overhead_ns=_EXECUTOR_OVERHEAD_NS,
         slots=slots,
-        turn_ns=round(turn_ns / max(cores / slots, 1)),
     )
+
+
+def _with_messages(kind: DeviceKind, sharing: int) -> DeviceKind:
+    """That of a task among several. Of the cores of an op, any may be free for a message."""
+    slot_cores = max(host.usable_cores() / (sharing * kind.slots), 1)
+    return replace(kind, turn_ns=round(_TURN_NS / slot_cores), cold_ns=_COLD_NS)
 
 
 def _accelerator_kind(device: SessionDevice, assumptions: set[str]) -> DeviceKind:

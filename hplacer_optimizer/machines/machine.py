@@ -51,6 +51,8 @@ class DeviceKind:
     # How long the work of a transfer waits at most for a slot while ops are ready: how long the
     # operating system lets a busy thread run on.
     turn_ns: int = 0
+    # How much longer that work takes at most after ops, which filled the processor's caches.
+    cold_ns: int = 0
     # Whether the host launches ops ahead of those that run, as it does on a GPU: a step is bound by
     # launches or by kernels, not by their sum. Then `launch_overhead_ns` is no part of a cost.
     launches_ahead: bool = False
@@ -71,6 +73,7 @@ class DeviceKind:
         if not isinstance(self.slots, int) or not 1 <= self.slots <= MAX_SLOTS:
             raise MachineError(f"slots: {self.slots} is outside 1 to {MAX_SLOTS}")
         _check_quantity(DURATION, self.turn_ns, "turn_ns")
+        _check_quantity(DURATION, self.cold_ns, "cold_ns")
         if self.launches_ahead and (self.type == "CPU" or self.slots != 1):
             raise MachineError("launches_ahead: is of accelerators, which run one op at a time")
 
@@ -220,12 +223,14 @@ class Machine(Described):
                     f"devices[{index}].cores: {device.kind!r} has {mine.slots} slots, but "
                     f"{other.name!r}, which has the same cores, has {its.slots}"
                 )
-            if mine.turn_ns != its.turn_ns:
-                raise MachineError(
-                    f"devices[{index}].cores: {device.kind!r} has a turn of "
-                    f"{DURATION.format(mine.turn_ns)}, but {other.name!r}, which has the same "
-                    f"cores, has one of {DURATION.format(its.turn_ns)}"
-                )
+            for name in ("turn", "cold"):
+                ns, its_ns = getattr(mine, f"{name}_ns"), getattr(its, f"{name}_ns")
+                if ns != its_ns:
+                    raise MachineError(
+                        f"devices[{index}].cores: {device.kind!r} has a {name} of "
+                        f"{DURATION.format(ns)}, but {other.name!r}, which has the same "
+                        f"cores, has one of {DURATION.format(its_ns)}"
+                    )
 
     def _sorted_links(self) -> tuple[Link, ...]:
         order = {device.name: index for index, device in enumerate(self.devices)}
@@ -291,6 +296,7 @@ class Machine(Described):
             "device_cores": [device.cores or "" for device in self.devices],
             "device_start_ns": np.array([device.start_ns for device in self.devices], np.int64),
             "device_turn_ns": np.array([kind.turn_ns for kind in kinds], np.int64),
+            "device_cold_ns": np.array([kind.cold_ns for kind in kinds], np.int64),
             "device_launch_ns": np.array(
                 [kind.launch_overhead_ns if kind.launches_ahead else 0 for kind in kinds], np.int64
             ),

@@ -184,7 +184,7 @@ def _read_kinds(field: Field) -> dict[str, DeviceKind]:
 def _read_kind(name: str, field: Field) -> DeviceKind:
     fields = field.record(
         ("type", "flops", "memory", "memory_bandwidth", "launch_overhead"),
-        optional=("executor_overhead", "slots", "turn", "launches_ahead"),
+        optional=("executor_overhead", "slots", "turn", "cold", "launches_ahead"),
     )
     launch_ns = fields["launch_overhead"].quantity(DURATION)
     executor_ns = min(launch_ns, _EXECUTOR_OVERHEAD_NS)
@@ -203,6 +203,7 @@ def _read_kind(name: str, field: Field) -> DeviceKind:
         executor_overhead_ns=executor_ns,
         slots=fields["slots"].whole_number(1, MAX_SLOTS) if "slots" in fields else 1,
         turn_ns=fields["turn"].quantity(DURATION) if "turn" in fields else 0,
+        cold_ns=fields["cold"].quantity(DURATION) if "cold" in fields else 0,
         launches_ahead="launches_ahead" in fields and fields["launches_ahead"].boolean(),
     )
 
@@ -271,6 +272,8 @@ def _kind_document(kind: DeviceKind) -> dict[str, Any]:
     }
     if kind.turn_ns:
         document["turn"] = DURATION.format(kind.turn_ns)
+    if kind.cold_ns:
+        document["cold"] = DURATION.format(kind.cold_ns)
     if kind.launches_ahead:
         document["launches_ahead"] = True
     return document

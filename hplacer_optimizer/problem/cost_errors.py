@@ -121,7 +121,7 @@ class OtherCosts:
         kinds, types = len(problem.device_kinds), _count(self._op_type)
         of_ops = problem.num_ops * kinds if errors.op else 0
         of_links = (len(_LINK_TIMES) + len(_LINK_RATES)) * _count(self._link_class)
-        self.size = kinds * (1 + types) + of_ops + 1 + problem.num_devices + of_links
+        self.size = kinds * (1 + types) + of_ops + 1 + problem.num_devices + of_links + 1
 
     def problem(self, wrong: NDArray[np.float64], *, launch_seed: int = 0) -> Problem:
         """With each cost wrong by so many of its standard deviations, float64[size].
@@ -137,6 +137,7 @@ class OtherCosts:
                 problem.device_start_ns, factors.of(errors.start, (problem.num_devices,))
             ),
             **_other_links(problem, self._link_class, errors.link, factors),
+            device_cold_ns=_longer(problem.device_cold_ns, factors.of(errors.link, ())),
         )
 
     def _op_factors(self, factors: _Factors) -> NDArray[np.float64]:

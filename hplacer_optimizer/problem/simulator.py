@@ -26,7 +26,7 @@ __all__ = [
     "simulate_default",
 ]
 
-SIMULATOR_VERSION = 5
+SIMULATOR_VERSION = 6
 """Raised by every change that gives a problem and a placement another step time.
 
 Step times of two versions are not compared: plans keep the version that predicted them.

@@ -128,15 +128,17 @@ def test_a_part_of_the_model_is_left_out() -> None:
     links = len(problem.link_src)
     problem = problem.replace(
         device_turn_ns=np.full(problem.num_devices, 50),
+        device_cold_ns=np.full(problem.num_devices, 20),
         device_start_ns=np.full(problem.num_devices, 7),
         link_send_ns=np.full(links, 100),
         link_receive_ns=np.full(links, 200),
         link_receive_bytes_per_s=np.full(links, 10**9),
     )
     parts = dict(ablations(problem))
-    assert set(parts) == {"turns", "turns of several ops", "starts", "work"}
+    assert set(parts) == {"turns", "turns of several ops", "cold caches", "starts", "work"}
     assert parts["turns of several ops"].inter_op_threads == 1
     assert not parts["turns"].device_turn_ns.any()
+    assert not parts["cold caches"].device_cold_ns.any()
     assert not parts["starts"].device_start_ns.any()
     carried = parts["work"]
     assert not (carried.link_send_ns.any())

@@ -168,6 +168,7 @@ def _change_machine(random: Random, document: Tree) -> None:
             device["memory_bytes"] = random.choice([0, 100, 2**63 - 1])
             device["start_ns"] = random.choice([0, 1, 2**62])
             device["turn_ns"] = random.choice([0, 1, 2**63 - 1])
+            device["cold_ns"] = random.choice([0, 1, 2**62])
             device["launch_ns"] = random.choice([0, 1, 2**63 - 1])
         case _:
             name = f"extra{random.randrange(3)}"
@@ -192,7 +193,7 @@ _JSON = r"""
 { } [ ] , : null true false NaN Infinity -Infinity -1 0 -0 01 1.0 1e3 1e999 -1e999 0x10 1_000
 9223372036854775807 9223372036854775808 -9223372036854775809 18446744073709551616 "" "a" # '
 "\ud800" "\udc00\ud800" "\u0000" "\ud83d\ude00" "\x" "\u12" "format" "name" "ops" "edges"
-"cost_ns" "cpu" "output_alias" "persistent" "slots" "turn_ns" "send_bytes_per_s" // /**/
+"cost_ns" "cpu" "output_alias" "persistent" "slots" "turn_ns" "cold_ns" "send_bytes_per_s" // /**/
 """
 
 

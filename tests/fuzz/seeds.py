@@ -17,9 +17,10 @@ _GOLDEN = ROOT / "tests" / "golden" / "two_towers.hplacer.json"
 _SMALL_PROBLEM = """\
 {"format": "hplacer-problem/2", "name": "\u00e9\\n", "device_kinds": ["cpu", "gpu"],
  "devices": [
-   {"name": "a", "kind": "cpu", "memory_bytes": 50, "slots": 2, "cores": "c", "turn_ns": 7},
+   {"name": "a", "kind": "cpu", "memory_bytes": 50, "slots": 2, "cores": "c", "turn_ns": 7,
+    "cold_ns": 3},
    {"name": "b", "kind": "cpu", "memory_bytes": 50, "slots": 2, "cores": "c", "turn_ns": 7,
-    "start_ns": 3},
+    "cold_ns": 3, "start_ns": 3},
    {"name": "d", "kind": "gpu", "memory_bytes": 1000000, "launch_ns": 2, "turn_ns": 7}],
  "links": [
    {"src": 0, "dst": 1, "channel": "x", "latency_ns": 1, "bytes_per_s": 1000000000},

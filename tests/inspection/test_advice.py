@@ -154,6 +154,8 @@ def test_sending_and_receiving_are_work_of_a_device() -> None:
         link_receive_ns=np.full(count, 4),
     )
     assert ring(working, [0, 1], 1200).work_ns == 2 * (3 + 300 + 4)
+    cold = working.replace(device_cold_ns=np.full(2, 5))
+    assert ring(cold, [0, 1], 1200).work_ns == 2 * (3 + 300 + 4 + 2 * 5)
 
 
 def test_rows_of_tables_go_to_every_other_device() -> None:

@@ -119,7 +119,7 @@ def test_the_tasks_of_a_host_have_equal_parts_of_it() -> None:
     (kind,) = machine.kinds
     assert kind.name == "CPU (1/2 of the cores)"
     assert machine.memory_bytes == (32 * 2**30,) * 3
-    assert (machine.inter_op_threads, kind.turn_ns) == (8, 1_200_000 / 8)
+    assert (machine.inter_op_threads, kind.turn_ns, kind.cold_ns) == (8, 1_200_000 / 8, 100_000)
     assert [device.cores for device in machine.devices] == [f"cores of {tasks[0]}"] * 2 + [None]
 
 
@@ -494,14 +494,24 @@ def test_show_tells_of_work_where_there_is_some(
     link = replace(link, send_ns=20_000, receive_ns=40_000, receive_bytes_per_s=4 * 10**9)
     machine = replace(
         plain,
-        kinds=(replace(cpu, turn_ns=3_000_000), *others),
+        kinds=(replace(cpu, turn_ns=3_000_000, cold_ns=400_000), *others),
         devices=(replace(first, start_ns=140_000), *gpus),
         links=(link, *links),
     )
     hp.save_machine(machine, tmp_path / "m.yaml")
     assert cli.main(["machine", "show", str(tmp_path / "m.yaml")]) == 0
     text = capsys.readouterr().out
-    for shown in ("turn", "3 ms", "start", "140 us", "send", "20 us", "receive bandwidth"):
+    for shown in (
+        "turn",
+        "3 ms",
+        "cold",
+        "400 us",
+        "start",
+        "140 us",
+        "send",
+        "20 us",
+        "receive bandwidth",
+    ):
         assert shown in text
     assert "send bandwidth" not in text
     assert cli.main(["machine", "show", "1cpu-2xk40"]) == 0

@@ -92,6 +92,7 @@ def test_a_machine_becomes_a_problem(tmp_path: Path) -> None:
         "device_cores": ["", "", ""],
         "device_start_ns": [0, 0, 0],
         "device_turn_ns": [0, 0, 0],
+        "device_cold_ns": [0, 0, 0],
         "device_launch_ns": [0, 10_000, 10_000],
         "link_src": [0, 0],
         "link_dst": [1, 2],
@@ -117,7 +118,7 @@ AHEAD = """  ahead:
 
 def with_work() -> str:
     """The small machine, with a GPU that starts late and transfers that are work."""
-    text = SMALL.replace("slots: 4", "slots: 4\n    turn: 3 ms")
+    text = SMALL.replace("slots: 4", "slots: 4\n    turn: 3 ms\n    cold: 400 us")
     text = text.replace("devices:", AHEAD + "devices:")
     text = text.replace("k40, memory: 8 GiB", "ahead, start: 140 us")
     work = "send: 20 us, send_bandwidth: 5 GB/s, receive: 40 us, receive_bandwidth: 4 GB/s"
@@ -126,10 +127,10 @@ def with_work() -> str:
 
 def test_work_of_transfers_and_devices_that_start_late(tmp_path: Path) -> None:
     machine = load(tmp_path, with_work())
-    assert [(kind.name, kind.turn_ns) for kind in machine.kinds] == [
-        ("k40", 0),
-        ("cpu", 3_000_000),
-        ("ahead", 0),
+    assert [(kind.name, kind.turn_ns, kind.cold_ns) for kind in machine.kinds] == [
+        ("k40", 0, 0),
+        ("cpu", 3_000_000, 400_000),
+        ("ahead", 0, 0),
     ]
     assert [device.start_ns for device in machine.devices] == [0, 0, 140_000]
     work = [
@@ -140,6 +141,7 @@ def test_work_of_transfers_and_devices_that_start_late(tmp_path: Path) -> None:
     arrays = machine.problem_arrays()
     assert arrays["device_start_ns"].tolist() == [0, 0, 140_000]
     assert arrays["device_turn_ns"].tolist() == [3_000_000, 0, 0]
+    assert arrays["device_cold_ns"].tolist() == [400_000, 0, 0]
     assert arrays["device_launch_ns"].tolist() == [0, 10_000, 1_000]
     assert arrays["link_send_ns"].tolist() == [20_000, 20_000]
     assert arrays["link_send_bytes_per_s"].tolist() == [5 * 10**9, 5 * 10**9]
@@ -154,18 +156,19 @@ def test_work_of_transfers_and_devices_that_start_late(tmp_path: Path) -> None:
 
 def test_what_nobody_set_is_not_written(tmp_path: Path) -> None:
     text = machines.machine_to_yaml(load(tmp_path, SMALL))
-    hidden = ("turn", "start", "send", "receive", "inter_op_threads")
+    hidden = ("turn", "cold", "start", "send", "receive", "inter_op_threads")
     assert not any(key in text for key in hidden)
 
 
-def test_devices_that_share_their_cores_have_one_turn(tmp_path: Path) -> None:
-    text = SMALL.replace("slots: 4", "slots: 1\n    turn: 2 us")
+@pytest.mark.parametrize("key", ["turn", "cold"])
+def test_devices_that_share_their_cores_have_one_turn_and_one_cache(
+    tmp_path: Path, key: str
+) -> None:
+    text = SMALL.replace("slots: 4", f"slots: 1\n    {key}: 2 us")
     text = text.replace("kind: cpu}", "kind: cpu, cores: x}")
     text = text.replace(f"name: {GPU0}", f"cores: x, name: {GPU0}")
-    message = (
-        "devices[1].cores: 'k40' has a turn of 0 ns, but '/device:CPU:0', which has the same cores"
-    )
-    assert error_of(tmp_path, text) == f"{message}, has one of 2 us"
+    message = f"devices[1].cores: 'k40' has a {key} of 0 ns, but '/device:CPU:0', which has the"
+    assert error_of(tmp_path, text) == f"{message} same cores, has one of 2 us"
 
 
 def test_devices_that_share_their_cores(tmp_path: Path) -> None:
@@ -355,6 +358,7 @@ def any_machine(draw: st.DrawFn) -> Machine:
                 executor_overhead_ns=st.integers(0, 10**6),
                 slots=st.integers(1, 65536),
                 turn_ns=WORK_NS,
+                cold_ns=WORK_NS,
             ).flatmap(launching),
             min_size=1,
             max_size=3,
@@ -370,7 +374,9 @@ def any_machine(draw: st.DrawFn) -> Machine:
             memory_bytes=draw(memory),
             cores=draw(
                 st.none()
-                | st.sampled_from([f"of {kind.name}", f"a{kind.slots} for {kind.turn_ns}"])
+                | st.sampled_from(
+                    [f"of {kind.name}", f"{kind.slots} {kind.turn_ns} {kind.cold_ns}"]
+                )
             ),
             start_ns=draw(WORK_NS),
         )
@@ -426,6 +432,7 @@ def test_what_is_saved_is_read_again(
         ("launch_overhead_ns", "5", "launch_overhead_ns: must be a whole number"),
         ("slots", 0, "slots: 0 is outside 1 to 65536"),
         ("turn_ns", -1, "turn_ns: is outside 0 ns to 1000 s"),
+        ("cold_ns", -1, "cold_ns: is outside 0 ns to 1000 s"),
         ("launches_ahead", True, "launches_ahead: is of accelerators, which run one op at a time"),
         ("name", "", "name: must be 1 to 1000 printable characters"),
     ],

@@ -31,7 +31,7 @@ from testbed.random_problems import placed_problems
 NONE = MEASURED_COSTS.times(0)
 COSTS = {
     "ops": ["cost_ns"],
-    "devices": ["start_ns", "turn_ns"],
+    "devices": ["start_ns", "turn_ns", "cold_ns"],
     "links": [
         *("latency_ns", "bytes_per_s", "send_ns", "send_bytes_per_s"),
         *("receive_ns", "receive_bytes_per_s"),
@@ -54,7 +54,7 @@ def without_costs(problem: hp.Problem) -> dict[str, Any]:
 
 def is_costly(problem: hp.Problem) -> list[bool]:
     """Of every figure whether it is above zero."""
-    names = [f"link_{name}" for name in COSTS["links"]] + ["device_start_ns", "device_turn_ns"]
+    names = [f"{items[:-1]}_{key}" for items in ("links", "devices") for key in COSTS[items]]
     arrays = [problem.cost_ns, *(getattr(problem, name) for name in names)]
     return [bool(figure > 0) for array in arrays for figure in array.ravel()]
 

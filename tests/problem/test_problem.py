@@ -231,7 +231,7 @@ def test_shared_cores() -> None:
 def with_work() -> Document:
     """Devices start at different times, and the transfers of the first link are work for them."""
     result = document()
-    result["devices"][0] |= {"start_ns": 6, "turn_ns": 3}
+    result["devices"][0] |= {"start_ns": 6, "turn_ns": 3, "cold_ns": 5}
     result["devices"][1] |= {"launch_ns": 4}
     work = {"send_ns": 2, "send_bytes_per_s": 5, "receive_ns": 4, "receive_bytes_per_s": 7}
     result["links"][0] |= work
@@ -241,6 +241,7 @@ def with_work() -> Document:
 OPTIONAL_TIMES = {
     "device_start_ns": [6, 0],
     "device_turn_ns": [3, 0],
+    "device_cold_ns": [5, 0],
     "device_launch_ns": [0, 4],
     "link_send_ns": [2, 0],
     "link_send_bytes_per_s": [5, 0],
@@ -288,11 +289,12 @@ def test_ops_are_launched_one_after_the_other() -> None:
         )
 
 
-def test_shared_cores_have_one_turn() -> None:
+@pytest.mark.parametrize("key", ["turn_ns", "cold_ns"])
+def test_shared_cores_have_one_turn_and_one_cache(key: str) -> None:
     given_document = document()
-    for device, turn_ns in zip(given_document["devices"], (5, 6), strict=True):
-        device |= {"cores": "all", "slots": 4, "turn_ns": turn_ns}
-    message = r"^devices\[1\]\.turn_ns: is 6, but '/device:CPU:0', which has the same cores, has 5"
+    for device, ns in zip(given_document["devices"], (5, 6), strict=True):
+        device |= {"cores": "all", "slots": 4, key: ns}
+    message = rf"^devices\[1\]\.{key}: is 6, but '/device:CPU:0', which has the same cores, has 5"
     with pytest.raises(ProblemError, match=message):
         problem_from_dict(given_document)
 

@@ -19,7 +19,7 @@ from tests.shared_cores import shared_cores
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "two_towers.hplacer.json"
 # By the version of the simulator: the steps of the test below.
-STEPS_NS = {5: [4_301_000, 6_938_000, 12_972_000]}
+STEPS_NS = {6: [4_301_000, 6_942_700, 12_972_000]}
 
 
 def test_who_changes_a_step_raises_the_version() -> None:
@@ -29,6 +29,7 @@ def test_who_changes_a_step_raises_the_version() -> None:
     with_work = problem.replace(
         device_start_ns=1_000 * np.arange(devices),
         device_turn_ns=np.full(devices, 5_000),
+        device_cold_ns=np.full(devices, 1_000),
         link_send_ns=np.full(links, 3_000),
         link_receive_ns=np.full(links, 2_000),
         link_send_bytes_per_s=np.full(links, 10**9),

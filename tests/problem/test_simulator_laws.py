@@ -49,7 +49,7 @@ def share_cores(document: Document, slots: int) -> None:
     """All devices are alike and share their slots."""
     for device in document["devices"]:
         device |= {"kind": document["devices"][0]["kind"], "cores": "all", "slots": slots}
-        for key in ("turn_ns", "start_ns", "launch_ns"):
+        for key in ("turn_ns", "cold_ns", "start_ns", "launch_ns"):
             device.pop(key, None)
 
 
@@ -221,7 +221,7 @@ def test_relabelling_identical_devices_changes_nothing(case: Case, data: st.Data
     m = len(document["devices"])
     for device in document["devices"]:
         device.update({k: document["devices"][0][k] for k in ("kind", "memory_bytes", "slots")})
-        for key in ("cores", "start_ns", "turn_ns", "launch_ns"):
+        for key in ("cores", "start_ns", "turn_ns", "cold_ns", "launch_ns"):
             device.pop(key, None)
     # A channel that served two receivers would prefer the one of the lower index.
     channel = data.draw(st.sampled_from(["{src}-{dst}", "to {dst}"]))
@@ -250,6 +250,8 @@ def test_time_has_no_scale(case: Case, factor: int) -> None:
     document, placement = case
     for link in document["links"]:
         link.update({key: 10**9 for key in link if key.endswith("bytes_per_s")})
+    for op in document["ops"]:  # a quarter of each counts, for transfers right after it
+        op["cost_ns"] = {kind: 4 * cost for kind, cost in op["cost_ns"].items()}
     trace = trace_of(document, placement)
     for part in (*document["links"], *document["devices"]):
         part.update({key: value * factor for key, value in part.items() if key.endswith("_ns")})

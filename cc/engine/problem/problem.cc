@@ -126,6 +126,7 @@ void Problem::FillDefaults() {
   spec_.device_cores.resize(spec_.device_names.size());
   spec_.device_start_ns.resize(spec_.device_names.size());
   spec_.device_turn_ns.resize(spec_.device_names.size());
+  spec_.device_cold_ns.resize(spec_.device_names.size());
   spec_.device_launch_ns.resize(spec_.device_names.size());
   spec_.same_as.resize(spec_.op_names.size(), kNotSame);
   spec_.order_input_ptr.resize(spec_.order_op.size() + 1);
@@ -148,6 +149,7 @@ void Problem::IndexPools() {
     if (pool < num_pools()) continue;
     pool_slots_.push_back(spec_.device_slots[device]);
     pool_turn_ns_.push_back(spec_.device_turn_ns[device]);
+    pool_cold_ns_.push_back(spec_.device_cold_ns[device]);
   }
 }
 
@@ -300,6 +302,8 @@ void Problem::CheckBounds() {
     send.Cover(spec_.link_send_ns[i], spec_.link_send_bytes_per_s[i]);
     receive.Cover(spec_.link_receive_ns[i], spec_.link_receive_bytes_per_s[i]);
   }
+  int64_t cold_ns = 0;
+  for (int64_t of_device : spec_.device_cold_ns) cold_ns = std::max(cold_ns, of_device);
   const bool has_links = !spec_.link_src.empty();
   // `consumers` or fewer transfers of one tensor, to as many devices.
   const auto transfers_ns = [&](int64_t size_bytes, int32_t consumers) -> Int128 {
@@ -307,7 +311,7 @@ void Problem::CheckBounds() {
     Int128 ns = WideNs(channel.fixed_ns, channel.bytes_per_s, size_bytes);
     if (has_work_) {
       ns += WideNs(send.fixed_ns, send.bytes_per_s, size_bytes) +
-            WideNs(receive.fixed_ns, receive.bytes_per_s, size_bytes);
+            WideNs(receive.fixed_ns, receive.bytes_per_s, size_bytes) + 2 * Int128{cold_ns};
     }
     return ns * std::max(0, std::min(consumers, num_devices() - 1));
   };

@@ -73,6 +73,8 @@ struct ProblemSpec {
   std::vector<int64_t> device_start_ns;      // [m] before it, no op starts on the device
   // [m] how long the work of a transfer waits at most for a slot, for each op that could run.
   std::vector<int64_t> device_turn_ns;
+  // [m] how much longer the work of a transfer takes at most after ops that filled the caches.
+  std::vector<int64_t> device_cold_ns;
   // [m] what it takes the host to launch an op there; 0: ops are not launched ahead.
   std::vector<int64_t> device_launch_ns;
   // Which of the orders that nobody knows the launches follow: see simulator.h.
@@ -210,6 +212,7 @@ class Problem {
   bool has_launches() const { return has_launches_; }
   // Those of the pool's devices, which are equal.
   const std::vector<int64_t>& pool_turn_ns() const { return pool_turn_ns_; }  // [pools]
+  const std::vector<int64_t>& pool_cold_ns() const { return pool_cold_ns_; }  // [pools]
   const std::vector<int32_t>& link_channel() const { return link_channel_; }  // [L]
   // In the order in which links first name them.
   const std::vector<std::string>& channel_names() const { return channel_names_; }
@@ -256,7 +259,7 @@ class Problem {
   bool has_work_ = false, has_launches_ = false;
   int32_t num_tasks_ = 0;
   std::vector<int32_t> device_pool_, pool_slots_, device_task_;
-  std::vector<int64_t> pool_turn_ns_;
+  std::vector<int64_t> pool_turn_ns_, pool_cold_ns_;
   std::vector<int32_t> tensor_op_, consumer_ptr_, consumers_, edge_tensor_;
   std::vector<int32_t> read_ptr_, read_edges_, alias_edge_;
   std::vector<int32_t> control_out_ptr_, control_out_, control_in_ptr_, control_in_, in_degree_;

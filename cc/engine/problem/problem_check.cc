@@ -67,6 +67,7 @@ void CheckSizes(const ProblemSpec& spec) {
   CheckOptionalSize("device_cores", spec.device_cores.size(), m);
   CheckOptionalSize("device_start_ns", spec.device_start_ns.size(), m);
   CheckOptionalSize("device_turn_ns", spec.device_turn_ns.size(), m);
+  CheckOptionalSize("device_cold_ns", spec.device_cold_ns.size(), m);
   CheckOptionalSize("device_launch_ns", spec.device_launch_ns.size(), m);
   CheckSize("link_dst", spec.link_dst.size(), links);
   CheckSize("link_channel", spec.link_channel.size(), links);
@@ -134,6 +135,7 @@ void CheckDevices(const ProblemSpec& spec) {
   }
   CheckNotNegative(spec.device_start_ns, "devices", "start_ns");
   CheckNotNegative(spec.device_turn_ns, "devices", "turn_ns");
+  CheckNotNegative(spec.device_cold_ns, "devices", "cold_ns");
   CheckNotNegative(spec.device_launch_ns, "devices", "launch_ns");
   for (size_t d = 0; d < spec.device_launch_ns.size(); ++d) CheckLaunches(spec, d);
   if (spec.inter_op_threads < 1) {
@@ -144,8 +146,12 @@ void CheckDevices(const ProblemSpec& spec) {
     if (spec.device_cores[d].empty()) continue;
     const size_t first = first_of_cores.emplace(spec.device_cores[d], d).first->second;
     CheckSameCores(spec, spec.device_slots, "slots", d, first);
-    if (!spec.device_turn_ns.empty())
+    if (!spec.device_turn_ns.empty()) {
       CheckSameCores(spec, spec.device_turn_ns, "turn_ns", d, first);
+    }
+    if (!spec.device_cold_ns.empty()) {
+      CheckSameCores(spec, spec.device_cold_ns, "cold_ns", d, first);
+    }
   }
 }
 

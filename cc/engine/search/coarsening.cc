@@ -289,6 +289,7 @@ Problem Coarsening::Contract() const {
   spec.device_cores = fine.device_cores;
   spec.device_start_ns = fine.device_start_ns;
   spec.device_turn_ns = fine.device_turn_ns;
+  spec.device_cold_ns = fine.device_cold_ns;
   spec.device_launch_ns = fine.device_launch_ns;
   spec.inter_op_threads = fine.inter_op_threads;
   spec.link_src = fine.link_src;

@@ -80,6 +80,8 @@
 //      is done.
 //   2. Ready ops take free slots.
 //   3. Other work takes free slots.
+// The first work after ops takes `cold_ns` of the pool longer, or a quarter of what the ops took
+// that have finished since the work before it, if that is less: ops fill the caches.
 // So does an operating system: a thread that runs ops is not interrupted by one that has a message
 // to handle, until it runs out of ops or its turn is over. Each thread with an op has a turn.
 //

@@ -9,6 +9,9 @@ namespace {
 
 // In a key of what is found: it only waits for the op, so it comes behind what reads.
 constexpr uint64_t kWaits = uint64_t{1} << 63;
+// Ops fill the caches in so many times what they then cost the work of a transfer: on an AMD EPYC,
+// ops of 0.6, 1.6 and 4.4 ms cost it 0.1, 0.3 and 0.4 ms, and longer ones no more.
+constexpr int64_t kFills = 4;
 // Of an edge in TensorFlow's memory (tensorflow/core/graph/graph.h).
 constexpr uint64_t kEdgeBytes = 32;
 
@@ -160,6 +163,7 @@ void StepSimulation<EventKey, kRecord>::Reset(int64_t order) {
     for (auto& ops : running_) ops.clear();
     num_running_.assign(num_pools, 0);
     has_alarm_.assign(num_pools, 0);
+    worked_ns_.assign(num_pools, 0);
     op_start_ns_.resize(problem_->num_ops());
   }
   has_launches_ = problem_->has_launches();
@@ -407,6 +411,7 @@ void StepSimulation<EventKey, kRecord>::FinishOp(int32_t op) {
     *std::find(running.begin(), running.end(), op) = running.back();
     running.pop_back();
     --num_running_[pool];
+    worked_ns_[pool] += problem_->CostNs(op, device);
   }
   startable_pools_.Add(pool);
   if (!HasThreads(device)) return HandOn(op, device);
@@ -1028,8 +1033,11 @@ void StepSimulation<EventKey, kRecord>::StartWork(int32_t pool, int32_t on_op) {
   const auto index = static_cast<int32_t>(work_[pool].Pop() & UINT32_MAX);
   const Send& send = sends_[index];
   Work& work = works_[index];
-  const int64_t duration_ns = work.part == Part::kSend ? problem_->SendNs(work.link, send.bytes)
-                                                       : problem_->ReceiveNs(work.link, send.bytes);
+  const int64_t warm_ns = work.part == Part::kSend ? problem_->SendNs(work.link, send.bytes)
+                                                   : problem_->ReceiveNs(work.link, send.bytes);
+  const int64_t worked_ns = std::exchange(worked_ns_[pool], 0);
+  const int64_t duration_ns =
+      warm_ns + std::min(problem_->pool_cold_ns()[pool], worked_ns / kFills);
   work.on_op = on_op;
   if (on_op == kNone) {
     --free_slots_[pool];

@@ -321,6 +321,7 @@ class StepSimulation {
   std::vector<std::vector<int32_t>> running_;   // [pools] ops that are not interrupted
   std::vector<int32_t> num_running_;            // [pools] with these
   std::vector<uint8_t> has_alarm_;              // [pools]
+  std::vector<int64_t> worked_ns_;              // [pools] ops since the last work of a transfer
   std::vector<int64_t> op_start_ns_;            // [n]
   // Of problems with devices that start later: ops that are ready before.
   std::vector<std::vector<int32_t>> held_;  // [m]

@@ -38,6 +38,7 @@ from hplacer_optimizer.measuring.calibration.probes import (
     Probes,
     chain,
     products,
+    products_in_turn,
     rated_products,
     round_trip_amid_work,
     transfers,
@@ -62,6 +63,8 @@ _LAUNCHES = 10  # that an op of a probe lasts at least, so that launches do not 
 _MOST_SLOTS = 1024
 _GAIN = 1.3  # of throughput: below it, twice as many ops at once are no faster
 _BUSY_S = 0.018  # longer than two turns
+_FILLING_S = 0.004  # of ops, that fill the caches
+_COLD_HOPS = 12
 _TURNS = 100  # they differ much
 
 OnProgress = Callable[[int, int, str], None]  # steps done, of so many, what is next
@@ -112,7 +115,7 @@ def calibrate_machine(
     sizes = len(SIZES_BYTES)
     if any(kind.launches_ahead for kind in described.kinds):
         sizes += len(LARGE_BYTES)
-    total = 1 + 4 * kinds + _ROUNDS * sizes * (devices * (devices - 1) // 2)
+    total = 1 + 5 * kinds + _ROUNDS * sizes * (devices * (devices - 1) // 2)
     running = _MachineCalibration(described, Probes(target), _ProgressCount(total, on_progress))
     return MeasuredMachine(machine=running.run(), notes=running.notes)
 
@@ -241,7 +244,11 @@ class _MachineCalibration:
             f"{bytes_per_s / 1e9:.3g} GB/s, an op costs {launch_ns / 1e3:.3g} us beside them "
             f"(spread of the steps {many.spread:.0%})"
         )
-        turn_s = self._turn_s(kind, device, product_s)
+        home = self._other_host(device)
+        self._progress(f"cold caches of {kind.name}")
+        cold_s = self._cold_s(kind, device, home, product_s) if home else 0.0
+        self._progress(f"turns of {kind.name}")
+        turn_s = self._turn_s(kind, device, home, product_s, cold_s) if home else 0.0
         return replace(
             kind,
             flops_per_s={dtype: float(f"{rate:.4g}") for dtype, rate in flops_per_s.items()},
@@ -250,6 +257,7 @@ class _MachineCalibration:
             executor_overhead_ns=min(kind.executor_overhead_ns, launch_ns),
             slots=slots,
             turn_ns=round(1e9 * turn_s),
+            cold_ns=round(1e9 * cold_s),
         )
 
     def _bytes_per_s(self, kind: DeviceKind, device: str, launch_s: float) -> int:
@@ -325,21 +333,41 @@ class _MachineCalibration:
         )
         return found[0].median_s, found[1].median_s
 
-    def _turn_s(self, kind: DeviceKind, device: str, product_s: float) -> float:
-        """How long a busy device makes a message wait: 0 if no other host could get one."""
-        self._progress(f"turns of {kind.name}")
+    def _other_host(self, device: str) -> str | None:
+        """A device that it gets messages from by software, if there is one."""
         here = self._names.index(device)
-        others = [i for i in range(len(self._names)) if self._are_hosts(here, i)]
-        if not others:
-            return 0.0
-        home = self._names[others[0]]
+        others = (name for i, name in enumerate(self._names) if self._are_hosts(here, i))
+        return next(others, None)
+
+    def _cold_s(self, kind: DeviceKind, device: str, home: str, product_s: float) -> float:
+        """How much longer each end of a message takes after products than after next to nothing."""
+        length = max(1, round(_FILLING_S / product_s))
+        moved, stayed, moved_warm, stayed_warm = self._probes.compare(
+            products_in_turn([home, device], _COLD_HOPS, length),
+            products_in_turn([device], _COLD_HOPS, length),
+            chain([home, device], _COLD_HOPS, 1),
+            chain([device], _COLD_HOPS, 1),
+        )
+        hops_s = np.subtract(moved.seconds, stayed.seconds) / _COLD_HOPS
+        warm_s = (moved_warm.median_s - stayed_warm.median_s) / _COLD_HOPS
+        low, cold_s, high = np.maximum(np.quantile(hops_s, (0.25, 0.5, 0.75)) - warm_s, 0.0) / 2
+        self.notes.append(
+            f"{kind.name}: each end of a message takes {cold_s * 1e6:.3g} us longer after ops "
+            f"({low * 1e6:.3g} to {high * 1e6:.3g} in half of the steps)"
+        )
+        return float(cold_s)
+
+    def _turn_s(
+        self, kind: DeviceKind, device: str, home: str, product_s: float, cold_s: float
+    ) -> float:
+        """How long a busy device makes a message wait, beside what its caches cost."""
         length = max(1, round(_BUSY_S / product_s))
         waited, at_once = self._probes.compare(
             round_trip_amid_work(home, device, length, length),
             round_trip_amid_work(home, device, 0, length),
             repeats=_TURNS,
         )
-        turns_s = np.subtract(waited.seconds, at_once.seconds) / 2
+        turns_s = np.subtract(waited.seconds, at_once.seconds) / 2 - cold_s
         low, high = np.maximum(np.quantile(turns_s, (0.25, 0.75)), 0.0)
         # A step has many of them. None is longer than the device is busy.
         turn_s = max(0.0, float(np.clip(turns_s, -_BUSY_S, _BUSY_S).mean()))

@@ -121,6 +121,22 @@ def transfers(src: str, dst: str, count: int, elements: int) -> Build:
     return build
 
 
+def products_in_turn(devices: Sequence[str], hops: int, length: int) -> Build:
+    """Chains of `length` products, each told of the one before by a signal, the devices in turn."""
+
+    def build() -> list[Any]:
+        import tensorflow as tf
+
+        before: list[Any] = []
+        for index in range(hops + 1):
+            device = devices[index % len(devices)]
+            with tf.control_dependencies(before):
+                before = [_products(_matrix(device), device, length).op]
+        return before
+
+    return build
+
+
 def transfers_amid_work(busy: str, src: str, dst: str, count: int, elements: int) -> Build:
     """The same while a device, one of the two, is busy with products."""
 

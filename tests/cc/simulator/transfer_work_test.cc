@@ -57,6 +57,25 @@ TEST_CASE("a transfer between idle devices is sent, carried and received") {
   CHECK(sent.finish_ns == 10 + kAlone);
 }
 
+TEST_CASE("work takes longer after ops, the first one only, and no more than a quarter of them") {
+  ProblemBuilder b = Hosts(100);
+  b.spec.device_cold_ns = {7, 1};
+  b.Op(12, {0, 0});
+  b.Op(5);
+  b.Op(8);
+  b.Edge(0, 0, 1);
+  b.Edge(0, 1, 2);
+  const StepTrace trace = Run(b, {0, 1, 1});
+  REQUIRE(trace.transfers.size() == 2);
+  const Transfer &first = trace.transfers[0], &second = trace.transfers[1];
+  CHECK(first.sent_ns == 12 + kSendNs + 12 / 4);
+  CHECK(second.sent_ns == first.sent_ns + kSendNs);
+  CHECK(first.finish_ns == first.sent_ns + kLatencyNs + kReceiveNs);  // no op has run there
+  // It waits for op 1, which fills the caches.
+  CHECK(second.carried_ns == first.carried_ns + kLatencyNs);
+  CHECK(second.finish_ns == first.finish_ns + 5 + kReceiveNs + 1);
+}
+
 TEST_CASE("a busy device sends when it runs out of ops") {
   const StepTrace trace = Run(Busy(1000), {0, 1, 0});
   CHECK(trace.finish_ns == Ns{10, 110 + kAlone + 5, 110});
