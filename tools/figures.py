@@ -74,11 +74,6 @@ def _cluster(task: str) -> Figure:
     return _field("cluster/cluster.json", f"tasks.{task}.planned.speedup", "{:.2f}")
 
 
-def _without(part: str) -> Figure:
-    """Median error of predictions without a part of the model."""
-    return _field("prediction/prediction.json", f"all.median_error_without.{part}", "{:.0%}")
-
-
 def _largest_promise() -> str:
     """What `explain` promises over a new plan for the changed machine."""
     tasks = read("advice/advice.json")["tasks"].values()
@@ -240,10 +235,6 @@ FIGURES: dict[str, Figure] = {
     "gpu.cpu_ops": _sentence("accelerators.md", r"CPU take (\w+ to \w+) times as long"),
     "gpu.copy": _sentence("accelerators.md", r"CPU and GPU costs (\d+ to \d+) us"),
     "gpu.copy.simulated": _sentence("accelerators.md", r"simulator has (\d+) us"),
-    "predict.all": _field("prediction/prediction.json", "all.median_error", "{:.0%}"),
-    "predict.without.work": _without("work"),
-    "predict.without.turns": _without("turns"),
-    "predict.without.starts": _without("starts"),
     "search.large.seconds": _field("search/search.json", "large.80000.seconds", "{:.0f}"),
     "search.large.gb": _field("search/search.json", "large.80000.peak_bytes", "{:.2f}", 1e-9),
     "search.large.to_etf": _field("search/search.json", "large.80000.to_etf", "{:.3f}"),

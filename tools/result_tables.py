@@ -91,6 +91,34 @@ def predictions() -> str:
     return table(head, [*rows, row("all", found["all"])])
 
 
+def prediction_parts() -> str:
+    """A row per part of the model that is left out: how wrong predictions are then."""
+    predictions = read("prediction/prediction.json")["predictions"]
+
+    def row(name: str, error_of: Callable[[Mapping[str, Any]], float]) -> list[str]:
+        errors = {(of["task"], of["placement"]): error_of(of) for of in predictions}
+        too_large = [
+            (1 + errors[task, "worker 0"]) / (1 + error) - 1
+            for (task, placement), error in errors.items()
+            if placement != "worker 0"
+        ]
+        plans = [error for (_, placement), error in errors.items() if placement == "auto"]
+        return [
+            name,
+            f"{np.median(np.abs(list(errors.values()))):.1%}",
+            f"{sum(error < -0.15 for error in plans)} of {len(plans)}, the worst {min(plans):+.0%}",
+            f"{np.percentile(too_large, 95):.2f}",
+        ]
+
+    whole = row("the whole model", lambda of: of["error"])
+    parts = [
+        row(f"without {part}", lambda of, part=part: of["error_without"][part])
+        for part in predictions[0]["error_without"]
+    ]
+    head = ["", "median error", "plans of `auto` more than 15% too fast", "gains too large"]
+    return table(head, [whole, *parts])
+
+
 def cluster() -> str:
     """A row per graph: measured placements, as times as fast as TensorFlow's."""
     rows = [
@@ -658,6 +686,7 @@ def gpu_traces() -> str:
 
 TABLES: dict[str, tuple[str, Callable[[], str]]] = {
     "predictions": ("two-workers.md", predictions),
+    "prediction-parts": ("two-workers.md", prediction_parts),
     "cluster": ("two-workers.md", cluster),
     "guard": ("guard.md", guard),
     "autos": ("planners.md", autos),

@@ -66,10 +66,10 @@ class CostErrors:
 MEASURED_COSTS = CostErrors(device_kind=0.04, op_type=0.1, op=0.1, link=0.2, turn=0.4, start=0.15)
 """Of calibrated machines and measured op costs.
 
-From docs/results/prediction: steps without transfers are off by 4% (root mean square over the
-graphs), half of the waits for a busy device lie within a factor of 2, and steps of one op within
-10% and 15%. Two calibrations of an earlier run differed by 23% in what a message costs its
-receiver, those of this one by 9%. Errors of op types and of single ops cannot be told apart there;
+From docs/results/prediction: steps without transfers are off by 3% and 6% (root mean square over
+the graphs, of two calibrations), and half of the steps of one op lie within 18% to 34%. What a
+message costs its sender differed by 12% between the two, what cold caches cost by 21%, turns by a
+factor of 2. Errors of op types and of single ops cannot be told apart there;
 they are what an op beside a busy neighbour takes longer.
 """
 ESTIMATED_COSTS = MEASURED_COSTS.times(2.6)

@@ -28,7 +28,7 @@ _MEMBERS, _LEAST_MEMBERS = 96, 24
 _OPS = 1_000_000  # of all members
 _UNEXPLAINED = 0.05
 """Standard deviation of the logarithm of a measured step, with the right costs: what no cost of the
-model explains. Steps without transfers are off by 4% (docs/results/prediction)."""
+model explains. Steps without transfers are off by 3% to 6% (docs/results/prediction)."""
 
 
 class CostLearner:
