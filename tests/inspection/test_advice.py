@@ -154,8 +154,6 @@ def test_sending_and_receiving_are_work_of_a_device() -> None:
         link_receive_ns=np.full(count, 4),
     )
     assert ring(working, [0, 1], 1200).work_ns == 2 * (3 + 300 + 4)
-    cold = working.replace(device_cold_ns=np.full(2, 5))
-    assert ring(cold, [0, 1], 1200).work_ns == 2 * (3 + 300 + 4 + 2 * 5)
 
 
 def test_rows_of_tables_go_to_every_other_device() -> None:
@@ -277,6 +275,16 @@ def test_data_parallelism_is_the_replica_and_the_exchange() -> None:
     assert (way.kind, way.step_time_ns) == (REPLICAS, own + 10 + 1200)
     assert way.least_ns == way.most_ns
     assert (way.batch_size, way.replica_batch_size, way.exchange) == (8, 4, DIRECT)
+
+
+@pytest.mark.parametrize("cold_ns", [3, 10**6])
+def test_a_gradient_that_follows_ops_takes_longer(cold_ns: int) -> None:
+    whole, replica = training(2, batch=8, weight=1200), training(2, batch=4, weight=1200)
+    own = hp.simulate(replica, [0] * replica.num_ops).makespan_ns
+    assert own is not None
+    cold = [problem.replace(device_cold_ns=np.full(2, cold_ns)) for problem in (whole, replica)]
+    way = with_replicas(*cold, [0, 1]).rows()[1]
+    assert way.most_ns == own + 10 + 1200 + 2 * min(cold_ns, own // 4)
 
 
 def test_gradients_go_while_the_backward_pass_goes_on() -> None:

@@ -71,8 +71,6 @@ class Links:
         self._rate = problem.link_bytes_per_s.tolist()
         self._send = problem.link_send_ns.tolist(), problem.link_send_bytes_per_s.tolist()
         self._receive = problem.link_receive_ns.tolist(), problem.link_receive_bytes_per_s.tolist()
-        cold_ns = problem.device_cold_ns
-        self._cold_ns = cold_ns[problem.link_src].tolist(), cold_ns[problem.link_dst].tolist()
         ends = zip(problem.link_src.tolist(), problem.link_dst.tolist(), strict=True)
         self._of = {pair: link for link, pair in enumerate(ends)}
 
@@ -118,13 +116,10 @@ class Links:
         return wire, work
 
     def _work_ns(self, link: int, size_bytes: float, messages: int) -> float:
-        """A device of a ring sends as much as it receives. Its caches are cold: it computes."""
+        """A device of a ring sends as much as it receives."""
         total = 0.0
-        for (fixed_ns, rates), cold_ns in zip(
-            (self._send, self._receive), self._cold_ns, strict=True
-        ):
-            if fixed_ns[link] or rates[link]:
-                total += messages * (fixed_ns[link] + cold_ns[link])
+        for fixed_ns, rates in (self._send, self._receive):
+            total += messages * fixed_ns[link]
             if rates[link]:
                 total += size_bytes / rates[link] * 1e9
         return total

@@ -35,6 +35,7 @@ __all__ = ["Exchange", "equal_devices", "exchange", "messages", "shared_ns", "wi
 BUCKET_BYTES = 25 << 20
 """Of gradients that travel together between accelerators, as PyTorch's DistributedDataParallel has
 it by default. Between CPUs each gradient is a message of its own, as TensorFlow sends it."""
+_FILLS = 4  # times what cold caches cost, ops take to fill them: as in step_simulation.cc
 _PASSES = 3  # over memory, to add a part: two are read, one is written
 
 
@@ -98,13 +99,24 @@ def exchange(
     added = all_reduce(problem, devices, gradients.dense_bytes, messages=pieces)
     rows = _sparse_messages(problem, devices[0], gradients)
     gathered = all_gather(problem, devices, gradients.sparse_bytes, messages=rows)
+    sent = pieces * bool(gradients.dense_bytes) + rows * bool(gradients.sparse_bytes)
+    cold_ns = _cold_ns(problem, devices[0], sent, trace)
     both = AllReduce(
         kind=added.kind,
         wire_ns=added.wire_ns + gathered.wire_ns,
-        work_ns=added.work_ns + gathered.work_ns,
+        work_ns=added.work_ns + gathered.work_ns + cold_ns,
         added_bytes=added.added_bytes,
     )
     return with_exchange(both, gradients, trace, machine, devices[0])
+
+
+def _cold_ns(problem: Problem, device: int, sent: int, trace: StepTrace) -> int:
+    """How much longer it takes to send and receive so many messages between the step's ops.
+
+    As the simulator has it, for messages with equally many ops before each.
+    """
+    most_ns = sent * int(problem.device_cold_ns[device])
+    return 2 * min(most_ns, (trace.makespan_ns or 0) // _FILLS)
 
 
 def with_exchange(
