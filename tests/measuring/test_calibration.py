@@ -196,7 +196,8 @@ def test_a_calibrated_cluster_predicts_its_step(tmp_path: Path) -> None:
     assert sum(link.send_ns + link.receive_ns for link in described.links) > 4_000
     assert all(device.start_ns > 10_000 for device in described.devices)
     assert all(kind.turn_ns < 20_000_000 for kind in described.kinds)
-    assert all(0 < kind.cold_ns < 5_000_000 for kind in described.kinds)
+    assert all(kind.cold_ns < 20_000_000 for kind in described.kinds)
+    assert any("longer after ops" in note for note in notes)
     assert len(CostTable.load(costs)) > 50
     problem = hp.load_problem(graph, machine=described, cost_table=costs)
     predicted_ms = hp.simulate(problem, np.zeros(problem.num_ops, np.int32)).makespan_ns / 1e6
