@@ -414,7 +414,7 @@ def _attention_encoders(blocks: int, length: int, width: int, batch: int) -> Any
     """Two encoders of blocks with attention, whose outputs are compared."""
     import tensorflow as tf
 
-    ends = []
+    ends, shape = [], [batch, length, width]
     for encoder in range(2):
         x = _input(batch * length, width, seed=encoder)
         for block in range(blocks):
@@ -423,7 +423,6 @@ def _attention_encoders(blocks: int, length: int, width: int, batch: int) -> Any
                 q, k, v = (
                     tf.reshape(_normal(x) @ _weights(f"{name}/{part}", width, width), shape)
                     for part in "qkv"
-                    for shape in [[batch, length, width]]
                 )
                 weights = tf.nn.softmax(tf.matmul(q, k, transpose_b=True) / width**0.5)
                 x += tf.reshape(weights @ v, [batch * length, width])
