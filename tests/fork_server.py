@@ -10,9 +10,9 @@ script made; what the server imported stays, since every fork would copy that to
 
 This is sound because the server only imports: TensorFlow starts no thread before it creates a
 device or runs an op, and OpenBLAS, which starts some at its import, ends them before a fork. The
-scripts of one server share the addresses of what was imported, the seed of hashes, and what
-TensorFlow read of the environment. So a test of any of these, or of the order of imports, needs a
-fresh interpreter.
+scripts of one server share the addresses of what was imported, the seed of hashes, `sys.flags`, and
+what TensorFlow read of the environment. So a test of any of these, or of the order of imports,
+needs a fresh interpreter.
 
 Others reach the server at its address: the workers of a test run, which share one, and processes
 that a script starts (forked_python.py). When the owner of a server is gone, it kills all scripts
@@ -48,6 +48,7 @@ _TF_CONTEXT = "tensorflow.python.eager.context"
 _PARENT = "HPLACER_PARENT"  # whom a process of the package takes for its parent
 _FIRST_SPARE = 100  # descriptors that no script has
 _NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
+_SAFE_PATH = "PYTHONSAFEPATH"
 # How those are called that no import of TensorFlow reads.
 _OF_SCRIPTS = ("COLUMNS", "LINES", "HPLACER_", "PWD", "PYTEST_", "PYTHONPATH", "TEST_", "TMPDIR")
 _OF_SCRIPTS += (
@@ -58,7 +59,7 @@ _OF_SCRIPTS += (
     "TF_NUM_INT",
 )
 _DEVICES = "TF_PLUGGABLE_DEVICE_LIBRARY_PATH"  # which the import loads last: a fork can, too
-_OF_SCRIPTS += ("OMP_NUM_THREADS", "TPU_ML_PLATFORM", _DEVICES, _NO_BYTECODE)
+_OF_SCRIPTS += ("OMP_NUM_THREADS", "TPU_ML_PLATFORM", _DEVICES, _NO_BYTECODE, _SAFE_PATH)
 _LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 _AS_IF_UNSET = {  # the last ones are set by the import
     "TF_USE_LEGACY_KERAS": "0",
@@ -339,7 +340,8 @@ def _start_afresh(
     os.environ.update(environment)
     script = os.path.abspath(arguments[0])
     paths = [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path]
-    sys.path[:] = [os.path.dirname(script), *paths, *sys.path[1:]]  # for -m and -c: cwd
+    own = [] if environment.get(_SAFE_PATH) else [os.path.dirname(script)]  # for -m and -c: cwd
+    sys.path[:] = [*own, *paths, *sys.path[1:]]
     sys.argv[:] = arguments
     sys.executable = environment.get(PYTHON, sys.executable)
     sys.dont_write_bytecode = bool(environment.get(_NO_BYTECODE))

@@ -97,6 +97,7 @@ def test_an_environment_that_tensorflow_reads_at_its_import_gets_a_fresh_interpr
 
 def test_what_a_script_starts_is_a_fork_if_it_imports_tensorflow(tmp_path: Path) -> None:
     code = """
+from hplacer_optimizer.support import child_process, tf_process
 FORKED = "import tensorflow; import os, sys\\n"
 
 def started(code, **options):
@@ -104,8 +105,9 @@ def started(code, **options):
     command = [sys.executable, "-c", code, "an argument"]
     return subprocess.run(command, capture_output=True, text=True, **options)
 
-tell = "print(os.getppid(), os.environ.get('TEST_A'), os.getcwd(), *sys.argv, sys.stdin.read())"
-other = {**os.environ, "TEST_A": "a"}
+tell = "print(os.getppid(), os.environ.get('TEST_A'), *sys.argv, sys.stdin.read(), os.getcwd())\\n"
+tell += "print(os.getcwd() in sys.path)"
+other = child_process.environment(**tf_process.ENVIRONMENT, TEST_A="a")  # of the package's own
 forked = started(FORKED + tell, input="x", env=other, cwd="/")
 report(
     me=os.getpid(), forked=forked.stdout.split(),
@@ -118,7 +120,7 @@ report(
     # Whether the script itself is a fork depends on what this process has imported by now.
     server, *told = report["forked"]
     assert b"fork_server.py" in Path(f"/proc/{server}/cmdline").read_bytes()
-    assert told == ["a", "/", "-c", "an", "argument", "x"]
+    assert told == ["a", "-c", "an", "argument", "x", "/", "False"]
     assert report["fresh"] == [str(report["me"])]
     assert report["codes"] == [3, -signal.SIGABRT]
     assert report["told"] == "x\n"
@@ -147,11 +149,15 @@ time.sleep(600)
 
 
 def test_a_script_that_takes_too_long_is_killed(tmp_path: Path) -> None:
+    def server() -> dict[str, int]:
+        return run("report(server=os.getppid())", tmp_path).report
+
+    first = server()  # which may have to start
     with pytest.raises(subprocess.TimeoutExpired):
         run(ENDLESS, tmp_path, prelude="", timeout_s=5)
-    script, server = map(int, (tmp_path / "pids").read_text().split())
+    script, of_script = map(int, (tmp_path / "pids").read_text().split())
     assert has_ended(script)
-    assert run("report(server=os.getppid())", tmp_path).report == {"server": server}
+    assert first == server() == {"server": of_script}
 
 
 @pytest.mark.slow
