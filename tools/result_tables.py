@@ -160,7 +160,7 @@ def guard() -> str:
                 f"{len(paying)}, the best at {max(speedups):.2f} times its speed",
                 f"{len(used)}, at {min(used):.2f} to {max(used):.2f} times its speed",
                 f"{sum(paying)} of {len(paying)}",
-                " and ".join(f"{error:.2f}" for error in _optimism(costs)),
+                f"{_optimism(costs):.2f}",
             ]
         )
     names = (
@@ -168,23 +168,19 @@ def guard() -> str:
         "plans at least 10% faster",
         "plans in effect",
         "of the plans at least 10% faster, in effect",
-        "gains predicted too large, at the 95th percentile: both runs, this run",
+        "gains predicted too large, at the 95th percentile",
     )
     return table(["", "measured costs", "estimated costs"], zip(names, *of_costs, strict=True))
 
 
-def _optimism(costs: str) -> tuple[float, float]:
-    """Predicted over measured speedup, less 1, at the 95th percentile: both runs, this run."""
-    runs = [
-        [
-            row["predicted_speedup"] / row["speedup"] - 1
-            for row in read(file)["rows"]
-            if row["costs"] == costs
-        ]
-        for file in ("guard/guard.json", "guard/earlier.json")
+def _optimism(costs: str) -> float:
+    """Predicted over measured speedup, less 1, at the 95th percentile."""
+    found = [
+        row["predicted_speedup"] / row["speedup"] - 1
+        for row in read("guard/guard.json")["rows"]
+        if row["costs"] == costs
     ]
-    both, this = np.percentile(runs[0] + runs[1], 95), np.percentile(runs[0], 95)
-    return float(both), float(this)
+    return float(np.percentile(found, 95))
 
 
 # ---- planners ----
@@ -457,6 +453,21 @@ def ways() -> str:
     return table(head, lines)
 
 
+def neighbours() -> str:
+    """A row per kind of op: what it takes beside a busy neighbour, over what it takes alone."""
+    found = read("neighbours/neighbours.json")
+    rows = []
+    for kind, row in found.items():
+        low, middle, high = np.quantile(
+            [r for ratios in row.values() for r in ratios], (0.25, 0.5, 0.75)
+        )
+        medians = {other: statistics.median(ratios) for other, ratios in row.items()}
+        worst = max(medians, key=medians.__getitem__)
+        cells = [f"{middle:.2f}", f"{low:.2f} to {high:.2f}", f"{medians[worst]:.2f}, {worst}"]
+        rows.append([kind, *cells])
+    return table(["kind of op", "in the median", "half of the turns", "the worst neighbour"], rows)
+
+
 def starts() -> str:
     """A row per script: seconds to the first step, and how much later that is than without."""
     rows = []
@@ -701,6 +712,7 @@ TABLES: dict[str, tuple[str, Callable[[], str]]] = {
     "drawn": ("learning.md", drawn),
     "measured-workers": ("learning.md", measured_workers),
     "ways": ("advice.md", ways),
+    "neighbours": ("two-workers.md", neighbours),
     "starts": ("guard.md", starts),
     "trials-emulated": ("guard.md", trials_emulated),
     "agreement": ("emulation.md", agreement),

@@ -72,7 +72,7 @@ message costs its sender differed by 12% between the two, what cold caches cost 
 factor of 2. Errors of op types and of single ops cannot be told apart there;
 they are what an op beside a busy neighbour takes longer.
 """
-ESTIMATED_COSTS = MEASURED_COSTS.times(2.6)
+ESTIMATED_COSTS = MEASURED_COSTS.times(2.2)
 """Of costs from data sheets: larger by as much as predicted speedups are more wrong, in logarithms,
 with estimated than with measured costs (docs/results/guard).
 """
