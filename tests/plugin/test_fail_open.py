@@ -270,7 +270,7 @@ report(equal=np.allclose([first, second], [expected] * 2, rtol=1e-5), outcomes=o
 def test_a_planner_that_is_late_but_stops_leaves_its_plan(tmp_path: Path) -> None:
     outcome = run(
         """
-on(planner="bad:heeds", timeout_s=1.0)
+on(planner="bad:heeds", timeout_s=3.0)
 losses(trainer())
 deadline = time.monotonic() + 300
 while not any(name.endswith(".hplan") for _, _, names in os.walk(CACHE) for name in names):
