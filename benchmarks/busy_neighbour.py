@@ -1,47 +1,45 @@
-"""What does a worker lose while its neighbour is busy? Ops of eight kinds, alone and beside others.
+"""What does a worker lose while its neighbour is busy? Ops of eight kinds, beside the same kind.
 
-Two workers with a core each. The first one runs steps of one kind of op, in turn alone and while
-the second one runs steps of some kind without a pause. The median step with the neighbour over the
-one without it is one observation of what that kind loses.
+Two workers with a core each. A step has a chain of one kind of op on one worker, on the other one,
+or on both at once, in turn. What ops lose is the step of both over the longer one of the others. A
+worker without the chain runs at most one op of it, so that its start is in all steps. All run in
+one session: a second client would take time from the cores that it measures.
 
     python -m benchmarks.busy_neighbour --output docs/results/neighbours
-    python -m benchmarks.busy_neighbour --kinds "large products" convolutions --turns 3
+    python -m benchmarks.busy_neighbour --kinds "large products" convolutions --turns 10
 """
 
 from __future__ import annotations
 
 import argparse
-import statistics
 import sys
-import threading
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from hplacer_optimizer.bench.result_json import result_json
+from hplacer_optimizer.measuring.calibration.probes import Probes
 from hplacer_optimizer.measuring.clusters import LocalCluster, local_cluster
-from testbed.told_rows import keep
+from hplacer_optimizer.measuring.target import Target
 
-Step = Callable[[], object]
-Ratios = dict[str, dict[str, list[float]]]  # by kind, by that of the neighbour: of each turn
-
-_STEPS = 3  # in half a turn
-_WARMUP = 2
-_BEGINS_S = 0.02  # until the neighbour is busy
+Chain = Callable[[int], Any]  # makes so many ops, each of the one before, and returns the last
 
 
-def _products(rows: int, size: int, count: int) -> Any:
-    """A chain of [rows, size] x [size, size]."""
-    import tensorflow as tf
+def _products(rows: int, size: int) -> Chain:
+    """Of [rows, size] x [size, size]."""
 
-    x = tf.raw_ops.Fill(dims=[rows, size], value=0.0)
-    weights = tf.raw_ops.Fill(dims=[size, size], value=0.0)
-    for _ in range(count):
-        x = tf.raw_ops.MatMul(a=x, b=weights)
-    return x.op
+    def chain(count: int) -> Any:
+        import tensorflow as tf
+
+        x = tf.raw_ops.Fill(dims=[rows, size], value=0.0)
+        weights = tf.raw_ops.Fill(dims=[size, size], value=0.0)
+        for _ in range(count):
+            x = tf.raw_ops.MatMul(a=x, b=weights)
+        return x.op
+
+    return chain
 
 
 def _convolutions(count: int) -> Any:
@@ -54,123 +52,73 @@ def _convolutions(count: int) -> Any:
     return x.op
 
 
-def _elementwise(num_floats: int, count: int) -> Any:
-    import tensorflow as tf
+def _elementwise(num_floats: int) -> Chain:
+    def chain(count: int) -> Any:
+        import tensorflow as tf
 
-    x = tf.raw_ops.Fill(dims=[num_floats], value=1.0)
-    for _ in range(count):
-        x = tf.raw_ops.Neg(x=x)
-    return x.op
+        x = tf.raw_ops.Fill(dims=[num_floats], value=1.0)
+        for _ in range(count):
+            x = tf.raw_ops.Neg(x=x)
+        return x.op
+
+    return chain
 
 
-# Steps of 5 to 60 ms on a core. The second and third products read 4 and 16 MB for each.
-KINDS: Mapping[str, Callable[[], Any]] = {
-    "large products": lambda: _products(1024, 1024, 1),
-    "thin products": lambda: _products(64, 1024, 10),
-    "vectors by matrices": lambda: _products(1, 2048, 12),
-    "convolutions": lambda: _convolutions(4),
-    "elementwise, 256 KB": lambda: _elementwise(1 << 16, 4000),
-    "elementwise, 4 MB": lambda: _elementwise(1 << 20, 140),
-    "elementwise, 64 MB": lambda: _elementwise(1 << 24, 1),
-    "tiny ops": lambda: _elementwise(1, 6000),
+# With the length of a chain, which takes 5 to 60 ms on a core. The second and the third products
+# read 4 and 16 MB each.
+KINDS: Mapping[str, tuple[Chain, int]] = {
+    "large products": (_products(1024, 1024), 1),
+    "thin products": (_products(64, 1024), 10),
+    "vectors by matrices": (_products(1, 2048), 12),
+    "convolutions": (_convolutions, 4),
+    "elementwise, 256 KB": (_elementwise(1 << 16), 4000),
+    "elementwise, 4 MB": (_elementwise(1 << 20), 140),
+    "elementwise, 64 MB": (_elementwise(1 << 24), 2),
+    "tiny ops": (_elementwise(1), 6000),
 }
 
 
-@contextmanager
-def _steps(cluster: LocalCluster, task: int, kinds: Sequence[str]) -> Iterator[dict[str, Step]]:
-    """Of a worker, whose sessions are its own; without optimizations, so what was built runs."""
+def _losses(cluster: LocalCluster, kind: str, turns: int) -> list[float]:
+    """The step of both over the longer one of one worker each, by turn."""
     import tensorflow as tf
 
-    v1 = tf.compat.v1
-    with tf.Graph().as_default() as graph, tf.device(cluster.device_names[task]):
-        ops = {kind: KINDS[kind]() for kind in kinds}
-    config = v1.ConfigProto(isolate_session_state=True)
-    config.graph_options.optimizer_options.opt_level = v1.OptimizerOptions.L0
-    config.graph_options.rewrite_options.disable_meta_optimizer = True
-    with v1.Session(f"grpc://{cluster.addresses[task]}", graph=graph, config=config) as session:
-        yield {kind: session.make_callable(op) for kind, op in ops.items()}
+    chain, length = KINDS[kind]
 
+    def step(*lengths: int) -> list[Any]:
+        ends = []
+        for name, count in zip(cluster.device_names, lengths, strict=True):
+            with tf.device(name):
+                ends.append(chain(count))
+        return ends
 
-@contextmanager
-def _busy(step: Step) -> Iterator[None]:
-    """Runs the step again and again."""
-    ends = threading.Event()
-
-    def run() -> None:
-        while not ends.is_set():
-            step()
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    time.sleep(_BEGINS_S)
-    try:
-        yield
-    finally:
-        ends.set()
-        thread.join()
-
-
-def _median_s(step: Step) -> float:
-    seconds = []
-    for _ in range(_STEPS):
-        begin_s = time.perf_counter()
-        step()
-        seconds.append(time.perf_counter() - begin_s)
-    return statistics.median(seconds)
-
-
-def measure(kinds: Sequence[str], turns: int) -> Ratios:
-    """Steps beside a busy neighbour over steps alone."""
-    found: Ratios = {kind: {} for kind in kinds}
-    with (
-        local_cluster(workers=2) as cluster,
-        _steps(cluster, 0, kinds) as own,
-        _steps(cluster, 1, kinds) as others,
-    ):
-        for step in [*own.values(), *others.values()] * _WARMUP:
-            step()
-        for kind in kinds:
-            for other in kinds:
-                ratios = found[kind][other] = []
-                for turn in range(turns):
-                    if turn % 2:
-                        alone_s = _median_s(own[kind])
-                    with _busy(others[other]):
-                        beside_s = _median_s(own[kind])
-                    if not turn % 2:
-                        alone_s = _median_s(own[kind])
-                    ratios.append(beside_s / alone_s)
-            print(f"{kind}: {_range([r for many in found[kind].values() for r in many])}")
-        cluster.check()
-    return found
-
-
-def _range(ratios: Sequence[float]) -> str:
-    low, middle, high = np.quantile(ratios, (0.25, 0.5, 0.75))
-    return f"{middle:.2f} ({low:.2f} to {high:.2f})"
-
-
-def table(found: Ratios) -> list[str]:
-    """In Markdown: medians over the turns, and the middle half of them."""
-    lines = [f"|  | {' | '.join(found)} |", "|---" * (len(found) + 1) + "|"]
-    for kind, row in found.items():
-        lines.append(f"| {kind} | {' | '.join(_range(ratios) for ratios in row.values())} |")
-    return lines
+    probes = Probes(Target(session=cluster.target, device_names=list(cluster.device_names)))
+    short = min(1, length - 1)
+    timings = probes.compare(
+        lambda: step(length, short),
+        lambda: step(short, length),
+        lambda: step(length, length),
+        repeats=turns,
+    )
+    seconds = zip(*(timing.seconds for timing in timings), strict=True)
+    return [both_s / max(one_s, other_s) for one_s, other_s, both_s in seconds]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measures, prints the table and writes it."""
+    """Measures, prints and writes what each kind loses."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=[*KINDS], metavar="KIND")
-    parser.add_argument("--turns", type=int, default=12, help="of each pair, default: 12")
-    parser.add_argument(
-        "--output", type=Path, metavar="DIR", help="for neighbours.json and neighbours.md"
-    )
+    parser.add_argument("--turns", type=int, default=100, help="of each kind, default: 100")
+    parser.add_argument("--output", type=Path, metavar="DIR", help="for neighbours.json")
     options = parser.parse_args(argv)
-    found = measure(options.kinds, options.turns)
-    lines = table(found)
-    keep(options.output and options.output / "neighbours.json", found, lines)
-    print("\n".join(["", *lines]))
+    found: dict[str, list[float]] = {}
+    with local_cluster(workers=2) as cluster:
+        for kind in options.kinds:
+            found[kind] = _losses(cluster, kind, options.turns)
+            low, middle, high = np.quantile(found[kind], (0.25, 0.5, 0.75))
+            print(f"{kind}: {middle:.3f} times as long ({low:.3f} to {high:.3f})", flush=True)
+    if options.output:
+        options.output.mkdir(parents=True, exist_ok=True)
+        (options.output / "neighbours.json").write_text(result_json(found) + "\n")
     return 0
 
 
