@@ -20,53 +20,53 @@ from typing import Any
 import numpy as np
 
 from hplacer_optimizer.bench.result_json import result_json
-from hplacer_optimizer.measuring.calibration.probes import Probes
+from hplacer_optimizer.measuring.calibration.probes import Build, Probes, chain
 from hplacer_optimizer.measuring.clusters import LocalCluster, local_cluster
 from hplacer_optimizer.measuring.target import Target
 
-Chain = Callable[[int], Any]  # makes so many ops, each of the one before, and returns the last
+OnDevice = Callable[[str, int], Build]  # so many ops on a device, each of the one before
 
 
-def _products(rows: int, size: int) -> Chain:
+def _products(rows: int, size: int) -> OnDevice:
     """Of [rows, size] x [size, size]."""
 
-    def chain(count: int) -> Any:
+    def on_device(device: str, count: int) -> Build:
+        def build() -> list[Any]:
+            import tensorflow as tf
+
+            with tf.device(device):
+                x = tf.raw_ops.Fill(dims=[rows, size], value=0.0)
+                weights = tf.raw_ops.Fill(dims=[size, size], value=0.0)
+                for _ in range(count):
+                    x = tf.raw_ops.MatMul(a=x, b=weights)
+            return [x.op]
+
+        return build
+
+    return on_device
+
+
+def _convolutions(device: str, count: int) -> Build:
+    def build() -> list[Any]:
         import tensorflow as tf
 
-        x = tf.raw_ops.Fill(dims=[rows, size], value=0.0)
-        weights = tf.raw_ops.Fill(dims=[size, size], value=0.0)
-        for _ in range(count):
-            x = tf.raw_ops.MatMul(a=x, b=weights)
-        return x.op
+        with tf.device(device):
+            x = tf.raw_ops.Fill(dims=[8, 32, 32, 64], value=0.0)
+            weights = tf.raw_ops.Fill(dims=[3, 3, 64, 64], value=0.0)
+            for _ in range(count):
+                x = tf.raw_ops.Conv2D(input=x, filter=weights, strides=[1] * 4, padding="SAME")
+        return [x.op]
 
-    return chain
-
-
-def _convolutions(count: int) -> Any:
-    import tensorflow as tf
-
-    x = tf.raw_ops.Fill(dims=[8, 32, 32, 64], value=0.0)
-    weights = tf.raw_ops.Fill(dims=[3, 3, 64, 64], value=0.0)
-    for _ in range(count):
-        x = tf.raw_ops.Conv2D(input=x, filter=weights, strides=[1] * 4, padding="SAME")
-    return x.op
+    return build
 
 
-def _elementwise(num_floats: int) -> Chain:
-    def chain(count: int) -> Any:
-        import tensorflow as tf
-
-        x = tf.raw_ops.Fill(dims=[num_floats], value=1.0)
-        for _ in range(count):
-            x = tf.raw_ops.Neg(x=x)
-        return x.op
-
-    return chain
+def _elementwise(num_floats: int) -> OnDevice:
+    return lambda device, count: chain([device], count, num_floats)
 
 
 # With the length of a chain, which takes 5 to 60 ms on a core. The second and the third products
 # read 4 and 16 MB each.
-KINDS: Mapping[str, tuple[Chain, int]] = {
+KINDS: Mapping[str, tuple[OnDevice, int]] = {
     "large products": (_products(1024, 1024), 1),
     "thin products": (_products(64, 1024), 10),
     "vectors by matrices": (_products(1, 2048), 12),
@@ -80,23 +80,18 @@ KINDS: Mapping[str, tuple[Chain, int]] = {
 
 def _losses(cluster: LocalCluster, kind: str, turns: int) -> list[float]:
     """The step of both over the longer one of one worker each, by turn."""
-    import tensorflow as tf
+    on_device, length = KINDS[kind]
 
-    chain, length = KINDS[kind]
-
-    def step(*lengths: int) -> list[Any]:
-        ends = []
-        for name, count in zip(cluster.device_names, lengths, strict=True):
-            with tf.device(name):
-                ends.append(chain(count))
-        return ends
+    def step(*lengths: int) -> Build:
+        builds = list(map(on_device, cluster.device_names, lengths))
+        return lambda: [end for build in builds for end in build()]
 
     probes = Probes(Target(session=cluster.target, device_names=list(cluster.device_names)))
     short = min(1, length - 1)
     timings = probes.compare(
-        lambda: step(length, short),
-        lambda: step(short, length),
-        lambda: step(length, length),
+        step(length, short),
+        step(short, length),
+        step(length, length),
         repeats=turns,
     )
     seconds = zip(*(timing.seconds for timing in timings), strict=True)
