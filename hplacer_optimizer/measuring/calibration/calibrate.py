@@ -56,6 +56,7 @@ _FEW_OPS, _MANY_OPS = 100, 1100
 _LARGE_ELEMENTS, _LARGE_OPS = 1 << 20, 32
 _MOST_ELEMENTS = 1 << 28
 _PRODUCTS = 8
+_PRODUCT_TURNS = 50  # a turn that is disturbed must not look like a second slot
 # That MatMul has kernels for. TensorFlow computes those of float32 in TF32 on a GPU that has it.
 _PRODUCT_TYPES = ("float32", "float64", "tf32", "bfloat16", "float16")
 _MOST_MATRIX = 8192
@@ -314,24 +315,26 @@ class _MachineCalibration:
         }
 
     def _slots(self, device: str) -> tuple[int, float]:
-        """How many products run at once, and how long one takes."""
-        base, alone = self._products_s(device, 1)
-        product_s = max(alone - base, 1e-9) / _PRODUCTS
-        chains, rate = 1, 1.0  # products at once, in units of one alone
+        """How many products run at once, and how long one takes alone."""
+        chains, rate, product_s = 1, 1.0, 0.0  # products at once, in units of one alone
         while chains < _MOST_SLOTS:
-            base, together = self._products_s(device, 2 * chains)
-            faster = 2 * chains * _PRODUCTS * product_s / max(together - base, 1e-9)
+            alone_s, together_s = self._products_s(device, 1, 2 * chains)
+            product_s = product_s or float(np.median(alone_s))
+            faster = 2 * chains * float(np.median(alone_s / together_s))
             if faster < _GAIN * rate:
                 break
             chains, rate = 2 * chains, faster
         return max(1, round(rate)), product_s
 
-    def _products_s(self, device: str, chains: int) -> tuple[float, float]:
-        """The step with one product per chain, and with more."""
-        found = self._probes.compare(
-            products(device, chains, 1), products(device, chains, 1 + _PRODUCTS)
-        )
-        return found[0].median_s, found[1].median_s
+    def _products_s(self, device: str, *chains: int) -> list[np.ndarray]:
+        """In each turn, what a product more of so many chains at once adds to the step."""
+        lengths = (1, 1 + _PRODUCTS)
+        built = [products(device, count, length) for count in chains for length in lengths]
+        steps = self._probes.compare(*built, repeats=_PRODUCT_TURNS)
+        return [
+            np.maximum(np.subtract(long.seconds, short.seconds), 1e-9) / _PRODUCTS
+            for short, long in zip(steps[::2], steps[1::2], strict=True)
+        ]
 
     def _other_host(self, device: str) -> str | None:
         """A device that it gets messages from by software, if there is one."""
