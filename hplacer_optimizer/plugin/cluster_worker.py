@@ -29,6 +29,8 @@ def main(task: int, cores: list[int], addresses: list[str]) -> None:
         inter_op_parallelism_threads=worker_threads(len(cores)),
         intra_op_parallelism_threads=1,
     )
+    if config.inter_op_parallelism_threads > len(cores):  # idle ones would take them by spinning
+        config.experimental.disable_thread_spinning = True
     server = tf.distribute.Server({JOB: addresses}, job_name=JOB, task_index=task, config=config)
     sys.stdin.buffer.read()
     del server

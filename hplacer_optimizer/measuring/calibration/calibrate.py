@@ -35,10 +35,12 @@ from hplacer_optimizer.measuring.calibration.op_costs import OpCosts, measure_op
 from hplacer_optimizer.measuring.calibration.probes import (
     FLOAT_BYTES,
     MATRIX,
+    Build,
     Probes,
     chain,
     products,
     products_in_turn,
+    products_on,
     rated_products,
     round_trip_amid_work,
     transfers,
@@ -195,6 +197,7 @@ class _MachineCalibration:
         self._names = [full_device_name(name) for name in described.device_names]
         self._probes = probes
         self._progress = progress
+        self._product_s: list[float] = []  # of each kind; 0: it launches ahead
         self.notes: list[str] = []
 
     def run(self) -> Machine:
@@ -245,6 +248,7 @@ class _MachineCalibration:
             f"{bytes_per_s / 1e9:.3g} GB/s, an op costs {launch_ns / 1e3:.3g} us beside them "
             f"(spread of the steps {many.spread:.0%})"
         )
+        self._product_s.append(product_s)
         home = self._other_host(device)
         self._progress(f"cold caches of {kind.name}")
         cold_s = self._cold_s(kind, device, home, product_s) if home else 0.0
@@ -344,7 +348,7 @@ class _MachineCalibration:
 
     def _cold_s(self, kind: DeviceKind, device: str, home: str, product_s: float) -> float:
         """How much longer each end of a message takes after products than after next to nothing."""
-        length = max(1, round(_FILLING_S / product_s))
+        length = _filling_length(product_s)
         moved, stayed, moved_warm, stayed_warm = self._probes.compare(
             products_in_turn([home, device], _COLD_HOPS, length),
             products_in_turn([device], _COLD_HOPS, length),
@@ -381,9 +385,17 @@ class _MachineCalibration:
         return turn_s
 
     def _starts(self) -> list[Device]:
-        """The devices, with the time of a step that does nothing on them."""
+        """The devices, with the time of a step that does nothing on them.
+
+        Between hosts it is one of a training, which finds the caches as its ops left them.
+        """
         self._progress("start of a step")
-        found = self._probes.compare(*(chain([name], 1, 1) for name in self._names))
+        steps = [chain([name], 1, 1) for name in self._names]
+        if filling := self._filling():
+            in_turn = (each for step in steps for each in (filling, step))
+            found = self._probes.compare(*in_turn)[1::2]
+        else:
+            found = self._probes.compare(*steps)
         devices = []
         for device, timing in zip(self._described.devices, found, strict=True):
             self.notes.append(
@@ -392,6 +404,17 @@ class _MachineCalibration:
             )
             devices.append(replace(device, start_ns=round(1e9 * timing.median_s)))
         return devices
+
+    def _filling(self) -> Build | None:
+        """Products that fill the caches of all hosts; None if there is no second one."""
+        products_s = {
+            name: self._product_s[self._described.device_kind[index]]
+            for index, name in enumerate(self._names)
+            if self._other_host(name) is not None
+        }
+        if not products_s:
+            return None
+        return products_on({name: _filling_length(each) for name, each in products_s.items()})
 
     def _kind_of(self, index: int) -> DeviceKind:
         return self._described.kinds[self._described.device_kind[index]]
@@ -488,6 +511,11 @@ class _MachineCalibration:
             transfers(src, dst, 2 * count, elements), transfers(src, dst, count, elements)
         )
         return max(0.0, many.median_s - few.median_s) / count
+
+
+def _filling_length(product_s: float) -> int:
+    """So many products fill the caches."""
+    return max(1, round(_FILLING_S / product_s))
 
 
 def _data_sheet(kind: DeviceKind) -> DeviceKind | None:

@@ -6,7 +6,7 @@ while is slow for all of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from hplacer_optimizer import emulation
@@ -81,6 +81,13 @@ def chain(devices: Sequence[str], ops: int, elements: int) -> Build:
 def products(device: str, chains: int, length: int) -> Build:
     """So many independent chains of products of square matrices."""
     return lambda: [_products(_matrix(device), device, length).op for _ in range(chains)]
+
+
+def products_on(lengths: Mapping[str, int]) -> Build:
+    """One such chain on each of these devices, as long as it says."""
+    return lambda: [
+        _products(_matrix(device), device, length).op for device, length in lengths.items()
+    ]
 
 
 def rated_products(device: str, length: int, size: int, dtype: str) -> Build:
