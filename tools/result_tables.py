@@ -462,6 +462,19 @@ def neighbours() -> str:
     return table(["kind of op", "times as long", "half of the turns"], rows)
 
 
+def idle_threads() -> str:
+    """A row per graph: how many times as long its steps are if idle threads spin."""
+    rows = []
+    for graph, placements in read("idle-threads/idle_threads.json").items():
+        cells = []
+        for steps in placements.values():
+            longer = np.divide(steps["spinning"], steps["asleep"])
+            low, middle, high = np.quantile(longer, (0.25, 0.5, 0.75))
+            cells.append(f"{middle:.2f} ({low:.2f} to {high:.2f})")
+        rows.append([graph, *cells])
+    return table(["graph", "on one worker", "cut in the middle"], rows)
+
+
 def starts() -> str:
     """A row per script: seconds to the first step, and how much later that is than without."""
     rows = []
@@ -707,6 +720,7 @@ TABLES: dict[str, tuple[str, Callable[[], str]]] = {
     "measured-workers": ("learning.md", measured_workers),
     "ways": ("advice.md", ways),
     "neighbours": ("two-workers.md", neighbours),
+    "idle-threads": ("two-workers.md", idle_threads),
     "starts": ("guard.md", starts),
     "trials-emulated": ("guard.md", trials_emulated),
     "agreement": ("emulation.md", agreement),
