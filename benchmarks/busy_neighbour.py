@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from hplacer_optimizer.bench.result_json import result_json
 from hplacer_optimizer.measuring.calibration.probes import Build, Probes, chain
 from hplacer_optimizer.measuring.clusters import LocalCluster, local_cluster
 from hplacer_optimizer.measuring.target import Target
+from testbed.told_rows import keep
 
 OnDevice = Callable[[str, int], Build]  # so many ops on a device, each of the one before
 
@@ -111,9 +111,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             found[kind] = _losses(cluster, kind, options.turns)
             low, middle, high = np.quantile(found[kind], (0.25, 0.5, 0.75))
             print(f"{kind}: {middle:.3f} times as long ({low:.3f} to {high:.3f})", flush=True)
-    if options.output:
-        options.output.mkdir(parents=True, exist_ok=True)
-        (options.output / "neighbours.json").write_text(result_json(found) + "\n")
+    keep(options.output and options.output / "neighbours.json", found)
     return 0
 
 

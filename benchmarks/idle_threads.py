@@ -21,7 +21,6 @@ from unittest import mock
 import numpy as np
 
 from hplacer_optimizer.bench.cluster_tasks import DEFAULT_TASKS, ClusterTask, cuts_by_hand
-from hplacer_optimizer.bench.result_json import result_json
 from hplacer_optimizer.bench.small_graphs import CHOSEN_LAST
 from hplacer_optimizer.capture.loading import load_graph
 from hplacer_optimizer.machines import full_device_name
@@ -31,6 +30,7 @@ from hplacer_optimizer.measuring.step_runner import PlacedStep, StepRunner
 from hplacer_optimizer.measuring.target import Target
 from hplacer_optimizer.planners.devices import on_device
 from hplacer_optimizer.plugin import cluster_worker
+from testbed.told_rows import keep
 
 _WARMUP = 5
 _CUT = "by hand, cut at 50%"
@@ -44,14 +44,14 @@ def _measure(
     with tempfile.TemporaryDirectory() as directory, contextlib.ExitStack() as running:
         path = Path(directory, f"{task.name}.meta")
         task.write(path)
+        machine = describe_cluster(clusters["asleep"].addresses, timeout_s=60.0)
+        names = [full_device_name(name) for name in machine.device_names]  # those of both pairs
+        loaded = load_graph(path, machine=machine, keep_graph=True)
+        assert loaded.step is not None
+        cut = dict(cuts_by_hand(loaded.problem, task.by_hand))[_CUT]
+        placements = {"one worker": on_device(loaded.problem, 0), "cut": cut}
         for threads, cluster in clusters.items():
-            machine = describe_cluster(cluster.addresses, timeout_s=60.0)
-            loaded = load_graph(path, machine=machine, keep_graph=True)
-            assert loaded.step is not None
-            names = [full_device_name(name) for name in machine.device_names]
             target = Target(session=cluster.target, device_names=names)
-            cut = dict(cuts_by_hand(loaded.problem, task.by_hand))[_CUT]
-            placements = {"one worker": on_device(loaded.problem, 0), "cut": cut}
             for name, placement in placements.items():
                 runner = StepRunner(loaded.step, target)
                 steps[name, threads] = running.enter_context(runner.placed(placement))
@@ -97,9 +97,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 longer = np.divide(steps["spinning"], steps["asleep"])
                 low, middle, high = np.quantile(longer, (0.25, 0.5, 0.75))
                 print(f"{graph}, {name}: {middle:.3f} ({low:.3f} to {high:.3f})", flush=True)
-    if options.output:
-        options.output.mkdir(parents=True, exist_ok=True)
-        (options.output / "idle_threads.json").write_text(result_json(found) + "\n")
+    keep(options.output and options.output / "idle_threads.json", found)
     return 0
 
 

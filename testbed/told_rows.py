@@ -51,10 +51,11 @@ def kept(file: Path | None) -> list[dict[str, Any]]:
     return rows
 
 
-def keep(file: Path | None, rows: Any, table: Sequence[str]) -> None:
-    """Writes rows as JSON, and the lines of their table beside it; None: nowhere."""
+def keep(file: Path | None, rows: Any, table: Sequence[str] = ()) -> None:
+    """Writes rows as JSON, and the lines of their table, if any, beside it; None: nowhere."""
     if file is None:
         return
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(result_json(rows) + "\n")
-    file.with_suffix(".md").write_text("\n".join(table) + "\n")
+    if table:
+        file.with_suffix(".md").write_text("\n".join(table) + "\n")
