@@ -16,6 +16,7 @@ from hypothesis import assume, given, settings
 import hplacer_optimizer as hp
 from hplacer_optimizer.errors import InfeasibleError, ProblemError
 from hplacer_optimizer.inspection.chrome_trace import write_chrome_trace
+from hplacer_optimizer.inspection.tracks import assign_slots
 from testbed.documents import problem_from_dict
 from testbed.planted_problems import machine
 from testbed.random_problems import placed_problems
@@ -103,9 +104,9 @@ def test_no_track_has_two_things_at_once(case: tuple[dict[str, Any], list[int]])
     for event in events:
         if event["ph"] != "X":
             continue
-        # What has no bytes needs no channel.
-        if event["pid"] <= problem.num_devices or event["dur_ns"] > 0:
-            track = tracks[event["pid"], event["tid"]]
+        track = tracks[event["pid"], event["tid"]]
+        # What takes no time needs no slot, and what has no bytes no channel.
+        if event["dur_ns"] > 0:
             track.append((event["ts_ns"], event["ts_ns"] + event["dur_ns"]))
     named = {(e["pid"], e["tid"]) for e in events if e["name"] == "thread_name"}
     for (pid, tid), spans in tracks.items():
@@ -115,6 +116,11 @@ def test_no_track_has_two_things_at_once(case: tuple[dict[str, Any], list[int]])
         spans.sort()
         for (_, end), (begin, _) in pairwise(spans):
             assert begin >= end
+
+
+def test_an_op_of_no_time_opens_no_track() -> None:
+    start_ns, finish_ns = np.array([0, 1, 2, 3]), np.array([2, 1, 4, 5])
+    assert assign_slots(np.zeros(4, np.int32), start_ns, finish_ns, 1).tolist() == [0, 0, 0, 1]
 
 
 @settings(max_examples=60, deadline=None)
