@@ -130,21 +130,18 @@ void ThreadWatch::EndComputing() { --OwnTouch().kernels; }
 void ThreadWatch::TouchByPolling() { OwnTouch().polls = true; }
 
 ThreadWatch::ThreadWatch() : own_id_(ThreadId()) {
-  stat_file_ = open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
-  is_supported_ = stat_file_ >= 0 && access("/proc/self/task", R_OK) == 0;
+  tasks_ = open("/proc/self/task", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  is_supported_ = tasks_ >= 0;
   std::string own = "/proc/self/task/" + std::to_string(own_id_) + "/syscall";
   is_supported_ &= access(own.c_str(), R_OK) == 0;
 }
 
 // False if threads come and go just now.
 bool ThreadWatch::ListThreads() {
-  const std::optional<std::string> stat = ReadAgain(stat_file_);
-  if (!stat) return false;
-  int64_t number = 0;
-  const char* field = FieldsOf(*stat);
-  for (int i = 2; i < 20 && field != nullptr; ++i) field = strchr(field + 1, ' ');
-  if (field != nullptr) number = strtoll(field, nullptr, 10);
-  if (number == num_threads_) return true;
+  struct stat tasks;
+  if (fstat(tasks_, &tasks) != 0) return false;
+  // A link for each thread, beside those that every directory has.
+  if (static_cast<int64_t>(tasks.st_nlink) - 2 == num_threads_) return true;
   for (const Thread& thread : threads_) {
     for (const int file :
          {thread.stat_file, thread.runs_file, thread.syscall_file, thread.status_file}) {
@@ -152,6 +149,7 @@ bool ThreadWatch::ListThreads() {
     }
   }
   threads_.clear();
+  first_ran_ = false;
   Restart();
   DIR* directory = opendir("/proc/self/task");
   if (directory == nullptr) return false;
@@ -178,20 +176,19 @@ bool ThreadWatch::ListThreads() {
 
 // False if the thread has ended.
 bool ThreadWatch::Look(Thread* thread) {
-  // The base reads how often the thread began to run before its state, and what confirms the base
-  // reads it after that: a thread that ran in between is found out by one of the two.
-  const std::optional<std::string> early = base_.is_known ? "" : ReadAgain(thread->runs_file);
-  const std::optional<std::string> stat = ReadAgain(thread->stat_file);
-  const std::optional<std::string> late = base_.is_known ? ReadAgain(thread->runs_file) : "";
-  if (!early || !stat || !late) return false;
-  const int64_t runs = RunsOf(base_.is_known ? *late : *early);
-  const char* fields = FieldsOf(*stat);
-  if (fields == nullptr || fields[2] == 'R') {
-    thread->state = State::kRuns;
-  } else if (thread->runs != runs || thread->state == State::kRuns) {
-    if (!FindWhatHolds(thread)) return false;
-  }
-  thread->runs = runs;
+  if (base_.is_known && thread->state == State::kWaits) return Confirm(thread);
+  // Before the state: if the thread runs in between, the next look finds another number.
+  const std::optional<int64_t> runs = CountRuns(*thread);
+  if (!runs) return false;
+  const bool is_known = thread->runs == *runs && thread->state != State::kRuns;
+  // It was blocked, and has not begun to run since. If it was woken, the second look sees that.
+  if (is_known && thread->state == State::kWaits) return true;
+  const std::optional<bool> is_blocked = IsBlocked(*thread);
+  if (!is_blocked) return false;
+  if (is_known && *is_blocked) return true;
+  thread->runs = *runs;
+  thread->state = State::kRuns;
+  if (*is_blocked && !FindWhatHolds(thread)) return false;
   const bool polls = thread->state == State::kRuns && Polls(*thread);
   if (polls) thread->state = State::kSleeps;
   if (!thread->is_asleep()) return true;
@@ -199,8 +196,34 @@ bool ThreadWatch::Look(Thread* thread) {
   const std::optional<std::string> status = ReadAgain(thread->status_file);
   if (!status) return false;
   thread->sleeps = SleepsOf(*status) + (polls && !base_.is_known ? 1 : 0);
-  if (polls) thread->runs = -1;  // what it is blocked in is found anew
+  if (polls) thread->runs = kUnknown;  // what it is blocked in is found anew
   return true;
+}
+
+// The second look at a thread that waited at the first one. False if it has ended.
+bool ThreadWatch::Confirm(Thread* thread) {
+  const std::optional<bool> is_blocked = IsBlocked(*thread);
+  if (!is_blocked) return false;
+  if (!*is_blocked) thread->state = State::kRuns;
+  const std::optional<int64_t> runs = CountRuns(*thread);  // behind the state
+  if (!runs) return false;
+  if (*runs != thread->runs) thread->runs = kUnknown;
+  return true;
+}
+
+// Null if the thread has ended.
+std::optional<bool> ThreadWatch::IsBlocked(const Thread& thread) {
+  const std::optional<std::string> stat = ReadAgain(thread.stat_file);
+  if (!stat) return std::nullopt;
+  const char* fields = FieldsOf(*stat);
+  return fields != nullptr && fields[2] != 'R';
+}
+
+// How often it began to run. Null if it has ended.
+std::optional<int64_t> ThreadWatch::CountRuns(const Thread& thread) {
+  const std::optional<std::string> schedstat = ReadAgain(thread.runs_file);
+  if (!schedstat) return std::nullopt;
+  return RunsOf(*schedstat);
 }
 
 bool ThreadWatch::Polls(const Thread& thread) {
@@ -210,11 +233,11 @@ bool ThreadWatch::Polls(const Thread& thread) {
   return found != all.by_thread.end() && found->second.polls;
 }
 
-// Of a thread that is blocked. False if it has ended.
+// Of a thread that was blocked just now, and is taken to run if it is so no more. False if it has
+// ended.
 bool ThreadWatch::FindWhatHolds(Thread* thread) {
   const std::optional<std::string> text = ReadAgain(thread->syscall_file);
   if (!text) return false;
-  thread->state = State::kRuns;
   thread->call = -1;
   if (text->compare(0, 7, "running") == 0 || (*text)[0] == '-') return true;
   int64_t arguments[6];
@@ -282,8 +305,9 @@ bool ThreadWatch::LookAtAll(bool asleep, bool* is_as_base) {
     }
     if (thread.state == State::kRuns) {
       SetBlocker(thread);
-      thread.was_asleep = true;  // it is likely to run at the next look, too, which begins with it
+      thread.was_asleep = true;  // by the next look it may be
       std::swap(thread, threads_[0]);
+      first_ran_ = true;
       Restart();
       return false;
     }
@@ -295,6 +319,8 @@ bool ThreadWatch::LookAtAll(bool asleep, bool* is_as_base) {
 
 bool ThreadWatch::IsQuiescent() {
   if (!ListThreads()) return false;
+  first_ran_ = first_ran_ && IsBlocked(threads_[0]) == false && !Polls(threads_[0]);
+  if (first_ran_) return false;
   const bool confirms = base_.is_known;
   bool is_as_base = true;
   if (!LookAtAll(/*asleep=*/confirms, &is_as_base)) return false;

@@ -15,7 +15,8 @@
 // A first look at all threads is the base. If a second one finds each of those that wait blocked,
 // and none has begun to run since, then all of them were blocked at all times between the two
 // looks. The first look ends and the second one begins with those that sleep, so that they have
-// looked in between, and whom they woke is seen after that.
+// looked in between, and whom they woke is seen after that. Of a thread that was seen blocked and
+// has not begun to run since, the first look reads that number alone.
 //
 // What a thread waits for outside of the process (a child process, a pipe, the network) is not
 // known. A thread that runs a kernel is waited for until it comes back; threads that ever called an
@@ -28,6 +29,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -60,6 +62,7 @@ class ThreadWatch {
   bool IsSupported() const { return is_supported_; }
 
  private:
+  static constexpr int64_t kUnknown = -1, kAsleep = -2;  // in place of a number of runs
   enum class State { kRuns, kWaits, kSleeps, kOutside };
   struct Thread {
     int id;
@@ -67,7 +70,7 @@ class ThreadWatch {
     int status_file = -1;  // of those that were seen to sleep: others need none
     State state = State::kRuns;
     int64_t call = -1, argument = 0;  // the system call that it is blocked in
-    int64_t runs = -1;                // how often it began to run
+    int64_t runs = kUnknown;          // how often it had begun to run when it was that
     // How often it went to sleep, of one that sleeps or waits outside; for one that polls and runs
     // just now, with the sleep that comes.
     int64_t sleeps = 0;
@@ -91,10 +94,12 @@ class ThreadWatch {
     bool is_known = false;
     int64_t real_ns = 0;
   };
-  static constexpr int64_t kAsleep = -2;
 
   bool ListThreads();
   bool Look(Thread* thread);
+  bool Confirm(Thread* thread);
+  static std::optional<bool> IsBlocked(const Thread& thread);
+  static std::optional<int64_t> CountRuns(const Thread& thread);
   bool LookAtAll(bool asleep, bool* is_as_base);
   bool FindWhatHolds(Thread* thread);
   bool HasLongLimit(int thread, const int64_t (&arguments)[6]);
@@ -105,9 +110,10 @@ class ThreadWatch {
   void SetBlocker(const Thread& thread);
 
   std::vector<Thread> threads_;
+  bool first_ran_ = false;  // of the threads, at the last look, which ended there
   std::map<int, Past> past_;
   Base base_;
-  int own_id_, stat_file_;
+  int own_id_, tasks_;
   int64_t num_threads_ = -1;
   bool is_supported_ = true;
   std::string blocker_;

@@ -192,6 +192,33 @@ TEST_CASE("threads that poll, out of step with each other, do not hide that the 
   for (std::thread& thread : polling) thread.join();
 }
 
+TEST_CASE("while threads wake each other in turn the process is never quiescent") {
+  constexpr int kThreads = 8;
+  std::mutex mutex;
+  std::condition_variable woken[kThreads];
+  int turn = 0;
+  bool is_over = false;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kThreads; ++i) {
+    threads.emplace_back([&, i] {
+      std::unique_lock<std::mutex> lock(mutex);
+      while (!is_over) {
+        woken[i].wait(lock, [&] { return turn == i || is_over; });
+        turn = (turn + 1) % kThreads;
+        woken[turn].notify_one();
+      }
+    });
+  }
+  ThreadWatch watch;
+  CHECK_FALSE(IsQuiescentWithin(&watch, milliseconds(300)));
+  {
+    std::lock_guard<std::mutex> lock(mutex);
+    is_over = true;
+  }
+  for (std::condition_variable& each : woken) each.notify_one();
+  for (std::thread& thread : threads) thread.join();
+}
+
 TEST_CASE("threads that come and go are seen") {
   ThreadWatch watch;
   for (int i = 0; i < 20; ++i) {
