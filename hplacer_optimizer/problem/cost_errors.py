@@ -69,10 +69,10 @@ MEASURED_COSTS = CostErrors(device_kind=0.04, op_type=0.1, op=0.1, link=0.2, tur
 From docs/results/prediction: steps without transfers are off by 3% and 6% (root mean square over
 the graphs, of two calibrations), and half of the steps of one op lie within 18% to 34%. What a
 message costs its sender differed by 12% between the two, what cold caches cost by 21%, turns by a
-factor of 2. Errors of op types and of single ops cannot be told apart there. Most ops take up to 3%
+factor of 2. Errors of op types and of single ops cannot be told apart there. Most ops take up to 4%
 longer beside a busy neighbour, some 8% to 25%.
 """
-ESTIMATED_COSTS = MEASURED_COSTS.times(2.2)
+ESTIMATED_COSTS = MEASURED_COSTS.times(3.6)
 """Of costs from data sheets: larger by as much as predicted speedups are more wrong, in logarithms,
 with estimated than with measured costs (docs/results/guard).
 """
