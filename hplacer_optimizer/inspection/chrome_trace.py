@@ -100,7 +100,7 @@ class _StepEvents:
         self._finish_ns = finish_ns
         self._sends = trace.transfers
         self._channels_pid = problem.num_devices + 1
-        self._lane = assign_slots(placement, start_ns, finish_ns, problem.num_devices)
+        self._lane = assign_slots(placement, start_ns, finish_ns, problem.device_slots)
 
     def tracks(self) -> Iterator[str]:
         kinds = self._problem.device_kinds

@@ -17,22 +17,22 @@ _Int64 = NDArray[np.int64]
 
 
 def assign_slots(
-    placement: _Int32, start_ns: _Int64, finish_ns: _Int64, num_devices: int
+    placement: _Int32, start_ns: _Int64, finish_ns: _Int64, device_slots: _Int32
 ) -> _Int64:
     """For each op the lowest slot of its device that is free when it starts, [n].
 
-    An op that takes no time needs none: it may lie within another one.
+    An op that takes no time needs none: where all are busy, it lies within what runs on slot 0.
     """
     slot = np.zeros(len(placement), np.int64)
-    running: list[list[tuple[int, int]]] = [[] for _ in range(num_devices)]
-    free: list[list[int]] = [[] for _ in range(num_devices)]
+    running: list[list[tuple[int, int]]] = [[] for _ in device_slots]
+    free: list[list[int]] = [[] for _ in device_slots]
+    # At one instant those that last no time come first: they leave their slot at once.
     order = np.lexsort((finish_ns, start_ns))
     columns = (order, placement[order], start_ns[order], finish_ns[order])
     for op, device, now, finish in zip(*(column.tolist() for column in columns), strict=True):
         while running[device] and running[device][0][0] <= now:
             heapq.heappush(free[device], heapq.heappop(running[device])[1])
-        if finish == now:
-            slot[op] = free[device][0] if free[device] else 0
+        if len(running[device]) == device_slots[device]:
             continue
         slot[op] = heapq.heappop(free[device]) if free[device] else len(running[device])
         heapq.heappush(running[device], (finish, int(slot[op])))

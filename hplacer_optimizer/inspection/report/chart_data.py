@@ -163,7 +163,7 @@ def _lanes(
     assert trace.start_ns is not None
     assert trace.finish_ns is not None
     problem, placement, sends = trace.problem, trace.placement, trace.transfers
-    slot = assign_slots(placement, trace.start_ns, trace.finish_ns, problem.num_devices)
+    slot = assign_slots(placement, trace.start_ns, trace.finish_ns, problem.device_slots)
     slots = np.ones(problem.num_devices, np.int64)  # an idle device has a lane, too
     np.maximum.at(slots, placement, slot + 1)
     first_lane = np.concatenate([[0], np.cumsum(slots)])
