@@ -97,7 +97,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     measured = {row.graph for row in rows}
     missing = [name for name in options.graphs if name not in measured]
     if measured:
-        tell(f"not measured again: what guard.json has, {len(measured)} graphs; left: {missing}")
+        tell(f"{len(measured)} graphs are in guard.json already, and are not measured again")
     with calibrated_cluster(tell) as bench:
         described = describe_cluster(bench.cluster.addresses, timeout_s=120.0)
         for name in missing:

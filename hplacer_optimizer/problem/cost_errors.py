@@ -70,7 +70,7 @@ From docs/results/prediction: steps without transfers are off by 3% and 6% (root
 the graphs, of two calibrations), and half of the steps of one op lie within 18% to 34%. What a
 message costs its sender differed by 12% between the two, what cold caches cost by 21%, turns by a
 factor of 2. Errors of op types and of single ops cannot be told apart there. Most ops take up to 4%
-longer beside a busy neighbour, some 8% to 25%.
+longer beside a busy neighbour, some 8% to 21%.
 """
 ESTIMATED_COSTS = MEASURED_COSTS.times(3.6)
 """Of costs from data sheets: larger by as much as predicted speedups are more wrong, in logarithms,
