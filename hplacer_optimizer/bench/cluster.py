@@ -61,8 +61,8 @@ def compare(
     refining_s: float,
     learning_s: float | None = None,
     seed: int = 0,
-) -> Iterator[ClusterRow]:
-    """Plans and measures the tasks, one after the other."""
+) -> Iterator[list[ClusterRow]]:
+    """Plans and measures the tasks, one after the other: the rows of each."""
     for task in tasks:
         loaded = bench.load(task)
         problem = loaded.problem
@@ -85,22 +85,26 @@ def compare(
             bench.on_start(f"{task.title}: learning by measured steps")
             placements[LEARNED] = _learned(bench, loaded, learning_s, seed)
         measured = bench.take_turns(loaded, placements, DEFAULT, limit_s)
+        rows = []
         for name, placement in placements.items():
             makespan_ns = simulate(problem, placement).makespan_ns
             if makespan_ns is None:
                 raise BenchError(f"{task.title}: {name}: has no step time")
             low, high = measured[name].interval
-            yield ClusterRow(
-                task=task.name,
-                placement=name,
-                step_time_ns=round(1e9 * measured[name].step_s),
-                spread_ns=round(1e9 * measured[name].spread_s),
-                steps=len(measured[name].times_s),
-                predicted_ns=makespan_ns,
-                speedup=measured[name].speedup,
-                low=low,
-                high=high,
+            rows.append(
+                ClusterRow(
+                    task=task.name,
+                    placement=name,
+                    step_time_ns=round(1e9 * measured[name].step_s),
+                    spread_ns=round(1e9 * measured[name].spread_s),
+                    steps=len(measured[name].times_s),
+                    predicted_ns=makespan_ns,
+                    speedup=measured[name].speedup,
+                    low=low,
+                    high=high,
+                )
             )
+        yield rows
 
 
 def _refined(

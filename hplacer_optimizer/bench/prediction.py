@@ -51,8 +51,8 @@ class Prediction:
     """The error if a part of the model is left out, by the part."""
 
 
-def predict(bench: Bench, tasks: Sequence[ClusterTask], rounds: int) -> Iterator[Prediction]:
-    """Simulates and measures the placements of all tasks, one task after the other."""
+def predict(bench: Bench, tasks: Sequence[ClusterTask], rounds: int) -> Iterator[list[Prediction]]:
+    """Simulates and measures the placements of each task, one task after the other."""
     for task in tasks:
         loaded = bench.load(task)
         problem = loaded.problem
@@ -61,25 +61,29 @@ def predict(bench: Bench, tasks: Sequence[ClusterTask], rounds: int) -> Iterator
         measured = bench.measure(task, loaded, placements, rounds)
         again = bench.problem_again(task)
         ablated = dict(ablations(problem))
+        found = []
         for name, placement in placements.items():
             trace = simulate(problem, placement)
             step_s = measured[name].step_s
             if trace.makespan_ns is None or step_s is None:
                 raise BenchError(f"{task.title}: {name}: has no step time")
-            yield Prediction(
-                task=task.name,
-                placement=name,
-                predicted_ns=trace.makespan_ns,
-                step_time_ns=round(1e9 * step_s),
-                spread_ns=round(1e9 * (measured[name].spread_s or 0.0)),
-                steps=len(measured[name].times_s),
-                transfers=len(trace.transfers),
-                error=_error(problem, placement, step_s),
-                error_again=_error(again, placement, step_s),
-                error_without={
-                    part: _error(other, placement, step_s) for part, other in ablated.items()
-                },
+            found.append(
+                Prediction(
+                    task=task.name,
+                    placement=name,
+                    predicted_ns=trace.makespan_ns,
+                    step_time_ns=round(1e9 * step_s),
+                    spread_ns=round(1e9 * (measured[name].spread_s or 0.0)),
+                    steps=len(measured[name].times_s),
+                    transfers=len(trace.transfers),
+                    error=_error(problem, placement, step_s),
+                    error_again=_error(again, placement, step_s),
+                    error_without={
+                        part: _error(other, placement, step_s) for part, other in ablated.items()
+                    },
+                )
             )
+        yield found
 
 
 def _error(problem: Problem, placement: NDArray[np.int32], step_s: float) -> float:

@@ -27,7 +27,6 @@ from hplacer_optimizer.cli.arguments import (
     machine,
     planner,
 )
-from hplacer_optimizer.cli.printing import print_json
 from hplacer_optimizer.cli.terminal_tables import print_table
 from hplacer_optimizer.planners import PLANNERS, get_planner
 
@@ -174,7 +173,7 @@ def _report(experiment: Any, results: Any, options: argparse.Namespace) -> None:
     document = tables.document(experiment, results)
     found = tables.tables(experiment, results)
     if options.json:
-        print_json(document)
+        print(result_json(document))
     else:
         for table in found:
             print(table.title)

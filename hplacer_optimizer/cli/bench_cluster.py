@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,6 @@ from hplacer_optimizer.cli.arguments import (
     count,
     duration,
 )
-from hplacer_optimizer.cli.printing import print_json
 from hplacer_optimizer.cli.terminal_tables import print_table
 from hplacer_optimizer.log import LOGGER
 from hplacer_optimizer.support.formats import format_ns
@@ -87,14 +86,14 @@ def add_commands(sets: Any) -> None:
 
 def _predict(options: argparse.Namespace) -> int:
     with _bench(options) as (bench, tasks):
-        found, code = _collected(prediction.predict(bench, tasks, options.rounds))
+        results = prediction.predict(bench, tasks, options.rounds)
+        file = options.output / "prediction.json"
+        found, document, code = _kept(results, prediction.document, bench.notes, file)
         if not found:
             return code
-        document = prediction.document(found, bench.notes)
-        _write(options.output / "prediction.json", document)
         prediction.draw(found, options.output / "prediction.png")
     if options.json:
-        print_json(document)
+        print(result_json(document))
         return code
     print_table(
         ("task", "placement", "predicted", "measured", "spread", "transfers", "error"),
@@ -127,7 +126,7 @@ def _predict(options: argparse.Namespace) -> int:
 
 def _cluster(options: argparse.Namespace) -> int:
     with _bench(options) as (bench, tasks):
-        rows = cluster.compare(
+        results = cluster.compare(
             bench,
             tasks,
             limit_s=options.time,
@@ -135,13 +134,12 @@ def _cluster(options: argparse.Namespace) -> int:
             refining_s=options.refine,
             learning_s=options.learn,
         )
-        found, code = _collected(rows)
+        file = options.output / "cluster.json"
+        found, document, code = _kept(results, cluster.document, bench.notes, file)
         if not found:
             return code
-        document = cluster.document(found, bench.notes)
-        _write(options.output / "cluster.json", document)
     if options.json:
-        print_json(document)
+        print(result_json(document))
         return code
     print_table(
         ("task", "placement", "measured", "spread", "predicted", "times as fast", "95%"),
@@ -161,20 +159,28 @@ def _cluster(options: argparse.Namespace) -> int:
     return code
 
 
-def _collected(results: Iterator[Any]) -> tuple[list[Any], int]:
-    """All of them, or after Ctrl-C those of the tasks that were done; and the exit code."""
+def _kept(
+    results: Iterator[list[Any]],
+    document_of: Callable[[list[Any], list[str]], dict[str, Any]],
+    notes: list[str],
+    file: Path,
+) -> tuple[list[Any], dict[str, Any], int]:
+    """The rows of all tasks, or after Ctrl-C of those that were done; as JSON; the exit code.
+
+    They are in the file after each task: neither an error nor a signal later on loses them.
+    """
     found: list[Any] = []
+    document: dict[str, Any] = {}
     try:
-        for result in results:
-            found.append(result)
+        for rows in results:
+            found += rows
+            document = document_of(found, notes)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(result_json(document) + "\n")
+            print(f"hplacer: {rows[0].task} is in {file}", file=sys.stderr, flush=True)
     except KeyboardInterrupt:
-        return found, INTERRUPTED
-    return found, OK
-
-
-def _write(path: Path, document: dict[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(result_json(document) + "\n")
+        return found, document, INTERRUPTED
+    return found, document, OK
 
 
 @contextmanager

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,6 +28,7 @@ from hplacer_optimizer.measuring.turns import Turns
 from hplacer_optimizer.planners import Budget, get_planner
 from hplacer_optimizer.problem.constraints import check_constraints
 from testbed.documents import problem_from_dict
+from testbed.environment import ROOT, clean_environment
 from testbed.planted_problems import machine
 from tests.commands import error_of, hplacer_process
 
@@ -155,16 +159,31 @@ def test_an_unknown_workload_is_refused() -> None:
 
 
 @pytest.mark.slow
-def test_a_plan_beats_one_worker(tmp_path: Path) -> None:
+def test_a_plan_beats_one_worker_and_is_kept_when_the_next_task_is_interrupted(
+    tmp_path: Path,
+) -> None:
     pytest.importorskip("tensorflow")
-    done = hplacer_process(
-        *("bench", "cluster", "--workload", "two_tower", "--time", "5s", "--budget", "5s"),
-        *("--refine", "5s", "--learn", "20s", "-o", tmp_path, "--json"),
+    command = [sys.executable, "-m", "hplacer_optimizer", "bench", "cluster"]
+    command += ["--workload", "two_tower", "--workload", "nmt", "--time", "5s", "--budget", "5s"]
+    command += ["--refine", "5s", "--learn", "20s", "-o", str(tmp_path), "--json"]
+    file = tmp_path / "cluster.json"
+    running = subprocess.Popen(
+        command,
+        env=clean_environment(tmp_path),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
     )
-    assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert json.loads((tmp_path / "cluster.json").read_text()) == told
-    rows = told["tasks"]["two_tower"]
+    with running:
+        assert running.stderr is not None
+        assert f"hplacer: two_tower is in {file}\n" in running.stderr  # reads up to there
+        kept = json.loads(file.read_text())
+        running.send_signal(signal.SIGINT)
+        stdout, _ = running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert json.loads(stdout) == json.loads(file.read_text()) == kept
+    rows = kept["tasks"]["two_tower"]
     assert set(rows) == {"default", "by hand", "planned", "refined", "learned"}
     assert rows["default"]["speedup"] == 1.0
     assert rows["refined"]["speedup"] > 1.0
@@ -225,7 +244,7 @@ def test_no_row_starts_from_one_that_it_is_compared_with(
     monkeypatch.setattr(cluster.measured_search, "search", search)
     monkeypatch.setattr(cluster, "learn", learn)
     bench: Any = FakeBench()
-    rows = cluster.compare(
+    (rows,) = cluster.compare(
         bench, [TASKS[0]], limit_s=1.0, planning_s=0.2, refining_s=1.0, learning_s=1.0
     )
     assert [row.placement for row in rows] == list(bench.placements)
