@@ -17,10 +17,11 @@ what it copies alone: what the rules of launches are worth, executed.
 have to be quiet. It forgets what ran under earlier ones. Without it, those are executed that are
 kept, and made first if there are none. Steps are in virtual time, so cores may be busy. Every task
 runs in a process of its own, and what planners made of it in --processes - 1 more, as threads race
-for the order of launches. The median counts. What has run is kept if the rest is interrupted, and
-not run again. The placements lie beside the output, so another machine can go on. --simulate is for
-after a change of the simulator or of what is captured: it simulates once more what has run. All but
---plan leave the problems in build/agreement/, where benchmarks/launch_rules.py finds them.
+for the order of launches. The median counts. --jobs 2 executes two tasks at a time. What has run is
+kept if the rest is interrupted, and not run again. The placements lie beside the output, so another
+machine can go on. --simulate is for after a change of the simulator or of what is captured: it
+simulates once more what has run. All but --plan leave the problems in build/agreement/, where
+benchmarks/launch_rules.py finds them.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ import hashlib
 import itertools
 import json
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -39,6 +41,7 @@ from numpy.typing import NDArray
 
 from benchmarks.emulation import (
     SMALL,
+    at_once,
     gpus_of,
     load_data_sheet_task,
     measure,
@@ -72,6 +75,7 @@ TABLE = (
     "|---|---|---|---|---|---|"
 )
 _APART = 0.03  # of two executed steps that are not just as long
+_LOCK = threading.Lock()  # of what is known of all tasks
 
 
 # ---- in the process of a task ----
@@ -318,7 +322,8 @@ def execute(
     name: str, known: dict[str, Any], file: Path, number: int, options: argparse.Namespace
 ) -> None:
     """In one more process, the placements that `number` processes have executed."""
-    rows = {row["placement"]: row for row in known.setdefault(name, [])}
+    with _LOCK:
+        rows = {row["placement"]: row for row in known.setdefault(name, [])}
     lacking = [
         label
         for label in kept_labels(name, options.output)
@@ -331,13 +336,14 @@ def execute(
         return
     for told in rows_of(name, options, "--execute", *lacking):
         label = told["placement"]
-        if label in rows:
-            add_process(rows[label], told)
-        else:
-            known[name].append(summary(told))
-            what = told.get("error") or f"{ratio(known[name][-1]):.3f} of simulated"
-            print(f"{name}, {label}: {what}", file=sys.stderr, flush=True)
-        _write(file, known)
+        with _LOCK:
+            if label in rows:
+                add_process(rows[label], told)
+            else:
+                known[name].append(summary(told))
+                what = told.get("error") or f"{ratio(known[name][-1]):.3f} of simulated"
+                print(f"{name}, {label}: {what}", file=sys.stderr, flush=True)
+            _write(file, known)
 
 
 def update(name: str, known: dict[str, Any], file: Path, options: argparse.Namespace) -> None:
@@ -364,6 +370,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--output", type=Path, default=BUILD, metavar="DIR")
     parser.add_argument("--only", default="", metavar="NAME", help="placements that begin so")
     parser.add_argument("--processes", type=int, default=3, metavar="N", help="default: 3")
+    parser.add_argument(
+        "--jobs", type=int, default=1, metavar="N", help="tasks at a time, default: 1"
+    )
     parser.add_argument("--plan", action="store_true", help="make placements; executes nothing")
     parser.add_argument("--simulate", action="store_true", help="what has run; executes nothing")
     parser.add_argument("--execute", nargs="+", help=argparse.SUPPRESS)
@@ -386,8 +395,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             continue
         if options.plan or not (name in known or kept_labels(name, options.output)):
             plan(name, known, file, options)
-        for number in range(0 if options.plan else options.processes):
+
+    def execute_all(name: str) -> None:
+        for number in range(options.processes):
             execute(name, known, file, number, options)
+
+    if not (options.plan or options.simulate):
+        at_once(execute_all, options.tasks, options.jobs)
     print(TABLE)
     measured = [
         name for name in options.tasks if any("error" not in r for r in known.get(name, ()))

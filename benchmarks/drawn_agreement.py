@@ -10,9 +10,10 @@ are executed under the placements of benchmarks/agreement.py, and give the same 
     python -m benchmarks.drawn_agreement $(git log -1 --format=%H -- $rules)
     python -m benchmarks.drawn_agreement COMMIT --list
 
-Every candidate runs in a process of its own, and what planners made of it in --processes - 1 more,
-as TensorFlow's order of launches differs between starts. The median counts. What has run is kept
-in --output, drawn.json.
+First all placements are made, which needs quiet cores. Then every graph is executed in a process of
+its own, and what planners made of it in --processes - 1 more, as TensorFlow's order of launches
+differs between starts. The median counts. --jobs 2 executes two graphs at a time, as steps are in
+virtual time. What has run is kept in --output, drawn.json.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import json
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,6 +47,7 @@ from benchmarks.agreement import (
     summary,
 )
 from benchmarks.emulation import (
+    at_once,
     load_file,
     measure,
     print_row,
@@ -164,13 +167,13 @@ def planned(problem: Problem, planning_s: float) -> tuple[dict[str, NDArray[np.i
 
 
 def run_candidate(commit: str, index: int, planning_s: float, directory: Path) -> None:
-    """Prints a line of JSON for each placement, or one that it is passed over.
+    """The first process makes all placements, or prints a row that the graph is passed over.
 
-    The first process makes all placements, while cores are quiet, and then executes them. Others
-    find them in the directory, and execute what planners or TensorFlow made.
+    The second one executes them, and prints a row for each; others execute those that planners or
+    TensorFlow made.
     """
     drawn = candidate(commit, index)
-    graph, kept = directory / "graph.meta", directory / "placements.npz"
+    graph, kept, ran = (directory / name for name in ("graph.meta", "placements.npz", "ran"))
     if not graph.exists():
         subprocess.run(
             [
@@ -181,43 +184,82 @@ def run_candidate(commit: str, index: int, planning_s: float, directory: Path) -
             env=child_process.environment(**child_process.without_gpus()),
         )
     loaded = load_file(str(graph), drawn.machine, compute=False)
-    if kept.exists():
-        stored = np.load(kept)
-        made = {label: stored[label] for label in stored if is_planned(label)}
-    else:
+    if not kept.exists():
         made, saved = planned(loaded.problem, planning_s)
         if not made:
             print_row({_PASSED_OVER: f"auto saves {saved:.1%}"})
             return
         np.savez_compressed(kept, **made)
         print(f"{drawn}: {len(made)} placements are made", file=sys.stderr, flush=True)
+        return
+    stored = np.load(kept)
     runner = step_runner_of(loaded)
-    for label, placement in made.items():
-        print_row(measure(runner, loaded.problem, label, placement, steps=STEPS))
+    for label in stored:
+        if is_planned(label) or not ran.exists():
+            print_row(measure(runner, loaded.problem, label, stored[label], steps=STEPS))
+    ran.touch()
 
 
-def rows_of(drawn: Candidate, index: int, options: argparse.Namespace) -> list[dict[str, Any]]:
-    """What its processes measure, or a row that it is passed over."""
+def told_of(index: int, directory: Path, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """What a process of a candidate tells."""
+    arguments = [options.commit, "--candidate", str(index), "--directory", str(directory)]
+    arguments += ["--planning-s", str(options.planning_s)]
+    return rows_told(["benchmarks.drawn_agreement", *arguments])
+
+
+def executed(
+    drawn: Candidate, index: int, directory: Path, options: argparse.Namespace
+) -> list[dict[str, Any]]:
+    """What the processes of a candidate measure."""
     rows: dict[str, dict[str, Any]] = {}
-    with tempfile.TemporaryDirectory() as directory:
-        command = [
-            *("benchmarks.drawn_agreement", options.commit, "--candidate", str(index)),
-            *("--planning-s", str(options.planning_s), "--directory", directory),
-        ]
-        for _ in range(options.processes):
-            for told in rows_told(command):
-                if _PASSED_OVER in told:
-                    print(f"{drawn}, {_PASSED_OVER}: {told[_PASSED_OVER]}", file=sys.stderr)
-                    return [told]
-                label = told["placement"]
-                if label not in rows:
-                    rows[label] = summary(told)
-                elif "error" not in rows[label]:
-                    add_process(rows[label], told)
+    for _ in range(options.processes):
+        for told in told_of(index, directory, options):
+            label = told["placement"]
+            if label not in rows:
+                rows[label] = summary(told)
+            elif "error" not in rows[label]:
+                add_process(rows[label], told)
     for label, row in rows.items():
         what = row.get("error") or f"{ratio(row):.3f} of simulated"
         print(f"{drawn}, {label}: {what}", file=sys.stderr)
     return list(rows.values()) or [{"placement": "any", "error": "its process failed"}]
+
+
+def run(options: argparse.Namespace) -> dict[str, list[dict[str, Any]]]:
+    """Plans what the output lacks, and then executes it.
+
+    By candidate: its rows, or one that it is passed over.
+    """
+    file = options.output / "drawn.json"
+    options.output.mkdir(parents=True, exist_ok=True)
+    known: dict[str, list[dict[str, Any]]] = json.loads(file.read_text()) if file.exists() else {}
+    lock = threading.Lock()
+
+    def keep(drawn: Candidate, rows: list[dict[str, Any]]) -> None:
+        with lock:
+            known[str(drawn)] = rows
+            file.write_text(result_json(known) + "\n")
+
+    def execute(planned: tuple[Candidate, int, Path]) -> None:
+        keep(planned[0], executed(*planned, options))
+
+    waiting: list[tuple[Candidate, int, Path]] = []
+    with tempfile.TemporaryDirectory() as parent:
+        for index, drawn in enumerate(candidates(options.commit)):
+            worth = [rows for rows in known.values() if _PASSED_OVER not in rows[0]]
+            if len(worth) + len(waiting) >= COUNT:
+                break
+            if str(drawn) in known:
+                continue
+            directory = Path(parent, str(index))
+            directory.mkdir()
+            if told := list(told_of(index, directory, options)):
+                print(f"{drawn}, {_PASSED_OVER}: {told[0][_PASSED_OVER]}", file=sys.stderr)
+                keep(drawn, told)
+            else:
+                waiting.append((drawn, index, directory))
+        at_once(execute, waiting, options.jobs)
+    return known
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -229,6 +271,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--planning-s", type=float, default=10.0, help="of a search, default: 10")
     parser.add_argument("--output", type=Path, default=Path("build/agreement"), metavar="DIR")
     parser.add_argument("--processes", type=int, default=3, metavar="N", help="default: 3")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="graphs at a time")
     parser.add_argument("--list", action="store_true", help="the first ten candidates")
     parser.add_argument("--candidate", type=int, help=argparse.SUPPRESS)  # one, as JSON
     parser.add_argument("--write", type=Path, help=argparse.SUPPRESS)  # its graph
@@ -243,17 +286,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.list:
         print("\n".join(map(str, itertools.islice(candidates(options.commit), 10))))
         return 0
-    file = options.output / "drawn.json"
-    known: dict[str, list[dict[str, Any]]] = json.loads(file.read_text()) if file.exists() else {}
-    options.output.mkdir(parents=True, exist_ok=True)
-    for index, drawn in enumerate(candidates(options.commit)):
-        name = str(drawn)
-        if sum(_PASSED_OVER not in rows[0] for rows in known.values()) >= COUNT:
-            break
-        if name in known:
-            continue
-        known[name] = rows_of(drawn, index, options)
-        file.write_text(result_json(known) + "\n")
+    known = run(options)
     drawn_rows = {name: rows for name, rows in known.items() if _PASSED_OVER not in rows[0]}
     ran = {name: rows for name, rows in drawn_rows.items() if any("error" not in r for r in rows)}
     failed = [name for name in drawn_rows if name not in ran]
