@@ -133,6 +133,7 @@ with hp.local_cluster(workers=2) as cluster:
         session.run(model.train_op, options=options, run_metadata=metadata)
         used = {node.device for graph in metadata.partition_graphs for node in graph.node}
         os.kill(cluster.pids[1], signal.SIGKILL)
+        cluster.processes[1].wait(60)  # else it may run the step
         try:
             session.run(model.train_op)
             error = ""
@@ -181,6 +182,7 @@ with hp.local_cluster(workers=2) as cluster:
     )
     outcomes = [entry.outcome for entry in plugin.history()]
     os.kill(cluster.pids[1], signal.SIGKILL)
+    cluster.processes[1].wait(60)  # else it may run the step
     try:
         function(inputs)
         error = ""

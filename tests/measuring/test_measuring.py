@@ -304,6 +304,7 @@ def test_a_cluster_measures_and_its_loss_is_data(on_cluster: LoadedGraph) -> Non
             assert measurer.measure(placement).step_s
             assert measurer.pid != first
             os.kill(cluster.pids[1], signal.SIGKILL)
+            cluster.processes[1].wait(60)
             assert measurer.measure(placement).error is not None
 
 
