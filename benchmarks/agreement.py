@@ -33,6 +33,7 @@ import json
 import sys
 import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,6 @@ from numpy.typing import NDArray
 
 from benchmarks.emulation import (
     SMALL,
-    at_once,
     gpus_of,
     load_data_sheet_task,
     measure,
@@ -401,7 +401,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             execute(name, known, file, number, options)
 
     if not (options.plan or options.simulate):
-        at_once(execute_all, options.tasks, options.jobs)
+        with ThreadPoolExecutor(options.jobs) as pool:
+            list(pool.map(execute_all, options.tasks))
     print(TABLE)
     measured = [
         name for name in options.tasks if any("error" not in r for r in known.get(name, ()))

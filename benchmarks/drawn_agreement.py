@@ -27,6 +27,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,6 @@ from benchmarks.agreement import (
     summary,
 )
 from benchmarks.emulation import (
-    at_once,
     load_file,
     measure,
     print_row,
@@ -64,7 +64,9 @@ from hplacer_optimizer.support import child_process
 COUNT = 5
 WORTH = 0.15  # of TensorFlow's step that the first plan of `auto` has to save
 KINDS = ("k40", "p100", "v100", "t4", "a100", "h100", "l4")
+_PLACEMENTS = "placements.npz"
 _PASSED_OVER = "passed over"
+_FAILED = {"placement": "any", "error": "its process failed"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,7 +175,7 @@ def run_candidate(commit: str, index: int, planning_s: float, directory: Path) -
     TensorFlow made.
     """
     drawn = candidate(commit, index)
-    graph, kept, ran = (directory / name for name in ("graph.meta", "placements.npz", "ran"))
+    graph, kept, ran = (directory / name for name in ("graph.meta", _PLACEMENTS, "ran"))
     if not graph.exists():
         subprocess.run(
             [
@@ -222,7 +224,7 @@ def executed(
     for label, row in rows.items():
         what = row.get("error") or f"{ratio(row):.3f} of simulated"
         print(f"{drawn}, {label}: {what}", file=sys.stderr)
-    return list(rows.values()) or [{"placement": "any", "error": "its process failed"}]
+    return list(rows.values()) or [_FAILED]
 
 
 def run(options: argparse.Namespace) -> dict[str, list[dict[str, Any]]]:
@@ -256,9 +258,12 @@ def run(options: argparse.Namespace) -> dict[str, list[dict[str, Any]]]:
             if told := list(told_of(index, directory, options)):
                 print(f"{drawn}, {_PASSED_OVER}: {told[0][_PASSED_OVER]}", file=sys.stderr)
                 keep(drawn, told)
-            else:
+            elif (directory / _PLACEMENTS).exists():
                 waiting.append((drawn, index, directory))
-        at_once(execute, waiting, options.jobs)
+            else:
+                keep(drawn, [_FAILED])
+        with ThreadPoolExecutor(options.jobs) as pool:
+            list(pool.map(execute, waiting))
     return known
 
 

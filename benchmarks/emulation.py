@@ -24,8 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -249,16 +248,6 @@ def rows_told(arguments: Sequence[str]) -> Iterator[dict[str, Any]]:
         raise KeyboardInterrupt
     if process.returncode:
         print(f"{' '.join(arguments)}: exit code {process.returncode}", file=sys.stderr)
-
-
-def at_once(act: Callable[[Any], None], items: Iterable[Any], jobs: int) -> None:
-    """Acts on so many of them at a time. What has not begun when one fails does not begin."""
-    with ThreadPoolExecutor(jobs) as pool:
-        try:
-            for done in as_completed([pool.submit(act, item) for item in items]):
-                done.result()
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
 
 
 def run_computed(planning_s: float) -> int:
