@@ -5,7 +5,8 @@ of launches, what copies wait for, what Grappler changes under a placement. Each
 under about fifteen placements: TensorFlow's, stripes, random moves, and what planners make of it.
 The papers' tasks run on the machines as their data sheets have them, whose GPUs launch ahead.
 "launches ignored" is `auto` on a machine whose GPUs do not launch ahead, where a copy waits for
-what it copies alone: what the rules of launches are worth, executed.
+what it copies alone: what the rules of launches are worth, executed. "one start" is `auto` without
+the rollouts that count launches: what these are worth.
 
     python -m benchmarks.agreement --plan --output docs/results/emulation
     python -m benchmarks.agreement --output docs/results/emulation
@@ -27,6 +28,7 @@ benchmarks/launch_rules.py finds them.
 from __future__ import annotations
 
 import argparse
+import functools
 import hashlib
 import itertools
 import json
@@ -57,13 +59,14 @@ from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.bench.result_json import result_json
 from hplacer_optimizer.capture.loading import LoadedGraph
 from hplacer_optimizer.errors import HPlacerError
-from hplacer_optimizer.planners import Budget, get_planner
+from hplacer_optimizer.planners import Budget, Planner, auto, get_planner
+from hplacer_optimizer.planners.launch_orders import without_launches
 from hplacer_optimizer.problem.problem_file import save_problem
 from hplacer_optimizer.problem.simulator import simulate
 
 PLANNERS = ("human_expert", "scotch", "mincut", "metis", "etf", "heft", "hierarchical")
-IGNORED = "launches ignored"
-SEARCHES = ("rollout", IGNORED, "auto")  # each with two seeds
+IGNORED, ONE_START = "launches ignored", "one start"
+SEARCHES = ("rollout", IGNORED, ONE_START, "auto")  # each with two seeds
 STEPS = 5
 DEFAULT = "TensorFlow's"
 PEAKS = ("peak_bytes", "simulated_peak_bytes")
@@ -101,10 +104,9 @@ def placements(
         if not name.startswith(only):
             continue
         budget = Budget(seconds=planning_s)
-        planned = launches_ignored(problem) if name == IGNORED else problem
-        planner = get_planner("auto" if name == IGNORED else name)
+        planned = without_launches(problem) if name == IGNORED else problem
         try:
-            result = planner.plan(planned, budget=budget, seed=seed)
+            result = planner_of(name)(planned, budget=budget, seed=seed)
         except HPlacerError as error:
             print(f"{name}: {error}", file=sys.stderr, flush=True)
             continue
@@ -113,21 +115,16 @@ def placements(
     yield from ((name, placement) for name, placement in simple.items() if name.startswith(only))
 
 
+def planner_of(name: str) -> Planner:
+    """Of PLANNERS and SEARCHES."""
+    if name == ONE_START:
+        return functools.partial(auto.plan, without=auto.PARTS)
+    return get_planner("auto" if name == IGNORED else name).plan
+
+
 def row_without_launches(problem: Problem, placement: NDArray[np.int32]) -> dict[str, Any]:
     """The step as it would be simulated without the rules of launches."""
-    return {"ignored_ns": simulate(launches_ignored(problem), placement).makespan_ns}
-
-
-def launches_ignored(problem: Problem) -> Problem:
-    """The problem on GPUs that do not launch ahead: an op takes its launch and its kernel."""
-    cost_ns = np.array(problem.cost_ns)
-    kinds, first = np.unique(problem.device_kind, return_index=True)
-    for kind, launch_ns in zip(kinds, problem.device_launch_ns[first], strict=True):
-        of_kind = cost_ns[:, kind]
-        of_kind[of_kind > 0] += launch_ns
-    return problem.replace(
-        cost_ns=cost_ns, device_launch_ns=np.zeros_like(problem.device_launch_ns)
-    )
+    return {"ignored_ns": simulate(without_launches(problem), placement).makespan_ns}
 
 
 def plan_task(name: str, sizes: dict[str, Any], output: Path, planning_s: float, only: str) -> None:

@@ -1,13 +1,14 @@
 """Does a step on emulated GPUs take what the simulator says, on graphs that nobody chose?
 
-A commit draws networks and two machines: the hash of the one that last changed the simulator's
-rules. Networks are those of hplacer_optimizer/bench/generated.py, made into TensorFlow graphs with
-gradients and updates. The first five that are worth distributing count: those where `auto` finds a
-placement whose simulated step is at least 15% below that of TensorFlow's. None is replaced. They
-are executed under the placements of benchmarks/agreement.py, and give the same table.
+A commit draws networks and two machines: the hash of the one that last changed the simulator or
+the planners. Networks are those of hplacer_optimizer/bench/generated.py, made into TensorFlow
+graphs with gradients and updates. The first five that are worth distributing count: those where
+`auto` finds a placement whose simulated step is at least 15% below that of TensorFlow's. None is
+replaced. They are executed under the placements of benchmarks/agreement.py, and give the same
+table.
 
-    rules="cc/tf cc/engine/simulator cc/engine/problem/op_order.cc"
-    python -m benchmarks.drawn_agreement $(git log -1 --format=%H -- $rules)
+    judged="cc/tf cc/engine hplacer_optimizer/planners"
+    python -m benchmarks.drawn_agreement $(git log -1 --format=%H -- $judged)
     python -m benchmarks.drawn_agreement COMMIT --list
 
 First all placements are made, which needs quiet cores. Then every graph is executed in a process of

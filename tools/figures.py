@@ -33,7 +33,7 @@ import results
 from hplacer_optimizer.measuring import running_trial
 from hplacer_optimizer.problem import cost_errors, memory
 from hplacer_optimizer.problem import prediction_error as errors
-from result_tables import gains_of_auto, guarded_plans, read
+from result_tables import gains_of, guarded_plans, read
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "docs" / "results"
@@ -96,7 +96,7 @@ def _executed(task: str) -> Figure:
     file = "emulation/agreement.json"
 
     def value() -> str:
-        found = {f"{gain:.2f}" for gain in gains_of_auto(read(file)[task])}
+        found = {f"{gain:.2f}" for gain in gains_of(read(file)[task], "auto")}
         return " and ".join(sorted(found))
 
     return Figure(f"docs/results/{file}: {task}", value)

@@ -3,7 +3,11 @@
     rollout --> local_search, which adds list schedules and single devices
                  --stalls--> a policy learns, or searches race (lineages.py) --> placement
 
-Where TensorFlow's order of launches differs from start to start, each search scores the worst of
+Rollouts decide by kernels alone. Where devices launch ahead, others decide as if an op took its
+launch and its kernel on them, which is better where launches take the time. Searches from the best
+of both race.
+
+There TensorFlow's order of launches differs from start to start. Each search scores the worst of
 orders of its own, and the result is the best under orders that none scored (launch_orders.py).
 
 In the end units move where that makes the step shorter on average over costs with typical errors
@@ -23,18 +27,17 @@ from numpy.typing import NDArray
 
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.planners import lineages, local_search, rollout
-from hplacer_optimizer.planners.budget import Budget, ProgressCallback
+from hplacer_optimizer.planners.budget import Budget, Progress, ProgressCallback
 from hplacer_optimizer.planners.devices import on_device, where_possible
-from hplacer_optimizer.planners.launch_orders import best_of, with_order
+from hplacer_optimizer.planners.launch_orders import best_of, with_order, without_launches
 from hplacer_optimizer.planners.result import PlannerResult, Watch
 from hplacer_optimizer.planners.robustness import SECONDS, MeanStep, make_robust, seconds_needed
 from hplacer_optimizer.planners.settling import settle
 
-# Of the time or the steps rollouts have so much, and not more than pays. On small graphs the steps
-# end them, never the clock: these are planned alike each time.
-_ROLLOUT_SHARE = 0.25
-_ROLLOUT_SECONDS_PER_OP, _ROLLOUT_STEPS = 2e-4, 600
-_LEAST_ROLLOUT_S = 0.5
+PARTS = ("counted_launches",)  # and those of `lineages`
+# Of the time or the steps rollouts have so much, and no more than pays. On small graphs patience
+# ends them, never the clock: these are planned alike each time.
+_ROLLOUT_SHARE, _ROLLOUT_PATIENCE = 0.25, 1000
 # What follows the search has so much of the time.
 _ROBUST_SHARE, _SETTLING_SHARE, _MOST_SETTLING_S = 0.08, 0.05, 0.5
 _ROLLOUT_ORDER, _SEARCH_ORDER = 1001, 1011  # launch seeds, from which each has some orders
@@ -51,7 +54,7 @@ def plan(
     """Plans as any `Planner`.
 
     A step of the budget is an evaluation of a search; without a budget it is
-    `local_search.default_budget`. `without`: as of `lineages.search`.
+    `local_search.default_budget`. `without`: as of `lineages.search`, and of PARTS.
     """
     budget = (budget or Budget()).or_default(local_search.default_budget(problem))
     begin_s = time.monotonic()
@@ -60,26 +63,41 @@ def plan(
         needed_s = seconds_needed(problem, robust_s) + settling_s
         budget = replace(budget, seconds=budget.seconds - needed_s)
     watch = Watch(on_progress)
-    built = rollout.search(
-        with_order(problem, _ROLLOUT_ORDER),
-        budget=_for_rollouts(budget, problem.num_ops),
-        seed=seed,
-        on_progress=watch,
-    )
+    starts = _rollouts(problem, budget, seed, watch, without)
     watch.begin()
     found = lineages.search(
         with_order(problem, _SEARCH_ORDER),
-        built.placement,
-        without=without,
-        budget=_without_steps_of(built, budget.left(begin_s)),
+        starts,
+        without=[part for part in without if part not in PARTS],
+        budget=_without_steps(watch.last.steps, budget.left(begin_s)),
         seed=seed,
         on_progress=watch,
     )
     placement = found.placement
     if not budget.stopped:
-        candidates = [placement, built.placement]
+        candidates = [placement, *starts]
         placement = _finish(problem, candidates, robust_s, settling_s, budget=budget, seed=seed)
     return watch.result(placement, notes=found.notes)
+
+
+def _rollouts(
+    problem: Problem, budget: Budget, seed: int, watch: Watch, without: Collection[str]
+) -> list[NDArray[np.int32]]:
+    """The best placement of rollouts, and of those that count launches, if there are any."""
+    has_launches = problem.device_launch_ns.any() and "counted_launches" not in without
+    budget = _for_rollouts(budget, searches=2 if has_launches else 1)
+    ordered = with_order(problem, _ROLLOUT_ORDER)
+    built = rollout.search(ordered, budget=budget, seed=seed, on_progress=watch)
+    if not has_launches:
+        return [built.placement]
+
+    def tell(progress: Progress) -> None:
+        watch(replace(progress, best_ns=None))  # of another problem
+
+    watch.begin()
+    counted = without_launches(problem)
+    other = rollout.search(counted, budget=budget, seed=seed, on_progress=tell)
+    return [built.placement, other.placement]
 
 
 def _finishing_s(budget: Budget) -> tuple[float, float]:
@@ -132,17 +150,13 @@ def _simple_placements(problem: Problem) -> list[NDArray[np.int32]]:
     return placements
 
 
-def _for_rollouts(budget: Budget, num_ops: int) -> Budget:
-    seconds, steps = budget.seconds, _ROLLOUT_STEPS
-    if seconds is not None:
-        pays_s = max(_ROLLOUT_SECONDS_PER_OP * num_ops, _LEAST_ROLLOUT_S)
-        seconds = min(_ROLLOUT_SHARE * seconds, pays_s)
-    if budget.steps is not None:
-        steps = max(1, min(int(_ROLLOUT_SHARE * budget.steps), _ROLLOUT_STEPS))
-    return replace(budget, seconds=seconds, steps=steps)
+def _for_rollouts(budget: Budget, *, searches: int) -> Budget:
+    """For each of the searches."""
+    patience = min(budget.patience or _ROLLOUT_PATIENCE, _ROLLOUT_PATIENCE)
+    return replace(budget.share(_ROLLOUT_SHARE / searches), patience=patience)
 
 
-def _without_steps_of(result: PlannerResult, budget: Budget) -> Budget:
+def _without_steps(steps: int, budget: Budget) -> Budget:
     if budget.steps is None:
         return budget
-    return replace(budget, steps=max(1, budget.steps - result.steps))
+    return replace(budget, steps=max(1, budget.steps - steps))

@@ -98,6 +98,15 @@ class Budget:
         is_limited = any(limit is not None for limit in (self.seconds, self.steps, self.patience))
         return self if is_limited else replace(default, stop=self.stop)
 
+    def share(self, share: float) -> Budget:
+        """So much of each limit, at least one step; 0 < share <= 1."""
+        return replace(
+            self,
+            seconds=None if self.seconds is None else share * self.seconds,
+            steps=None if self.steps is None else max(1, int(share * self.steps)),
+            patience=None if self.patience is None else max(1, int(share * self.patience)),
+        )
+
     def left(self, begin_s: float) -> Budget:
         """What is left of it, at least a moment, if it began at that `time.monotonic()`."""
         if self.seconds is None:

@@ -24,6 +24,18 @@ def with_order(problem: Problem, launch_seed: int) -> Problem:
     return problem.replace(launch_seed=launch_seed) if problem.device_launch_ns.any() else problem
 
 
+def without_launches(problem: Problem) -> Problem:
+    """On devices that do not launch ahead: an op takes its launch and its kernel."""
+    cost_ns = np.array(problem.cost_ns)
+    kinds, first = np.unique(problem.device_kind, return_index=True)
+    for kind, launch_ns in zip(kinds, problem.device_launch_ns[first], strict=True):
+        of_kind = cost_ns[:, kind]
+        of_kind[of_kind > 0] += launch_ns
+    return problem.replace(
+        cost_ns=cost_ns, device_launch_ns=np.zeros_like(problem.device_launch_ns)
+    )
+
+
 def number_searched(problem: Problem) -> int:
     """How many orders a search of it scores."""
     return LAUNCH_ORDERS if problem.device_launch_ns.any() else 1

@@ -1,14 +1,17 @@
 """Local search that goes on from elsewhere when it stalls.
 
-    start --search--> best --stalls--> a policy learns around the best, its draw is searched on
-                           --stalls--> others race from the start, the best one is searched on
-                           --stalls--> ...
+    starts --race--> start --search--> best --stalls--> a policy learns around the best, its draw
+                                                        is searched on
+                                            --stalls--> others race from the start, the best one
+                                                        is searched on
+                                            --stalls--> ...
 
-On recurrent graphs one search ends 10% above another that differs by its seed alone, and which one
+Which of several starts is the best one shows after a short search from each, not before. On
+recurrent graphs one search ends 10% above another that differs by its seed alone, and which one
 shows early. Elsewhere a search gains as long as it lasts: then it never stalls, and nothing else is
 tried.
 
-The result depends on the problem, the start, the seed and the number of evaluations, not on
+The result depends on the problem, the starts, the seed and the number of evaluations, not on
 threads. A placement that the policy drew is an evaluation.
 """
 
@@ -34,6 +37,7 @@ from hplacer_optimizer.problem.simulator import SIMULATED_PER_S, simulate
 PARTS = ("learner", "race")  # and those of `local_search`
 _RACERS = 4
 _RACED_SHARE = 1 / 16  # of the evaluations of the first search, for each racer
+_START_SHARE = 0.1  # of the budget, for the search from each of several starts
 _MOST_LEARNED_OPS = 50_000  # a policy of more takes seconds to make, which nothing interrupts
 _LEAST_S = 0.02  # a search of less finds nothing
 _SEEDS_APART = 7919  # those of one search are near each other
@@ -43,20 +47,22 @@ _Int32 = NDArray[np.int32]
 
 def search(
     problem: Problem,
-    start: _Int32,
+    starts: Sequence[_Int32],
     *,
     budget: Budget,
     seed: int,
     on_progress: ProgressCallback | None = None,
     without: Collection[str] = (),
 ) -> PlannerResult:
-    """Plans as `local_search.search`, from one start; the result is no worse than that.
+    """Plans as `local_search.search`, from one start or several.
+
+    The result is no worse than any start, unless the budget ended before a search from it.
 
     `without`: what is left out, to see what it gives: of PARTS, without which it is `local_search`,
     and of that search's parts.
     """
     of_search = [part for part in without if part not in PARTS]
-    searching = _Lineages(problem, start, budget, seed, Watch(on_progress), of_search)
+    searching = _Lineages(problem, starts, budget, seed, Watch(on_progress), of_search)
     return searching.run([part for part in PARTS if part not in without])
 
 
@@ -66,22 +72,25 @@ class _Lineages:
     def __init__(
         self,
         problem: Problem,
-        start: _Int32,
+        starts: Sequence[_Int32],
         budget: Budget,
         seed: int,
         watch: Watch,
         without: Collection[str],
     ) -> None:
-        self._problem, self._start, self._seed, self._watch = problem, start, seed, watch
+        self._problem, self._starts, self._seed, self._watch = problem, starts, seed, watch
         self._without = without
         self._budget, self._begin_s = budget, time.monotonic()
-        self._best, self._best_ns = start, math.inf
+        self._start = self._best = starts[0]
+        self._best_ns = math.inf
         self._searches = self._improved = 0  # how many, and the evaluations until the last gain
 
     def run(self, parts: Sequence[str]) -> PlannerResult:
         """Searches until the budget ends; where the first search ends otherwise, so does this."""
-        found = self._search(self._start, self._budget, until_stalled=bool(parts))
-        notes = found.notes
+        found = self._first(until_stalled=bool(parts))
+        notes = list(found.notes)
+        if found.ended_by_time:
+            notes[0] = self._evaluations()
         raced = max(int(_RACED_SHARE * found.steps), 1)
         turns = itertools.cycle(parts)
         while found.was_stalled and (left := self._left()) is not None:
@@ -94,8 +103,20 @@ class _Lineages:
                 break
             found = self._search(begin, left, until_stalled=True)
             if found.ended_by_time:
-                notes = [f"local_search: {self._watch.last.steps} evaluations"]
+                notes = [self._evaluations()]
         return self._watch.result(self._best, notes=notes)
+
+    def _first(self, *, until_stalled: bool) -> local_search.Searched:
+        """The first search, from the start that wins a race if there are several."""
+        if len(self._starts) == 1:
+            return self._search(self._start, self._budget, until_stalled=until_stalled)
+        winner = self._race_starts()
+        if (left := self._left()) is None:
+            return winner
+        return self._search(winner.placement, left, until_stalled=until_stalled)
+
+    def _evaluations(self) -> str:
+        return f"local_search: {self._watch.last.steps} evaluations"
 
     def _left(self) -> Budget | None:
         """Of the budget; None: it is over."""
@@ -127,14 +148,27 @@ class _Lineages:
         return found
 
     def _keep(self, placement: _Int32) -> None:
-        """What the first search found, and what is better: only what fits stalls."""
+        """What is better, and the last one as long as nothing fits."""
         step_ns = self._step_ns(placement)
-        if step_ns < self._best_ns or not self._searches:
+        if step_ns < self._best_ns or self._best_ns == math.inf:
             self._best, self._best_ns, self._improved = placement, step_ns, self._watch.last.steps
 
     def _step_ns(self, placement: _Int32) -> float:
         trace = simulate(self._problem, placement)
         return float(trace.makespan_ns or 0) if trace.feasible else math.inf
+
+    def _race_starts(self) -> local_search.Searched:
+        """The best of short searches, one from each start; later races begin where it began."""
+        found: list[local_search.Searched] = []
+        short = self._budget.share(_START_SHARE)
+        for start in self._starts:
+            if found and self._left() is None:
+                break
+            found.append(self._search(start, short, until_stalled=False))
+        steps_ns = [self._step_ns(each.placement) for each in found]
+        winner = steps_ns.index(min(steps_ns))
+        self._start = self._starts[winner]
+        return found[winner]
 
     def _race(self, evaluations: int) -> _Int32:
         """The best of short searches from the first start, each with a seed of its own."""

@@ -25,7 +25,7 @@ def start_of(problem: Problem) -> NDArray[np.int32]:
 
 def run(problem: Problem, **options: Any) -> PlannerResult:
     options = {"budget": Budget(steps=16_000), "seed": 0, **options}
-    return lineages.search(problem, start_of(problem), **options)
+    return lineages.search(problem, [start_of(problem)], **options)
 
 
 def stalling() -> Problem:
@@ -70,6 +70,21 @@ def test_parts_take_turns_within_the_steps_of_the_budget(tried: list[str]) -> No
     best = [progress.best_ns for progress in told if progress.best_ns is not None]
     assert best == sorted(best, reverse=True)
     assert simulate(problem, found.placement).makespan_ns == best[-1] == 3211
+
+
+def test_several_starts_race_and_none_beats_the_result() -> None:
+    problem = problem_from_dict(chains(4, 30, cost_ns=100, size_bytes=200)[0])
+    options: dict[str, Any] = {"budget": Budget(steps=400), "seed": 0}
+    alone = start_of(problem)
+    best = run(problem).placement
+    told: list[Progress] = []
+    both = lineages.search(problem, [alone, best], on_progress=told.append, **options)
+    assert simulate(problem, both.placement).makespan_ns == 3211
+    assert both.steps == told[-1].steps <= 400 + 32
+    assert told[-1].best_ns == 3211
+    options["budget"] = Budget(steps=1)  # not enough for a search from each
+    first = lineages.search(problem, [best, alone], **options)
+    assert simulate(problem, first.placement).makespan_ns == 3211
 
 
 def test_what_is_left_out_is_not_tried(tried: list[str]) -> None:

@@ -25,12 +25,14 @@ from hplacer_optimizer.planners import (
     Budget,
     PlannerResult,
     Progress,
+    auto,
     etf,
     get_planner,
     human_expert,
     scotch,
 )
 from hplacer_optimizer.planners.devices import device_types
+from hplacer_optimizer.planners.launch_orders import mean_steps_ns
 from hplacer_optimizer.planners.learning import LEARNED_PLANNERS
 from hplacer_optimizer.planners.robustness import TOLERANCE
 from hplacer_optimizer.plans.making import Search
@@ -396,6 +398,18 @@ def test_auto_plans_where_transfers_are_work() -> None:
     plan = PLANNERS["auto"].plan(problem_from_dict(document), budget=Budget(steps=5))
     first, second = plan.placement.tolist()
     assert first == second
+
+
+def test_auto_counts_launches_where_these_take_the_time() -> None:
+    problem = large_problem(400, 4)
+    launch_ns = np.where(np.array(problem.device_kind) == 1, 10_000, 0)
+    bound = problem.replace(device_launch_ns=launch_ns, cost_ns=np.array(problem.cost_ns) // 20)
+    found = [
+        auto.plan(bound, budget=Budget(steps=2000), without=without).placement
+        for without in ((), auto.PARTS)
+    ]
+    with_it, without_it = mean_steps_ns(bound, found, range(2001, 2009))
+    assert with_it < 0.95 * without_it
 
 
 # ---- the table ----
