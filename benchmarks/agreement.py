@@ -11,7 +11,7 @@ the rollouts that count launches: what these are worth.
     python -m benchmarks.agreement --plan --output docs/results/emulation
     python -m benchmarks.agreement --output docs/results/emulation
     python -m benchmarks.agreement --tasks inception_v3 nmt_2 --planning-s 5
-    python -m benchmarks.agreement --plan --only auto --output docs/results/emulation
+    python -m benchmarks.agreement --plan --only auto "one start" --output docs/results/emulation
     python -m benchmarks.agreement --simulate --output docs/results/emulation
 
 --plan makes the placements and executes nothing: searches last as long as a clock says, so cores
@@ -85,7 +85,7 @@ _LOCK = threading.Lock()  # of what is known of all tasks
 
 
 def placements(
-    problem: Problem, planning_s: float, only: str = ""
+    problem: Problem, planning_s: float, only: tuple[str, ...] = ("",)
 ) -> Iterator[tuple[str, NDArray[np.int32]]]:
     """Placements whose names begin so; those that a planner refuses to make are left out.
 
@@ -127,10 +127,12 @@ def row_without_launches(problem: Problem, placement: NDArray[np.int32]) -> dict
     return {"ignored_ns": simulate(without_launches(problem), placement).makespan_ns}
 
 
-def plan_task(name: str, sizes: dict[str, Any], output: Path, planning_s: float, only: str) -> None:
+def plan_task(
+    name: str, sizes: dict[str, Any], output: Path, planning_s: float, only: tuple[str, ...]
+) -> None:
     """Keeps the placements whose names begin so; says which."""
     problem = load_data_sheet_task(name, sizes).problem
-    made = kept_of(name, problem, output) if only and kept_labels(name, output) else {}
+    made = kept_of(name, problem, output) if any(only) and kept_labels(name, output) else {}
     for label, placement in placements(problem, planning_s, only):
         made[label] = placement
         keep(name, problem, output, made)
@@ -208,7 +210,7 @@ def simulate_again(name: str, sizes: dict[str, Any], output: Path) -> None:
 
 def rows_of(name: str, options: argparse.Namespace, *more: str) -> Iterator[dict[str, Any]]:
     """What a process of the task tells."""
-    arguments = ["--task", name, "--planning-s", str(options.planning_s), "--only", options.only]
+    arguments = ["--task", name, "--planning-s", str(options.planning_s), "--only", *options.only]
     arguments += ["--output", str(options.output)]
     return rows_told(["benchmarks.agreement", *arguments, *["--small"] * options.small, *more])
 
@@ -311,7 +313,7 @@ def plan(name: str, known: dict[str, Any], file: Path, options: argparse.Namespa
     """Makes placements, in a process of the task. What ran under earlier ones is forgotten."""
     list(rows_of(name, options, "--plan"))
     rows = known.get(name, [])
-    known[name] = [row for row in rows if not row["placement"].startswith(options.only)]
+    known[name] = [row for row in rows if not row["placement"].startswith(tuple(options.only))]
     _write(file, known)
 
 
@@ -324,7 +326,7 @@ def execute(
     lacking = [
         label
         for label in kept_labels(name, options.output)
-        if label.startswith(options.only)
+        if label.startswith(tuple(options.only))
         and (not number or is_planned(label))
         and len(rows.get(label, {}).get("by_process_ns", ())) == number
         and "error" not in rows.get(label, {})
@@ -365,7 +367,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = task_parser(__doc__)
     parser.add_argument("--planning-s", type=float, default=10.0, help="of a search, default: 10")
     parser.add_argument("--output", type=Path, default=BUILD, metavar="DIR")
-    parser.add_argument("--only", default="", metavar="NAME", help="placements that begin so")
+    parser.add_argument("--only", nargs="+", default=[""], metavar="NAME", help="begin so")
     parser.add_argument("--processes", type=int, default=3, metavar="N", help="default: 3")
     parser.add_argument(
         "--jobs", type=int, default=1, metavar="N", help="tasks at a time, default: 1"
@@ -381,7 +383,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         elif options.execute:
             execute_task(options.task, sizes, options.output, options.execute)
         else:
-            plan_task(options.task, sizes, options.output, options.planning_s, options.only)
+            plan_task(options.task, sizes, options.output, options.planning_s, tuple(options.only))
         return 0
     file = options.output / "agreement.json"
     known = json.loads(file.read_text()) if file.exists() else {}

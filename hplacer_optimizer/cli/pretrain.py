@@ -268,14 +268,19 @@ def _given(options: argparse.Namespace) -> dict[str, Any]:
 
 def _with_directories(jobs: list[Job], options: argparse.Namespace) -> list[Job]:
     """Of a list: a directory for each job whose planner learns."""
-    names = [slug(job) for job in jobs]
+    learning = [job for job in jobs if get_planner(job.search.planner).learns]
+    names = [slug(job) for job in learning]
+    if len(set(names)) < len(names):  # graphs of one name, in several directories
+        names = [slug(job, whole_path=True) for job in learning]
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise OptionError(f"--checkpoint: two jobs of the list would share the directory {twice}")
+    names_left = iter(names)
 
-    def changed(job: Job, name: str) -> Job:
+    def changed(job: Job) -> Job:
         if not get_planner(job.search.planner).learns:
             return job
+        name = next(names_left)
         checkpoint, logdir = (
             str(Path(given, name)) if given else None
             for given in (options.checkpoint, options.logdir)
@@ -283,7 +288,7 @@ def _with_directories(jobs: list[Job], options: argparse.Namespace) -> list[Job]
         search = replace(job.search, checkpoint=checkpoint, resume=options.resume, logdir=logdir)
         return replace(job, search=search)
 
-    return [changed(job, name) for job, name in zip(jobs, names, strict=True)]
+    return [changed(job) for job in jobs]
 
 
 # ---- what is printed ----

@@ -72,7 +72,7 @@ def _reward(field: Field) -> str:
 
 
 def _clusters(field: Field) -> list[list[str]]:
-    return [text.split(",") for text in _texts(field)]
+    return [[address.strip() for address in text.split(",")] for text in _texts(field)]
 
 
 def _duration(field: Field) -> float:

@@ -206,9 +206,11 @@ def with_stop(search: Search, stop: threading.Event) -> Search:
     return replace(search, budget=replace(search.budget, stop=stop))
 
 
-def slug(job: Job) -> str:
-    """A file name that tells one job of a list from the others."""
-    graph = Path(job.graph.script[0] if job.graph.script else os.path.normpath(job.graph.path)).stem
+def slug(job: Job, *, whole_path: bool = False) -> str:
+    """A file name that tells one job of a list from others, whose graphs have other names."""
+    path = Path(job.graph.script[0] if job.graph.script else os.path.normpath(job.graph.path))
+    directories = path.parent.relative_to(path.anchor).parts if whole_path else ()
+    graph = "_".join([*directories, path.stem])
     machine = Path(job.graph.machine).stem if job.graph.machine else "here"
     planner = job.search.planner.replace("/", "_").replace(":", "_")
     return f"{graph}-{machine}-{planner}-{job.search.seed}"

@@ -206,7 +206,7 @@ jobs:
   - graphs: a.meta
     machines: cluster.yaml
     reward: measure
-    measure_on: ["a:1,b:2", "c:3,d:4"]
+    measure_on: ["a:1, b:2", "c:3,d:4"]
     measure_limit: 90s
   - capture: [train.py, --epochs, "1"]
     planners: heft
@@ -301,6 +301,26 @@ def test_the_command_line_says_what_a_list_says(
     path.write_text("format: hplacer-pretrain/1\njobs:\n- capture: [t.py, --epochs, '1']\n")
     assert jobs_of("--capture", "t.py", "--epochs", "1") == read_jobs(path)
     assert jobs_of("--list", "jobs.yaml") == read_jobs(path)
+
+
+def test_each_job_that_learns_has_a_directory_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def directories(graphs: str, planners: str = "[hierarchical, auto]") -> list[str | None]:
+        jobs = f"jobs:\n- {{graphs: {graphs}, machines: 4xv100, planners: {planners}}}\n"
+        Path("jobs.yaml").write_text(f"format: hplacer-pretrain/1\n{jobs}")
+        found = jobs_of("--list", "jobs.yaml", "--checkpoint", "kept")
+        return [job.search.checkpoint for job in found]
+
+    first = "kept/a-4xv100-hierarchical-0"
+    assert directories("[a.meta, b.meta]") == [first, None, first.replace("a-", "b-"), None]
+    nested = [f"kept/{name}_step-4xv100-hierarchical-0" for name in ("x_a", "x_b")]
+    assert [name for name in directories("[/x/a/step.meta, /x/b/step.meta]") if name] == nested
+    assert directories("[a.meta, a.meta]", "auto") == [None, None]
+    with pytest.raises(OptionError, match="would share the directory"):
+        directories("[a.meta, a.meta]")
 
 
 def test_what_is_told_of_a_job(capsys: pytest.CaptureFixture[str]) -> None:
