@@ -367,7 +367,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = task_parser(__doc__)
     parser.add_argument("--planning-s", type=float, default=10.0, help="of a search, default: 10")
     parser.add_argument("--output", type=Path, default=BUILD, metavar="DIR")
-    parser.add_argument("--only", nargs="+", default=[""], metavar="NAME", help="begin so")
+    parser.add_argument(
+        "--only", nargs="+", default=[""], metavar="NAME", help="placements whose names begin so"
+    )
     parser.add_argument("--processes", type=int, default=3, metavar="N", help="default: 3")
     parser.add_argument(
         "--jobs", type=int, default=1, metavar="N", help="tasks at a time, default: 1"
