@@ -2,7 +2,7 @@
 
 The kernels take exactly what the problem says, so what differs is the simulator's rules: the order
 of launches, what copies wait for, what Grappler changes under a placement. Each task is executed
-under about fifteen placements: TensorFlow's, stripes, random moves, and what planners make of it.
+under about twenty placements: TensorFlow's, stripes, random moves, and what planners make of it.
 The papers' tasks run on the machines as their data sheets have them, whose GPUs launch ahead.
 "launches ignored" is `auto` on a machine whose GPUs do not launch ahead, where a copy waits for
 what it copies alone: what the rules of launches are worth, executed. "one start" is `auto` without
