@@ -13,7 +13,8 @@ are worker 0. Worker 1 is a server with another core.
 
 "alone" and "plan" take turns. A plan pays if it is at least 5% faster there, and harms if it is
 in effect in the end and its 95% interval there lies below 1/1.01. The guard is what
-`decide` says of the plan without a trial. Graphs that the file of --output has are not run again.
+`decide` says of the plan without a trial. What the file of --output has is not run again: what is
+missing of a graph is added.
 
     python -m benchmarks.trial --graphs "two towers" "many tiny ops" --train-s 60
     python -m benchmarks.trial --all --train-s 180 --output docs/results/trials
@@ -194,6 +195,7 @@ def measured_costs(name: str, directory: Path) -> Path:
 def measure(
     name: str,
     directory: Path,
+    row: Mapping[str, Any],
     *,
     costs: str,
     train_s: float,
@@ -201,10 +203,29 @@ def measure(
     turns: int,
     kinds: Sequence[str],
 ) -> dict[str, Any]:
-    """All runs of a graph."""
+    """What `row` has of a graph, and all runs that it lacks."""
     shared = "devices=/job:worker,min_ops=5"
     if costs == MEASURED:
         shared += f",cost_table={measured_costs(name, directory)}"
+    row = dict(row) or _plan_beside_alone(name, shared, directory, turn_s, turns)
+    for kind in (kind for kind in kinds if kind not in row):
+        if kind == SEARCH:
+            row[SEARCH] = _search_alone(name, shared, directory, train_s)
+            continue
+        found = run(
+            name,
+            train_s,
+            HPLACER_OPTIONS=f"{shared},on_miss=trial,cache={directory / kind.replace(' ', '')}",
+            HPLACER_TRIAL_RULES=json.dumps(TRIALS[kind]),
+        )
+        row[kind] = outcome_of(found) | {"train_s": train_s}
+    return row
+
+
+def _plan_beside_alone(
+    name: str, shared: str, directory: Path, turn_s: float, turns: int
+) -> dict[str, Any]:
+    """Steps with a plan and without, in turns, and what is predicted."""
     forced = f"{shared},on_miss=plan,min_gain=-1,cache={directory / 'forced'}"
     variables: Mapping[str, Mapping[str, str]] = {
         ALONE: {"HPLACER_DISABLE": "1"},
@@ -218,7 +239,7 @@ def measure(
     ratios = [math.log(one / other) for one, other in zip(*steps_s.values(), strict=True)]
     low, high = map(math.exp, interval(ratios))
     largest = largest_plan(PlanStore(directory / "forced"))
-    row: dict[str, Any] = {
+    return {
         "graph": name,
         "alone_s": statistics.median(steps_s[ALONE]),
         "plan_s": statistics.median(steps_s[PLAN]),
@@ -228,17 +249,6 @@ def measure(
         "predicted": largest.speedup,
         "guard": decide(largest, Here.now()).action == APPLY,
     }
-    for kind in (kind for kind in kinds if kind in TRIALS):
-        found = run(
-            name,
-            train_s,
-            HPLACER_OPTIONS=f"{shared},on_miss=trial,cache={directory / kind.replace(' ', '')}",
-            HPLACER_TRIAL_RULES=json.dumps(TRIALS[kind]),
-        )
-        row[kind] = outcome_of(found) | {"train_s": train_s}
-    if SEARCH in kinds:
-        row[SEARCH] = _search_alone(name, shared, directory, train_s)
-    return row
 
 
 def _search_alone(name: str, shared: str, directory: Path, train_s: float) -> dict[str, Any]:
@@ -314,21 +324,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     file = options.output / f"{options.costs}.json" if options.output else None
     rows = kept(file)
     for name in FUNCTIONS if options.all else options.graphs:
-        if any(row["graph"] == name for row in rows):
+        row = next((row for row in rows if row["graph"] == name), {})
+        if row and all(kind in row for kind in options.kinds):
             continue
         print(f"  {name}", file=sys.stderr, flush=True)
         with tempfile.TemporaryDirectory() as directory:
-            row = measure(
+            found = measure(
                 name,
                 Path(directory),
+                row,
                 costs=options.costs,
                 train_s=options.train_s,
                 turn_s=options.turn_s,
                 turns=options.turns,
                 kinds=options.kinds,
             )
-        rows.append(row)
-        print(json.dumps(row), file=sys.stderr, flush=True)
+        rows = [of for of in rows if of["graph"] != name] + [found]
+        print(json.dumps(found), file=sys.stderr, flush=True)
         keep(file, rows, table(rows, options.kinds))
     print("\n".join(table(rows, options.kinds)))
     return 0
