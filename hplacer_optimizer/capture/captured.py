@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from hplacer_optimizer._engine import Problem
 from hplacer_optimizer.costs import table as costs
 from hplacer_optimizer.costs.table import CostSummary, CostTable
+from hplacer_optimizer.log import warn_once
 from hplacer_optimizer.machines import Machine
 
 
@@ -172,6 +173,8 @@ def build_problem(
         kinds = [kind.name for kind in machine.kinds]
         signatures = captured.op_signatures
         arrays, summary = costs.apply(table, arrays, signatures, kinds, captured.is_removed)
+        if summary.is_unused:
+            _warn_of_unused(table, kinds)
     if _are_hosts(machine):
         arrays = _without_copied_constants(arrays, captured.is_static)
     problem = Problem(
@@ -183,6 +186,16 @@ def build_problem(
         colocation_group_names=[f"unit {unit}" for unit in range(captured.num_units)],
     )
     return problem, summary
+
+
+def _warn_of_unused(table: CostTable, kinds: Sequence[str]) -> None:
+    only = f"only costs for {', '.join(table.kinds)}" if len(table) else "since it is empty"
+    fix = "" if set(kinds) & set(table.kinds) else "; calibrate the devices that the graph runs on"
+    warn_once(
+        f"unused {table.name}",
+        f"the cost table {table.name} has no cost of this graph's ops on {', '.join(kinds)}, "
+        f"{only}: all costs are estimated{fix}",
+    )
 
 
 def _are_hosts(machine: Machine) -> bool:

@@ -66,6 +66,11 @@ class CostSummary:
         )
 
     @property
+    def is_unused(self) -> bool:
+        """Whether the table has nothing of what there is to measure."""
+        return not self.measured and self.estimated > 0
+
+    @property
     def cost_source(self) -> str:
         """For `Plan.cost_source`: "analytic", "measured", or both."""
         if not self.measured:
@@ -142,6 +147,11 @@ class CostTable:
         _check_integer(cost.time_ns, "time_ns", 0, MAX_TIME_NS)
         _check_integer(cost.samples, "samples", 1, INT64_MAX)
         self._by_kind.setdefault(kind, {})[op] = cost
+
+    @property
+    def kinds(self) -> list[str]:
+        """Of devices, sorted."""
+        return sorted(self._by_kind)
 
     def __len__(self) -> int:
         return sum(map(len, self._by_kind.values()))

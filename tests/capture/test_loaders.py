@@ -223,6 +223,20 @@ def test_measured_costs_replace_estimates(files: Path) -> None:
     assert any(sentence.startswith("cost table") for sentence in measured.assumptions)
 
 
+def test_a_cost_table_of_other_kinds_is_told(files: Path, caplog: pytest.LogCaptureFixture) -> None:
+    from hplacer_optimizer.costs.table import CostTable, MeasuredCost
+
+    table = CostTable("half.json")
+    table.set("A", "CPU (1/2 of the cores)", MeasuredCost(time_ns=1))
+    load_graph(files / "graph.meta", machine="1cpu-2xk40", cost_table=table)
+    (line,) = [each.getMessage() for each in caplog.records if "half.json" in each.getMessage()]
+    assert line == (
+        "the cost table half.json has no cost of this graph's ops on haswell-18, k40, only costs "
+        "for CPU (1/2 of the cores): all costs are estimated; calibrate the devices that the "
+        "graph runs on"
+    )
+
+
 # ---- what cannot be loaded ----
 
 
@@ -319,7 +333,7 @@ def test_other_objects_are_refused() -> None:
 
 
 def test_a_graph_that_takes_too_long(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(capturing, "_BASE_LIMIT_S", 0.05)
+    monkeypatch.setattr(capturing, "_BASE_LIMIT_S", 0.001)
     with pytest.raises(hp.GraphError, match="did not take this graph in within 0 s"):
         hp.load_problem(files / "graph.meta")
 
