@@ -90,6 +90,7 @@ def detect(
     inter_op_threads: int = 0,
     intra_op_threads: int = 0,
     hosts: Mapping[str, str] | None = None,
+    is_task: bool = False,
     ask_driver: bool = False,
 ) -> Machine:
     """Describes the machine of a session's devices.
@@ -105,6 +106,8 @@ def detect(
         intra_op_threads: threads of one op; 0: as many as cores.
         hosts: the host of each task ("/job:worker/replica:0/task:1"); by default each task has one
             of its own.
+        is_task: this process is one of the tasks. If it may use a part of its host's cores, so may
+            each of the others, another part. Otherwise they share what this process may use.
         ask_driver: runs `nvidia-smi` for the links of GPUs, which takes up to a few seconds.
 
     Returns:
@@ -128,9 +131,10 @@ def detect(
             if cpus_of_task[task] > 1:
                 cores = f"cores of {task or 'this task'}"
                 assumptions.add(_SHARED_CORES)
-            kind = _cpu_kind(sharing, inter_op_threads, intra_op_threads, assumptions)
+            task_cores = _cores_of_task(sharing, is_task)
+            kind = _cpu_kind(sharing, task_cores, inter_op_threads, intra_op_threads, assumptions)
             if len(tasks) > 1:
-                kind = _with_messages(kind, sharing)
+                kind = _with_messages(kind, task_cores)
             memory = kind.memory_bytes  # TensorFlow reports 256 MB for any CPU
         else:
             kind = _accelerator_kind(device, assumptions)
@@ -153,7 +157,8 @@ def detect(
         threads = inter_op_threads or int(host.usable_cores())
     elif len(tasks) > 1:
         sharing = max(Counter(hosts.get(task, task) for task in tasks).values())
-        threads = inter_op_threads or host.worker_threads(int(host.usable_cores()) // sharing)
+        least_cores = int(_cores_of_task(sharing, is_task))
+        threads = inter_op_threads or host.worker_threads(least_cores)
     return Machine(
         name=DETECTED,
         kinds=tuple(kinds.values()),
@@ -227,14 +232,22 @@ def _start_ns(task: str, tasks: Sequence[str]) -> int:
 # ---- kinds ----
 
 
-def _cpu_kind(sharing: int, inter_op: int, intra_op: int, assumptions: set[str]) -> DeviceKind:
-    """The processor of a task that is one of `sharing` on this host.
+def _cores_of_task(sharing: int, is_task: bool) -> float:
+    """Of one of `sharing` tasks on a host."""
+    if is_task:
+        return min(host.usable_cores(), host.all_cores() / sharing)
+    return host.usable_cores() / sharing
+
+
+def _cpu_kind(
+    sharing: int, cores: float, inter_op: int, intra_op: int, assumptions: set[str]
+) -> DeviceKind:
+    """The processor of a task that is one of `sharing` on this host, and has so many cores.
 
     A slot is what one op gets: its intra-op threads. There are as many as inter-op threads and
     cores allow.
     """
     processor = host.processor()
-    cores = host.usable_cores() / sharing
     slot_cores = min(intra_op, cores) if intra_op else cores
     slots = int(cores / slot_cores)
     if inter_op:
@@ -259,9 +272,9 @@ def _cpu_kind(sharing: int, inter_op: int, intra_op: int, assumptions: set[str])
     )
 
 
-def _with_messages(kind: DeviceKind, sharing: int) -> DeviceKind:
+def _with_messages(kind: DeviceKind, cores: float) -> DeviceKind:
     """That of a task among several. Of the cores of an op, any may be free for a message."""
-    slot_cores = max(host.usable_cores() / (sharing * kind.slots), 1)
+    slot_cores = max(cores / kind.slots, 1)
     return replace(kind, turn_ns=round(_TURN_NS / slot_cores), cold_ns=_COLD_NS)
 
 

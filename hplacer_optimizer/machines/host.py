@@ -64,6 +64,21 @@ def usable_cores() -> float:
     return cores if quota is None else min(cores, quota)
 
 
+def all_cores() -> float:
+    """Cores of this host that processes here may use, though this one may be bound to a part."""
+    cores, quota = float(os.cpu_count() or 1), quota_cores()
+    files = [directory / "cpuset.cpus.effective" for directory in _control_groups()]
+    files += [directory / "cpuset.effective_cpus" for directory in _control_groups("cpuset")]
+    found = [_number_in(_read(file)) for file in files]
+    return min(filter(None, (cores, quota, *found)))
+
+
+def _number_in(ranges: str) -> int:
+    """Of processors, as "0-3,8" has five."""
+    parts = [part.split("-") for part in ranges.strip().split(",") if part]
+    return sum(int(part[-1]) - int(part[0]) + 1 for part in parts)
+
+
 def quota_cores() -> float | None:
     """Cores that the control groups of this process may use, by their CPU quotas; None: any."""
     found = [directory / "cpu.max" for directory in _control_groups()]

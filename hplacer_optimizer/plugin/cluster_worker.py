@@ -9,6 +9,7 @@ one that places its graphs.
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 
@@ -23,6 +24,7 @@ def main(task: int, cores: list[int], addresses: list[str]) -> None:
     os.sched_setaffinity(0, cores)  # before TensorFlow counts them
     import tensorflow as tf
 
+    os.environ["TF_CONFIG"] = json.dumps({"cluster": {JOB: addresses}})  # see cluster_hosts.py
     if not is_disabled():
         service.start()
     config = tf.compat.v1.ConfigProto(

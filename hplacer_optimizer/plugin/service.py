@@ -41,6 +41,7 @@ from hplacer_optimizer.plans.making import Search, make_plan
 from hplacer_optimizer.plans.plan import Plan
 from hplacer_optimizer.plans.store import PlanStore
 from hplacer_optimizer.plugin import verifying
+from hplacer_optimizer.plugin.cluster_hosts import hosts_of_tasks
 from hplacer_optimizer.plugin.disabling import disabled
 from hplacer_optimizer.plugin.history import GraphRecord, level, log_report
 from hplacer_optimizer.plugin.known_plans import KnownPlans
@@ -351,7 +352,12 @@ def _detect(devices: Any, *, ask_driver: bool = False) -> Machine:
         tf.config.threading.get_intra_op_parallelism_threads(),
     )
     return machines.detect(
-        devices, inter_op_threads=inter_op, intra_op_threads=intra_op, ask_driver=ask_driver
+        devices,
+        inter_op_threads=inter_op,
+        intra_op_threads=intra_op,
+        hosts=hosts_of_tasks(),
+        is_task=True,
+        ask_driver=ask_driver,
     )
 
 

@@ -124,6 +124,21 @@ def test_the_tasks_of_a_host_have_equal_parts_of_it() -> None:
 
 
 @pytest.mark.usefixtures("sixteen_cores")
+@pytest.mark.parametrize(("all_cores", "slot_cores"), [(16, 8), (64, 16)])
+def test_a_task_that_is_bound_to_some_cores_does_not_share_them(
+    all_cores: float, slot_cores: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host, "all_cores", lambda: all_cores)
+    tasks = [f"/job:worker/replica:0/task:{index}" for index in range(2)]
+    devices = [device for task in tasks for device in cpus(1, task)]
+    machine = detect(devices, hosts=dict.fromkeys(tasks, "a"), is_task=True)
+    (kind,) = machine.kinds
+    assert kind.name == "CPU (1/2 of the cores)"
+    assert kind.flops_per_s["float32"] == slot_cores * 2e9 * 32 / 2
+    assert (machine.inter_op_threads, kind.turn_ns) == (slot_cores, 1_200_000 / slot_cores)
+
+
+@pytest.mark.usefixtures("sixteen_cores")
 def test_tasks_and_hosts() -> None:
     tasks = [f"/job:worker/replica:0/task:{index}" for index in range(3)]
     devices = [device for task in tasks for device in cpus(1, task)]
@@ -458,10 +473,31 @@ def test_a_control_group_limits_a_host(
     (tmp_path / "own").write_text(own)
     monkeypatch.setattr(host, "_CONTROL_GROUPS", tmp_path)
     monkeypatch.setattr(host, "_OWN_GROUPS", tmp_path / "own")
-    assert host.usable_cores() == 0.5
+    assert host.usable_cores() == host.all_cores() == 0.5
     assert host.whole_cores() == 1
     assert host.memory_bytes() == 2**30
     assert host.free_memory_bytes() == 1024
+
+
+@pytest.mark.parametrize(
+    ("own", "file"),
+    [
+        ("0::/jobs\n", "jobs/cpuset.cpus.effective"),
+        ("1:cpuset:/jobs\n", "cpuset/jobs/cpuset.effective_cpus"),
+    ],
+    ids=["version 2", "version 1"],
+)
+@pytest.mark.parametrize(("cores", "count"), [("7", 1), ("0-3,8,10-11", 7), ("", 1000)])
+def test_a_control_group_has_some_of_the_cores(
+    own: str, file: str, cores: str, count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / file).parent.mkdir(parents=True)
+    (tmp_path / file).write_text(f"{cores}\n")
+    (tmp_path / "own").write_text(own)
+    monkeypatch.setattr(host, "_CONTROL_GROUPS", tmp_path)
+    monkeypatch.setattr(host, "_OWN_GROUPS", tmp_path / "own")
+    monkeypatch.setattr(os, "cpu_count", lambda: 1000)
+    assert host.all_cores() == count
 
 
 # ---- the command, with the real TensorFlow ----

@@ -199,6 +199,14 @@ def stored(directory: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in (directory / "cache").glob("*.hplan")}
 
 
+def kinds(directory: Path) -> list[str]:
+    """Of the workers' devices in the plan that is stored."""
+    (file,) = (directory / "cache").glob("*.hplan")
+    plan = hp.load_plan(file)
+    devices = zip(plan.device_names, plan.device_kinds, strict=True)
+    return [kind for name, kind in devices if name.startswith("/job:worker/")]
+
+
 @pytest.mark.slow
 def test_a_session_over_two_workers_and_one_that_is_lost(tmp_path: Path) -> None:
     plans: dict[str, bytes] = {}
@@ -214,6 +222,7 @@ def test_a_session_over_two_workers_and_one_that_is_lost(tmp_path: Path) -> None
         plans = plans or stored(tmp_path)
         assert len(plans) == 1
         assert stored(tmp_path) == plans  # what was lost left no trace
+        assert kinds(tmp_path) == ["CPU (1/2 of the cores)"] * 2
 
 
 @pytest.mark.slow
@@ -227,3 +236,4 @@ def test_a_function_over_two_workers_and_one_that_is_lost(tmp_path: Path) -> Non
         plans = plans or stored(tmp_path)
         assert len(plans) == 1
         assert stored(tmp_path) == plans
+        assert kinds(tmp_path) == ["CPU (1/2 of the cores)"] * 2
