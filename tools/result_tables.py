@@ -491,6 +491,24 @@ def starts() -> str:
     return table(head, rows)
 
 
+def trials_on_workers() -> str:
+    """A row per graph on two workers: whether its plan pays, and is in effect in the end."""
+    rows = [
+        [
+            of["graph"],
+            f"{1e3 * of['alone_s']:.2f}",
+            f"{of['speedup']:.2f} ({of['low']:.2f} to {of['high']:.2f})",
+            f"{of['predicted']:.2f}",
+            "in effect" if of["guard"] else "not in effect",
+            "in effect" if of["trial"]["in_effect"] else "not in effect",
+            f"{of['trial']['charged_s'] / of['trial']['train_s']:.1%}",
+        ]
+        for of in read("trials/measured.json")
+    ]
+    head = ["graph", "TensorFlow's step, ms", "times as fast with the plan", "predicted"]
+    return table([*head, "guard alone", "trial", "of the run"], rows)
+
+
 def trials_emulated() -> str:
     """A row per training on emulated GPUs: whether its plan is in effect in the end."""
 
@@ -730,6 +748,7 @@ TABLES: dict[str, tuple[str, Callable[[], str]]] = {
     "neighbours": ("two-workers.md", neighbours),
     "idle-threads": ("two-workers.md", idle_threads),
     "starts": ("guard.md", starts),
+    "trials-workers": ("guard.md", trials_on_workers),
     "trials-emulated": ("guard.md", trials_emulated),
     "agreement": ("emulation.md", agreement),
     "drawn-agreement": ("emulation.md", drawn_agreement),
