@@ -154,7 +154,13 @@ def test_an_op_waits_from_its_last_input_on(case: tuple[dict[str, Any], list[int
         else:  # the last of those that the same ops wait for signals
             alike = [op for op, waiting in successors.items() if waiting == successors[src]]
             group = [op for op in alike if placement[op] == placement[src]]
-            last = max(group, key=lambda op: (trace.finish_ns[op], op))
+            latest_ns = max(trace.finish_ns[op] for op in group)
+            sent = [
+                (output < 0, op)  # a signal is the last one's; of equal ones it is the highest
+                for op, output, device in arrival
+                if op in group and device == placement[dst] and trace.finish_ns[op] == latest_ns
+            ]
+            _, last = max(sent)
             time_ns = max(t for (s, _, d), t in arrival.items() if (s, d) == (last, placement[dst]))
         ready[dst] = max(ready[dst], time_ns)
     waits = {e["name"]: e["args"]["wait_ns"] for e in slices(events, problem, channels=False)}
